@@ -19,7 +19,7 @@ EXPIRY_INTERVALS = 3
 
 
 class Kind(StrEnum):
-    """What the value of a metric may do."""
+    """Kind of a metric, by how its value may change."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a value is absent."""
+    """Reason why a value is absent."""
 
     UNSUPPORTED = "unsupported"  # the hardware or its driver refuses the question
     DRIVER = "driver"  # this driver is too old to know the question
@@ -104,7 +104,8 @@ class Metric:
         return checked(value, self.possible, self.origin)
 
     def checked_rate(self, value: object) -> float:
-        """What a counter is integrated from, in its unit per second; raises Absent(implausible)."""
+        """Return the rate from which a counter is integrated, in its unit per second; raises
+        Absent(implausible)."""
         return checked(value, Range(0, self.fastest or LARGEST), self.origin)
 
     def __str__(self) -> str:
@@ -175,7 +176,7 @@ class GpuKey:
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Who a GPU is; `index` may shift when another GPU is lost, `uuid` never."""
+    """Identity of a GPU; `index` may shift when another GPU is lost, `uuid` never."""
 
     index: int
     uuid: str
@@ -215,7 +216,7 @@ class Fact:
 
 
 class Severity(StrEnum):
-    """How much a finding matters."""
+    """Severity of a finding."""
 
     INFO = "info"
     WARNING = "warning"
@@ -236,7 +237,7 @@ class Finding:
 
 
 class State(StrEnum):
-    """Where the time of a GPU goes."""
+    """State of a GPU."""
 
     IDLE = "idle"  # no compute process, or a server without requests
     HELD = "held"  # processes that do nothing, for a while
@@ -248,7 +249,7 @@ class State(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why the time goes there."""
+    """Cause of a state."""
 
     NONE = "none"
     THERMAL = "thermal"
@@ -295,7 +296,7 @@ def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
 
 
 class SignalQuality(StrEnum):
-    """What a verdict rests on."""
+    """Signal on which a verdict is based."""
 
     GPM = "gpm"  # Hopper and newer: activity of the engines and of the multiprocessors
     NVML = "nvml"  # utilisation, which counts copies and spinning too, and power
@@ -303,8 +304,8 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where the time of one GPU goes at one tick, and what decided it: `shares` of the time by
-    state and cause sum to 1; the pair is what the GPU is called."""
+    """Verdict on one GPU at one tick, with its evidence: `shares` of the time by state and cause
+    sum to 1; the pair is the state and cause that the GPU is labelled with."""
 
     state: State
     cause: Cause
@@ -335,7 +336,7 @@ class Failure(NamedTuple):
 
 
 class ReadKey(NamedTuple):
-    """Which read of which device: the name under which its newest reading is kept."""
+    """Key of a read of a device, under which its newest reading is kept."""
 
     source: str
     part: str
@@ -344,7 +345,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one read yielded. `at` is on the agent's monotonic clock, `every` its interval (s)."""
+    """Result of one read. `at` is on the agent's monotonic clock, `every` its interval (s)."""
 
     key: ReadKey
     at: float
@@ -356,7 +357,7 @@ class Reading:
 
     @property
     def expires(self) -> float:
-        """When it is too old to be exported (monotonic seconds)."""
+        """Time at which it becomes too old to be exported (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * self.every
 
     def fresh(self, now: float) -> bool:

@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """Which series a reading holds, in order, and where each of them stands."""
+    """Layout of the series in a reading: their order and places."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -91,7 +91,7 @@ class SampleStore:
     _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
         default_factory=dict
     )  # by name of the metric
-    _tellers: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
+    _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
     _dropped: dict[str, int] = field(default_factory=dict)  # name: turn at which a read of it went
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
     _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
@@ -115,8 +115,8 @@ class SampleStore:
             if read is None:
                 continue
             self._leave(read)
-            for name, tellers in self._tellers.items():
-                if tellers.pop(key, None) is not None:
+            for name, reporters in self._reporters.items():
+                if reporters.pop(key, None) is not None:
                     self._dropped[name] = self.turn
         for reading in fresh:
             self._keep(reading)
@@ -143,7 +143,7 @@ class SampleStore:
             self._enter(key, read)
         if absences and (before is None or absences != before.absences):
             for absence in absences:
-                self._tellers.setdefault(absence.metric.name, {})[key] = read
+                self._reporters.setdefault(absence.metric.name, {})[key] = read
         while len(read) > 2 and read[1].at < at - KEPT:
             read.popleft()
 
@@ -153,7 +153,7 @@ class SampleStore:
         for (name, labels), place in shape.places.items():
             self._series.setdefault(name, {}).setdefault(labels, []).append((read, place))
         for name in shape.by_metric:
-            self._tellers.setdefault(name, {})[key] = read
+            self._reporters.setdefault(name, {})[key] = read
 
     def _leave(self, read: _Read) -> None:
         """Take them out of it."""
@@ -169,7 +169,7 @@ class SampleStore:
         return self._series.get(metric.name, {})
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Of the reads that hold a series the one read last, unless that has expired."""
+        """Return the newest of the reads that hold a series, unless it has expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)
@@ -225,7 +225,7 @@ class SampleStore:
 
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
         """Everything that was read of a metric since the last tick, in the order of reading."""
-        for read in self._tellers.get(metric.name, {}).values():
+        for read in self._reporters.get(metric.name, {}).values():
             for kept in read if read[-1].turn == self.turn else ():
                 if kept.turn == self.turn:
                     for place in kept.shape.by_metric.get(metric.name, ()):
@@ -233,16 +233,16 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """What the driver sampled of a metric between reads, as far as it was read since the last
-        tick; series are not kept."""
+        """Return the samples that the driver took of a metric between reads, as far as they were
+        read since the last tick; series are not kept."""
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
         """The last value that was shown and has not expired, also where newer readings of its read
         say nothing of it; None once they say that it is absent."""
         value = self.value(metric, *labels)
-        tellers = self._tellers.get(metric.name, {}) if value is None else {}
-        for read in tellers.values():
+        reporters = self._reporters.get(metric.name, {}) if value is None else {}
+        for read in reporters.values():
             for kept in reversed(read):
                 if self.now > kept.until or kept.absence(metric, labels):
                     break
@@ -310,16 +310,18 @@ class SampleStore:
         return (newest.values[place] - then) / (newest.at - first.at)
 
     def changed(self, names: Iterable[str], since: int) -> bool:
-        """Whether a value of the metrics of these names came, went or changed after a turn."""
+        """Return whether any value of the metrics of these names appeared, vanished or changed
+        after a turn."""
         return any(
             self._dropped.get(name, 0) > since
-            or any(_changed(read, name, since) for read in self._tellers.get(name, {}).values())
+            or any(_changed(read, name, since) for read in self._reporters.get(name, {}).values())
             for name in names
         )
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Why a value is absent; None where it is there, or nothing is known of it."""
-        for read in self._tellers.get(metric.name, {}).values():
+        """Return the reason why a value is absent; None if it is present, or nothing is known of
+        it."""
+        for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:
                 return found
@@ -330,11 +332,11 @@ class SampleStore:
     def watched(self) -> "WatchedStore":
         """The same samples, for a reader whose questions are noted; for this tick alone."""
         return WatchedStore(
-            self.now, self.turn, self._reads, self._series, self._tellers, self._dropped
+            self.now, self.turn, self._reads, self._series, self._reporters, self._dropped
         )
 
     @property
-    def unwatched(self) -> "SampleStore":
+    def untracked(self) -> "SampleStore":
         """The same samples, for questions that are not noted."""
         return self
 
@@ -361,8 +363,8 @@ class WatchedStore(SampleStore):
         return self._series.get(metric.name, {})
 
     @property
-    def unwatched(self) -> SampleStore:
+    def untracked(self) -> SampleStore:
         """The same samples, for questions that are not noted."""
         return SampleStore(
-            self.now, self.turn, self._reads, self._series, self._tellers, self._dropped
+            self.now, self.turn, self._reads, self._series, self._reporters, self._dropped
         )

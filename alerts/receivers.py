@@ -41,7 +41,7 @@ NEEDS = {
 
 
 def missing(receivers: Receivers) -> str:
-    """What is half configured, in words; empty where nothing is."""
+    """Return the settings that are incomplete, in words; empty if there are none."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:

@@ -68,7 +68,7 @@ def _rule(by: HiddenBy, hidden: list[str]) -> dict[str, Any]:
 
 
 class Route(NamedTuple):
-    """How alerts of one severity reach their receiver, which is named after it."""
+    """Route of the alerts of one severity to their receiver, which is named after it."""
 
     severity: str
     wait: str  # for more of the same rack and cause before the first message

@@ -20,7 +20,7 @@ its `for`, so that what was so at one scrape alone never lasts as long as that."
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Where an instance is called by its node alone, the agent has its usual port."""
+"""Instance with the agent's usual port, where it is named by its node alone."""
 
 ANSWERS = f'{{{{with query "topk(1, {LAST_TICK})"}}}}{{{{with label "instance" (first .)}}}}'
 """An agent that answers, where there is one: that of the alert does not, or there is none."""

@@ -168,5 +168,5 @@ VERSIONS = Row(
 
 
 def agent_board() -> Board:
-    about = "Whether the agents answer, what they cost, and what they cannot say."
+    about = "State of the agents: whether they answer, their cost, and absent values."
     return board("dgx-agent", about, ANSWER, COST, ABSENT, VERSIONS, choices=OF_AGENTS)

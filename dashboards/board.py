@@ -1,4 +1,4 @@
-"""What a board is made of: rows that ask questions, panels that answer them, variables."""
+"""Parts of a board: rows that ask questions, panels that answer them, variables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Panel:
 
     @property
     def without_data(self) -> str:
-        """What stands in place of the data where there is none."""
+        """Text in place of missing data."""
         return f"Empty {self.empty}" if self.empty else "Nothing in this time range"
 
     @property

@@ -1,4 +1,4 @@
-"""What colours mean, on every board: states of a GPU, and how bad a figure is.
+"""Meaning of colours on every board: states of a GPU, and severity of a figure.
 
 They were searched so that people with any colour vision distinguish states: busy from starved, held
 from idle. Reds and oranges are kept for what starves a GPU or asks for somebody, yellows for what

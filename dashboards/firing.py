@@ -17,16 +17,16 @@ QUIET = "when no alerts are firing"
 def firing_alerts(
     runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF_NODES, height: int = 6
 ) -> Row:
-    """What fires, the worst first; a name leads to its page of the runbook, where that has an
-    address."""
+    """Return the table of firing alerts, the worst first; a name links to its page of the runbook
+    if that has an address."""
     links = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     return Row(
         "Which alerts fire?",
         (
             table(
                 "Firing alerts",
-                "What fires now, for how many GPUs and devices, and since when. What is of a rack "
-                "as a whole has no node. A name leads to what to do: RUNBOOK.md.",
+                "Firing alerts, with the number of GPUs and devices and the start. An alert on a "
+                "whole rack has no node. A name links to its page of RUNBOOK.md.",
                 (
                     Column("Alerts", either(*(alerts(by, s, places=places) for s in SEVERITIES))),
                     Column("Began", either(*(since(by, s, places) for s in SEVERITIES))),

@@ -210,7 +210,7 @@ LOSSES = Row(
             "Nodes, most starved first",
             f"The {SHOWN} nodes that lose the most: shares of the GPU time observed in this time "
             "range; fullest path: the longest share of time for which one data path was saturated. "
-            "A node leads to its board. Alerts is empty where none fires.",
+            "A node links to its board. Alerts is empty if none fires.",
             (
                 Column("Starved", of_worst(part(State.STARVED, NODE)), LOST),
                 Column("Held", of_worst(part(State.HELD, NODE)), LOST),
@@ -308,7 +308,7 @@ PATHS_FULL = Row(
         ),
         table(
             "Degraded paths",
-            f"What each path can carry over what its spec sheet says: the {WORST} lowest. Below 1 "
+            f"Capacity of each path over the figure of its spec sheet: the {WORST} lowest. Below 1 "
             "it is degraded: a link that is down, a narrow slot, a port at a lower rate.",
             (
                 Column(
@@ -323,17 +323,17 @@ PATHS_FULL = Row(
         ),
         graph(
             "InfiniBand of the cluster, sent",
-            "What all ports of each cluster send. The dashed line is what its network carries "
-            "between its halves, both directions together, where the configuration says so "
-            "([[cluster]]): no more than what is sent can cross it.",
+            "Traffic that all ports of each cluster send. The dashed line is the capacity between "
+            "the halves of its network, both directions together, if the configuration has it "
+            "([[cluster]]): the traffic between the halves is at most the traffic sent.",
             Query(of_cluster(CLUSTER_INFINIBAND, "Bps"), "{{cluster}} sent"),
             Query(of_cluster(BISECTION, "Bps"), "{{cluster}} bisection", limit=True),
             empty="without InfiniBand",
         ),
         graph(
             "NVLink payload sent",
-            "Payload that all GPUs of each cluster sent over NVLink. Where a driver refuses the "
-            "counters (V100 from driver 580 on) there is no line.",
+            "Payload that all GPUs of each cluster sent over NVLink. There is no line if a driver "
+            "refuses the counters (V100 from driver 580 on).",
             Query(of_cluster(CLUSTER_NVLINK, "Bps"), "{{cluster}} sent"),
         ),
     ),

@@ -75,7 +75,7 @@ RACKS = Row(
 )
 
 INVENTORY = Row(
-    "What is in the fleet, and what does it draw?",
+    "How large is the fleet, and how much power does it draw?",
     (
         table(
             "Machines",

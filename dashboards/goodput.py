@@ -1,4 +1,4 @@
-"""What comes of GPU-hours: given to jobs, at work, at which part of the tensor peak; or lost."""
+"""Goodput of GPU-hours: allocated to jobs, at work, at which part of the tensor peak; or lost."""
 
 from collections.abc import Callable
 
@@ -24,8 +24,8 @@ def goodput_row(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Row
         (
             table(
                 "Goodput",
-                "Share of the GPU-hours of this time range that jobs were given (only where Slurm "
-                "or the kubelet reports it), share of those in which GPUs worked, tensor "
+                "Share of the GPU-hours of this time range that jobs were given (only if Slurm or "
+                "the kubelet reports it), share of those in which GPUs worked, tensor "
                 "throughput meanwhile over its peak (an upper bound of MFU; Hopper and newer). "
                 "Their product is goodput. Lost: starved, throttled, held or hung; its cost where "
                 "[cost] gpu_hour is configured.",

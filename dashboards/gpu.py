@@ -237,7 +237,7 @@ IDENTITY = Row(
                 NAME,
             ),
             width=6,
-            empty="unless Slurm or the kubelet tell what jobs were given",
+            empty="unless Slurm or the kubelet reports the GPUs of jobs",
         ),
         graph(
             "NVML's utilisation",
@@ -254,7 +254,7 @@ IDENTITY = Row(
 
 def gpu_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
-    about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
+    about = "Where each GPU's time goes, what it computes, what slows it down, what is broken."
     fires = firing_alerts(runbook)
     rows = TIME, fires, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY
     return board("dgx-gpu", about, *rows)

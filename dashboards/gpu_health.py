@@ -1,4 +1,4 @@
-"""What of a GPU is broken: the rows on errors and on its memory."""
+"""Rows on the health of a GPU: errors, and its memory."""
 
 from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.model import Metric
@@ -29,7 +29,7 @@ ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 
 def errors(title: str, about: str, metric: Metric, by: str, growth: Query) -> Panel:
-    """How many errors all GPUs chosen had in each step of the graph, by a label."""
+    """Return the number of errors on all GPUs chosen in each step of the graph, by a label."""
     seen = f"on ({by}) {grown_in_all(metric, (by,)).expr} > 0"
     counted = Value(f"{growth.value.expr} and {seen}", growth.value.unit)
     query = Query(counted, growth.legend)
@@ -37,8 +37,8 @@ def errors(title: str, about: str, metric: Metric, by: str, growth: Query) -> Pa
 
 
 def ecc_errors(by: Labels = (), within: str = RANGE, **match: str) -> Value:
-    """How many ECC errors came: a GPU that MIG divides shows those of its whole life alone, so that
-    the larger growth of both lifetimes counts."""
+    """Return the number of ECC errors: a GPU that MIG divides shows only those of its whole life,
+    so that the larger growth of both lifetimes counts."""
     growth = f"increase({select(ecc.ERRORS, **match)}[{within}])"
     return total(Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)), by)
 

@@ -65,8 +65,8 @@ STORAGE = Row(
     (
         graph(
             "Reads",
-            "Bytes read from disks and arrays, and what the fastest of them can read. No "
-            "line for what no spec sheet or configuration states.",
+            "Bytes read from disks and arrays, and the limit of the fastest of them. No line if "
+            "no spec sheet or configuration has the figure.",
             Query(rate(disk.READ_BYTES, ("instance", "device")), DISK),
             Query(largest(now(LIMIT, path="disk", direction="read")), "limit", limit=True),
         ),
@@ -91,7 +91,7 @@ NETWORK = Row(
     (
         graph(
             "NICs received",
-            "Bytes that each NIC received, and what the fastest of them can.",
+            "Bytes that each NIC received, and the limit of the fastest of them.",
             Query(rate(network.RECEIVED, ("instance", "device")), DISK),
             Query(largest(now(LIMIT, path="network", direction="receive")), "limit", limit=True),
             width=8,

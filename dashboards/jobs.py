@@ -1,4 +1,4 @@
-"""How jobs get on: their steps, read from outside, and whom a hung one waits for."""
+"""Rows on jobs: their steps, measured from outside, and the process that a hung one waits for."""
 
 from agent.diagnosis import job_watch, pulses
 from agent.sources import nccl
@@ -53,8 +53,8 @@ JOBS = Row(
     (
         graph(
             "Steps per second of the jobs",
-            "Iterations of the job on each GPU; the GPUs of one job have the same. No line where "
-            "no steps are seen.",
+            "Iterations of the job on each GPU; the GPUs of one job have the same. No line if no "
+            "steps are detected.",
             Query(where(rate(pulses.STEPS), "> 0"), NAME),
             height=7,
             empty=RHYTHM,

@@ -9,7 +9,7 @@ from dashboards.queries import Query, Value
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
-"""How far an axis goes at least, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
+"""Smallest range of an axis, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0}
 """Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
@@ -160,7 +160,7 @@ def bars(
 
 
 def decimals(value: Value) -> Json:
-    """How many decimals a figure has, where its unit alone would show too many."""
+    """Return the number of decimals of a figure, for units that alone would show too many."""
     return {"decimals": DECIMALS[value.unit]} if value.unit in DECIMALS else {}
 
 
@@ -171,7 +171,7 @@ def override(name: str, properties: Mapping[str, object]) -> Json:
 
 
 def words(*names: tuple[int, str, str]) -> Json:
-    """What stands for each number, and in which colour."""
+    """Return the word and the colour of each number."""
     return {
         str(n): {"text": text, "color": colour, "index": place}
         for place, (n, text, colour) in enumerate(names)

@@ -30,7 +30,7 @@ from dashboards.topology import TOPOLOGY
 NAME = "{{instance}} GPU {{gpu}}"
 PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
-NO_SHARE = "No line for the limit where links all lead to one NVSwitch, and only the sum has one."
+NO_SHARE = "No line for the limit if all links lead to one NVSwitch: only their sum has one."
 
 BOTH_WAYS = ("instance", "path", "device")
 EACH_LINK = "2m"
@@ -41,22 +41,22 @@ NVLINK = Row(
     (
         graph(
             "NVLink sent",
-            "Payload sent over all NVLinks of each GPU, and what they can carry, protocol "
-            "included. There is no line where a driver refuses the counters (V100 from 580 on).",
+            "Payload sent over all NVLinks of each GPU, and their limit, protocol included. There "
+            "is no line if a driver refuses the counters (V100 from 580 on).",
             *spread(rate(nvlink.TRANSMITTED), NAME),
             limit(path="nvlink", device=WHOLE_GPU, direction="transmit"),
         ),
         graph(
             "NVLink received",
-            "Payload received over all NVLinks of each GPU, and what they can carry, protocol "
-            "included. There is no line where a driver refuses the counters (V100 from 580 on).",
+            "Payload received over all NVLinks of each GPU, and their limit, protocol included. "
+            "There is no line if a driver refuses the counters (V100 from 580 on).",
             *spread(rate(nvlink.RECEIVED), NAME),
             limit(path="nvlink", device=WHOLE_GPU, direction="receive"),
         ),
         graph(
             "NVLink on the wire",
-            "What is on the wire (payload plus protocol; payload alone on P100) over the limit, "
-            "the fuller direction of each GPU.",
+            "Traffic on the wire (payload plus protocol; payload alone on P100) over the limit, "
+            "in the fuller direction of each GPU.",
             *spread(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
             whole=True,
         ),
@@ -167,7 +167,8 @@ HEALTH = Row(
         ),
         table(
             "Degraded paths, worst first",
-            "What each path can carry now over what its spec sheet says; below 1 a link is down, a "
+            "Present capacity of each path over the figure of its spec sheet; below 1 a link is "
+            "down, a "
             "slot is narrow, or a port runs at a lower rate.",
             (Column("Of spec", of_spec(), SHORT),),
             ascending=True,
@@ -281,6 +282,6 @@ ORIGINS = Row(
 
 def links_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
-    about = "How full NVLink, PCIe and InfiniBand are, their errors, and who is joined to whom."
+    about = "Utilisation of NVLink, PCIe and InfiniBand, their errors, and connected devices."
     rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE
     return board("dgx-links", about, *rows)

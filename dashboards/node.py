@@ -191,9 +191,9 @@ PATHS = Row(
     (
         graph(
             "Fullest of each kind of path",
-            "Traffic over the limit, a mean over the agent's last reading; 1 is all that the path "
-            "can carry. NVLink is judged by what is on the wire. Of disks also the share of time "
-            "for which the busiest was busy: most have no known limit.",
+            "Traffic over the limit, a mean over the agent's last reading; 1 is the limit of the "
+            "path. NVLink is measured on the wire. For disks also the share of time for which the "
+            "busiest was busy, because most have no known limit.",
             Query(largest(rate(disk.BUSY)), "disk busy"),
             Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
             whole=True,
@@ -207,8 +207,8 @@ PATHS = Row(
         ),
         graph(
             "Disks",
-            "Bytes read and written by the five busiest disks and arrays, and what the "
-            "fastest can read. No line for what no spec sheet or configuration states.",
+            "Bytes read and written by the five busiest disks and arrays, and the limit of the "
+            "fastest. No line if no spec sheet or configuration has the figure.",
             Query(most(rate(disk.READ_BYTES, ("device",)), 5), "{{device}} read"),
             Query(most(rate(disk.WRITTEN_BYTES, ("device",)), 5), "{{device}} written"),
             Query(largest(now(LIMIT, path="disk", direction="read")), "read limit", limit=True),

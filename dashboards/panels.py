@@ -1,4 +1,4 @@
-"""Boards through grafanalib: the only file that imports it, and mends what it writes.
+"""Boards through grafanalib: the only file that imports it, and corrects its output.
 
 grafanalib 0.7.1 gives the frame: panels, rows, targets, variables, links, boards. Its panel kinds
 write layouts of Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever
@@ -36,7 +36,7 @@ OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
     *("refresh", "sort", "options", "regex"),
 }
-"""What Grafana reads of each; the rest of grafanalib's keys it has given up."""
+"""Keys that Grafana reads of each; it has dropped the rest of grafanalib's keys."""
 
 LIMIT_LINE: Json = {
     "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
@@ -163,7 +163,8 @@ def _target(panel: Panel, query: Query, name: str) -> Json:
 
 
 def _drawn(panel: Panel) -> list[Json]:
-    """What is drawn in a way of its own, by the name of its query."""
+    """Return the overrides for queries that are drawn in their own way, by the name of the
+    query."""
     named = list(zip(panel.queries, panel.names, strict=False))
     looks = [(name, LIMIT_LINE) for query, name in named if query.limit]
     looks += [(name, SINGLE_POINTS) for query, name in named if query.points]

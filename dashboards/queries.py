@@ -10,7 +10,7 @@ from agent.model import Kind, Metric, counter, gauge
 
 Labels = tuple[str, ...]
 
-UP = gauge("up", "1 where the last scrape succeeded.", "Prometheus", ())
+UP = gauge("up", "1 if the last scrape succeeded.", "Prometheus", ())
 ALERTS = gauge("ALERTS", "1 for each alert.", "Prometheus", ("alertname", "alertstate", "severity"))
 SCRAPE_SECONDS = gauge("scrape_duration_seconds", "How long the scrape took.", "Prometheus")
 SCRAPED = gauge("scrape_samples_scraped", "Samples of the scrape.", "Prometheus")
@@ -23,7 +23,7 @@ ALERTS_SINCE = gauge(
     ("alertname", "severity"),
 )
 FOREIGN = (UP, ALERTS, ALERTS_SINCE, SCRAPE_SECONDS, SCRAPED, AGENT_CPU, AGENT_MEMORY)
-"""What is on the boards beside the catalogue: Prometheus' own series, and the agent's process."""
+"""Metrics on the boards besides the catalogue: Prometheus' own, and the agent's process."""
 
 RATE, RANGE = "$__rate_interval", "$__range"
 
@@ -202,7 +202,7 @@ def linked(value: Value, label: str, *sources: str) -> Value:
 
 
 def summed(record: Metric, by: Labels = (), **match: str) -> Value:
-    """What a record of seconds sums up to within the time that the board shows."""
+    """Return the sum of a record of seconds within the time that the board shows."""
     return Value(aggregated("sum", f"sum_over_time({select(record, **match)}[{RANGE}])", by), "s")
 
 
@@ -232,7 +232,7 @@ def apart(value: Value, by: Labels) -> Value:
 
 
 def of_several(summary: Value, value: Value) -> Value:
-    """What sums series up, where there are at least two."""
+    """Return the sum of series if there are at least two."""
     return Value(f"{summary.expr} and on () count({value.expr}) > 1", summary.unit)
 
 

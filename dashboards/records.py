@@ -1,4 +1,4 @@
-"""What recording rules make for boards that show many nodes over days."""
+"""Recording rules for boards that show many nodes over days."""
 
 from agent.model import gauge
 
@@ -22,7 +22,7 @@ PATH_SECONDS = gauge(
 )
 OF_SPEC = gauge(
     "path:dgx_bandwidth_of_spec:ratio",
-    "What a data path can carry over what its spec sheet says, where it is less.",
+    "Capacity of a data path over the figure of its spec sheet, if it is less.",
     "recording rules",
     ("path", "device", "gpu", "uuid", "direction"),
 )

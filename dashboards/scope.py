@@ -1,4 +1,4 @@
-"""What boards share besides panels: their variables, and links that keep time and choice."""
+"""Parts that boards share besides panels: their variables, and links that keep time and choice."""
 
 from agent.model import Metric
 from agent.sources import gpu

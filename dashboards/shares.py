@@ -91,7 +91,7 @@ def limit(legend: str = "smallest limit", **match: str) -> Query:
 
 
 def of_spec() -> Value:
-    """What each path can carry now over what its spec sheet says."""
+    """Return the present limit of each path over the figure of its spec sheet."""
     return over(largest(now(LIMIT), DEVICE), largest(now(SPEC), DEVICE))
 
 
@@ -112,7 +112,8 @@ PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 
 
 def since(by: Labels, severity: str, places: str) -> Value:
-    """When the first of those alerts began to hold, in milliseconds since the epoch."""
+    """Return the time when the first of those alerts began to hold, in milliseconds since the
+    epoch."""
     began = _of_ours(ALERTS_SINCE.name, severity, places=places)
     firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
     expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"

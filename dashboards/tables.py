@@ -29,7 +29,7 @@ LABELS = (
     *("pci_bus_id", "vbios_version", "job_id", "user", "runtime", "metric", "reason"),
     *("origin", "source", "version", "python"),
 )
-"""How the columns of labels follow each other, left of the figures; else it is by alphabet."""
+"""Order of the label columns, left of the figures; the others follow by alphabet."""
 
 
 CELLS: Json = {
@@ -131,7 +131,7 @@ def _column(column: Column) -> Json:
 
 
 def _painted(steps: Steps) -> list[Json]:
-    """What is good has no colour in a table."""
+    """Return the colours of a table's cells; good values have none."""
     return [
         {"color": PAINTLESS if step.colour == GOOD else step.colour, "value": step.value}
         for step in steps

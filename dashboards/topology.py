@@ -12,7 +12,7 @@ JOINED = counted(
     ),
     FAR,
 )
-"""How many NVLinks each GPU has to each neighbour; of a link that is down, none is known."""
+"""Number of NVLinks from each GPU to each neighbour; unknown for a link that is down."""
 
 
 TOPOLOGY = Row(

@@ -28,9 +28,9 @@ SEEN = 256
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
-    """Whether a request that came over loopback asks for a name that is not known to be ours:
-    `names`, this machine's own, localhost or an address of loopback. One without a Host header
-    comes from no browser."""
+    """Return whether a request over loopback names a host that is not known to be ours: `names`,
+    this machine's own, localhost or an address of loopback. One without a Host header comes from no
+    browser."""
     here = request.get_extra_info("sockname")
     if not here or not _is_loopback(here[0]):
         return False
@@ -41,8 +41,8 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Whether a page of another origin asks for the stream: 32 of these would shut all others
-    out, though it could not read them."""
+    """Return whether a page of another origin asks for the stream: 32 of these would shut all
+    others out, though it could not read them."""
     if request.path != STREAM:
         return False
     site = request.headers.get("Sec-Fetch-Site")
@@ -118,7 +118,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Whom an address counts as: itself, or its /64, of which one client has all addresses."""
+    """Return the client that an address counts as: itself, or its /64, of which one client has all
+    addresses."""
     parsed = ip_address(address.partition("%")[0])
     if parsed.version == 4:
         return address
@@ -126,7 +127,8 @@ def client_of(address: str) -> str:
 
 
 def is_named(request: web.Request, config: WebConfig) -> bool:
-    """Whether the client's certificate, which is good, has one of the names that may connect."""
+    """Return whether the client's certificate, which is valid, has one of the names that may
+    connect."""
     tls = config.tls_server_config
     allowed = tls.client_allowed_sans if tls else None
     if not allowed:

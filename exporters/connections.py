@@ -42,7 +42,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         self.since, self.deadline = loop.time(), loop.call_later(seconds, self.cut)
 
-    def settle(self) -> None:
+    def cancel_deadline(self) -> None:
         self.since = inf
         if self.deadline is not None:
             self.deadline.cancel()
@@ -72,7 +72,7 @@ class Connections:
             if idle.since == inf:
                 channel.close()
                 return False
-            self._open.pop(idle.channel.fileno()).settle()
+            self._open.pop(idle.channel.fileno()).cancel_deadline()
             idle.cut()
         self._open[channel.fileno()] = connection = Connection(channel)
         connection.expect(self.first)
@@ -89,7 +89,7 @@ class Connections:
         connection = self._open.get(channel.fileno()) if channel is not None else None
         if connection is None:
             return await handler(request)  # it is gone already
-        connection.settle()
+        connection.cancel_deadline()
         try:
             return await handler(request)
         finally:
@@ -97,7 +97,7 @@ class Connections:
 
     def _forget(self) -> None:
         for number in [n for n, connection in self._open.items() if connection.is_over]:
-            self._open.pop(number).settle()
+            self._open.pop(number).cancel_deadline()
 
 
 class Listener(socket.socket):

@@ -33,7 +33,7 @@ OFF = (
     "switches them on.\n"
 )
 SLICE = re.compile(r"\d+c\.")
-"""How the profile of a compute instance begins that has not all of its GPU instance."""
+"""Prefix of the profile of a compute instance that has only a part of its GPU instance."""
 
 EXACT = 6
 """Decimals to which a value is known before it is rounded down: 29 / 100 * 100 is less than 29."""
@@ -43,7 +43,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """How much of our unit one of theirs is, and whether theirs has no fraction."""
+    """Factor from our unit to theirs, and whether theirs has no fraction."""
 
     per: float
     whole: bool = False

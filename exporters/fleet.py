@@ -18,7 +18,7 @@ from exporters.negotiation import OPEN, negotiate
 from exporters.series_lines import ExpositionLines
 
 NOTHING = CollectorRegistry()
-"""What ends an exposition in its format: there are no other families."""
+"""End of an exposition without families, by format."""
 
 Read = Callable[[], Iterable[Sample]]
 Document = Sequence[dict[str, Any]]

@@ -34,7 +34,7 @@ class SharedWork:
         self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def of(self, key: Hashable, work: Callable[[], T]) -> T:
-        """What `work` returns; a client that asks for the same key meanwhile gets the same."""
+        """Return the result of `work`; clients that ask for the same key meanwhile share it."""
         done: asyncio.Future[T] | None = self._under_way.get(key)
         if done is None:
             done = asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -49,7 +49,7 @@ class SharedWork:
 
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
-"""What answers call the agent: neither Python nor its version."""
+"""Name of the agent in answers: neither Python nor its version."""
 
 JSON = "application/json; charset=utf-8"
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
@@ -101,7 +101,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """What was built in this tick at once, else built once for all who ask meanwhile."""
+        """Return the page built in this tick; build it once for all clients that wait."""
         content_type = negotiate(accept).content_type
         found = exposition.cached(accept)
         if found is None:
@@ -124,7 +124,7 @@ class AgentPages:
         return await self._json(request, lambda: as_json(jobs_document(jobs)))
 
     async def _hours(self, request: web.Request) -> web.Response:
-        """Where the GPU-seconds of the last 7 days went, hour by hour."""
+        """Return the GPU-seconds of the last 7 days, by hour."""
         hours = self.hours()
         return await self._json(request, lambda: hours)
 

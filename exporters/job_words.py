@@ -19,7 +19,7 @@ from agent.jobs.job import (
 )
 from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, Reason, Severity, State, time_in
 from agent.ranges import ranges
-from exporters.words import (
+from exporters.messages import (
     GOOD,
     LEVELS,
     UNANSWERED,
@@ -38,11 +38,11 @@ NO_STEP = {
     Reason.IRREGULAR: "training speed cannot be read from its power draw",
     Reason.FLAT: "training speed cannot be read from its power draw, which hardly varies",
 }
-"""Why a job has no steps per second."""
+"""Sentences on why a job has no steps per second."""
 
 KWH = 3.6e6
 MUCH = 0.25
-"""Share of a job's time that is lost from which that is told, as the alert does."""
+"""Least share of lost time that a job's sentence reports, as in the alert."""
 
 LEAST = 0.01
 """Share of the time from which a state is named."""
@@ -63,7 +63,7 @@ def job_document(job: Job) -> Document:
         **receipt_document(job.receipt),
         "title": title(job.receipt),
         "sentence": sentence(job),
-        "joined_by": job.tie.value,
+        "joined_by": job.grouped_by.value,
         "pids": list(job.pids),
         "step_seconds": job.step,
         "steps_per_second": 1 / job.step if job.step else None,
@@ -80,7 +80,7 @@ def job_document(job: Job) -> Document:
 
 
 def receipt_document(receipt: Receipt) -> Document:
-    """Where the GPU-hours of a job went; what is not known is null."""
+    """Return the division of a job's GPU-hours; unknown values are null."""
     return {
         "id": receipt.id,
         "title": title(receipt),
@@ -161,14 +161,14 @@ def _saving_document(saving: Saving, receipt: Receipt) -> Document:
 
 
 def title(receipt: Receipt) -> str:
-    """What people call the job: its name where it may be told, else its first process."""
+    """Return the name of the job if it may be shown, else its first process."""
     began, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
     numbers = began.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
-    """How the job gets on: what is worst about it first."""
+    """Return a sentence on the job's progress, the worst first."""
     parts = [
         *([_lost_text(job.lost)] if job.lost else ()),
         *([_hang_text(job.hang)] if job.hang else ()),
@@ -195,10 +195,10 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Which process the others wait for, as far as it is known."""
+    """Return the words for the process that the others wait for, as far as it is known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
-        return f"{text}: every GPU waits, for whom is not known"
+        return f"{text}: every GPU waits; the cause is not known"
     names = ", ".join(map(culprit_name, hang.culprits))
     if hang.launched is None:
         return f"{text}: it waits for {names}"
@@ -219,7 +219,8 @@ def culprit_name(one: Culprit) -> str:
 
 
 def hang_action(hang: Hang) -> str:
-    """What to do about it: with the process that holds up the others, where it is known."""
+    """Return the advice for a hang: with the process that holds up the others, where it is
+    known."""
     for one in hang.culprits:
         if one.pid is not None:
             elsewhere = f" on {one.host}" if one.host and not one.gpu else ""
@@ -228,7 +229,7 @@ def hang_action(hang: Hang) -> str:
 
 
 def waited_for(hang: Hang) -> dict[str, str]:
-    """What is said of each GPU of this host whose process the others wait for, by UUID."""
+    """Return the sentence for each GPU of this host whose process the others wait for, by UUID."""
     return {
         one.gpu.uuid: f"the others wait for its process, pid {one.pid}"
         for one in hang.culprits
@@ -288,7 +289,8 @@ def _energy_lost(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt) -> str:
-    """What ending its first cause would win, or would have won; empty where that is not much."""
+    """Return the saving from ending its first cause, now or in retrospect; empty if that is
+    little."""
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     first = next(known, None)
     if first is None or not receipt.watched or first.saved < LEAST * receipt.watched:
@@ -320,7 +322,8 @@ def instant(moment: float) -> str:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:
-    """Whether a job of the same name and user ended before this one; never of nameless ones."""
+    """Return whether a job of the same name and user ended before this one; never of nameless
+    ones."""
     alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
     return bool(receipt.name) and any(one.labels.user == receipt.labels.user for one in alike)
 
@@ -354,7 +357,7 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
 
 
 def level(job: Job) -> str:
-    """How grave it is: by the worst of what takes a quarter of its time."""
+    """Return the severity: that of the worst state that takes a quarter of its time."""
     whole = job.receipt.gpu_seconds
     lost: dict[Severity, float] = {}
     for pair, part in job.receipt.seconds.items():

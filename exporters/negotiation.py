@@ -1,4 +1,4 @@
-"""Which exposition format, and which coding, a client asks for."""
+"""Negotiation of the exposition format and of the coding."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -37,7 +37,7 @@ def negotiate(accept: str) -> Format:
 
 @lru_cache(SEEN)
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether the client named gzip without refusing it."""
+    """Return whether the client named gzip without refusing it."""
     return any(value == "gzip" for value, _ in by_preference(accept_encoding))
 
 

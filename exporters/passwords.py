@@ -32,7 +32,7 @@ ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class CheckResult(Enum):
-    """What is made of a password."""
+    """Result of checking a password."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -89,7 +89,8 @@ class Passwords:
     async def check(
         self, users: Mapping[str, str], user: str, password: str, client: str
     ) -> CheckResult:
-        """Whether this user has this password; what is known to be right waits for nothing."""
+        """Return whether this user has this password; a password known to be right is accepted
+        without a wait."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
@@ -120,7 +121,7 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Whether a password has this hash; slow on purpose, and lets other threads run."""
+    """Return whether a password has this hash; slow on purpose, while other threads run."""
     import bcrypt
 
     try:

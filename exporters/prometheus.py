@@ -56,7 +56,7 @@ class Exposition:
         return page.zipped if gzip else page.plain, negotiate(accept).content_type
 
     def page(self, accept: str) -> RenderedPage:
-        """What `render` takes its body from; takes as long."""
+        """Return the page whose body `render` builds; takes as long."""
         form = negotiate(accept)
         with self._one_at_a_time:
             page = self.cached(accept)

@@ -39,18 +39,18 @@ SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
 )
 NODE_SERIES = Path(__file__).with_name("node_series.csv")
-"""What tests have counted of simulated nodes."""
+"""Number of series that tests have counted on simulated nodes."""
 COST_TITLE = "What a node costs"
 COST = """\
 Series of a simulated node that trains, a minute after the agent's start, and the size of its scrape
-before gzip, which takes it to a tenth. At one scrape each 15 s, samples a second are series / 15;
+before gzip, which reduces it to a tenth. At one scrape each 15 s, samples a second are series / 15;
 `deploy/fleet/README.md` has what Prometheus and VictoriaMetrics need for them. Beside these there
 are seven of the agent's process, five that Prometheus makes of each scrape, and what you switch on
 with `[job] info`, `[process] series`.
 
 `[metrics] set = "small"` keeps what the boards and rules that come with the agent need;
 `[nvlink] per_link = false` leaves out bytes and limits of single links, which the board of links
-shows then no longer; `[metrics] drop` leaves out what it names. All three change `/metrics` alone.
+then no longer shows; `[metrics] drop` leaves out what it names. All three change `/metrics` alone.
 """
 COST_HEADER = (
     "System",
@@ -117,7 +117,7 @@ def in_cell(text: str) -> str:
 
 TEMPLATE = Path(__file__).with_name("DCGM.template.md")
 TABLES = "<!-- tables -->\n"
-"""Where they stand in the template."""
+"""Place of the tables in the template."""
 
 LABELS = {
     "index": "NVML's index",
@@ -132,7 +132,7 @@ LABELS = {
     "xid": "the code, on the last XID error",
     "meaning": "what the code means, on the last XID error",
 }
-"""What a label of `dcgm.toml` may say, in words."""
+"""Words for the values that a label of `dcgm.toml` may have."""
 
 NAMES_HEADER = ("Before 4.9", "Type, unit", "From 4.9", "Type, unit", "Made of", "Means")
 LABELS_HEADER = ("Label", "Names", "Says")

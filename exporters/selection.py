@@ -1,4 +1,5 @@
-"""Which series `/metrics` reports: all, or those that boards and rules need; less what is dropped.
+"""Selection of the series in `/metrics`: all, or those that boards and rules need; less those
+dropped.
 
 The page, the API and the diagnosis do not ask here: they have everything.
 """
@@ -37,8 +38,8 @@ Needs = dict[str, set[tuple[Matcher, ...]]]
 
 
 class MetricsConfig(Section, frozen=True):
-    """What `/metrics` shows: `set` all of it or what boards and rules need, less each metric whose
-    whole name is matched by a pattern in `drop`."""
+    """Content of `/metrics`: `set` selects all of it or what boards and rules need, less each
+    metric whose whole name is matched by a pattern in `drop`."""
 
     table = "metrics"
 
@@ -67,7 +68,7 @@ class MetricsConfig(Section, frozen=True):
 
 
 def is_needed(metric: Metric, labels: tuple[str, ...]) -> bool:
-    """Whether a board or a rule asks for this series."""
+    """Return whether a board or a rule uses this series."""
     values = dict(zip(metric.labels, labels, strict=True))
     return any(
         all(HOLDS[how](wanted, values.get(label, "")) for label, how, wanted in matchers)
@@ -81,8 +82,8 @@ def small_set() -> Mapping[str, set[tuple[Matcher, ...]]]:
 
 
 def needs(texts: Iterable[str]) -> Needs:
-    """What these texts of PromQL select of the catalogue. Labels that a metric has not itself are
-    of its target, and variables may be anything."""
+    """Return the selectors of these PromQL texts on metrics of the catalogue. Labels that a metric
+    has not itself are of its target, and variables may be anything."""
     known = {metric.name: metric for metric in EXPORTED}
     found: Needs = {}
     for text in texts:

@@ -36,7 +36,8 @@ class Server:
 
     @property
     def addresses(self) -> list[Any]:
-        """What it listens on, as the kernel reports: (host, port, ...); the port is the same."""
+        """Addresses on which it listens, as the kernel reports: (host, port, ...); the port is the
+        same."""
         return self.runner.addresses
 
     @property

@@ -10,7 +10,7 @@ from agent.errors import encodable
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
-from exporters.words import finding_document, verdict_document, verdict_figures
+from exporters.messages import finding_document, verdict_document, verdict_figures
 
 Document = dict[str, Any]
 Kept = dict[tuple[str, tuple[str, ...]], tuple[Metric, dict[str, str], Any]]
@@ -41,7 +41,8 @@ class DeviceEntries:
         return (int(self.gpu) if self.gpu.isdecimal() else inf, self.uuid)
 
     def document_of(self, kept: Kept, *without: str) -> Document:
-        """What was kept of each metric, by name; a list where one device has several."""
+        """Return the values that were kept of each metric, by name; a list if one device has
+        several."""
         found: Document = {}
         for (name, _), (metric, labels, value) in sorted(kept.items(), key=lambda item: item[0]):
             if name in without:
@@ -100,8 +101,7 @@ def instant(wall: float) -> str:
 
 
 def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Where the time of each GPU goes and since when, by UUID: in words, and the values behind
-    them."""
+    """Return the state of each GPU and its begin, by UUID: in words, and the values behind them."""
     if now - snapshot.at > LONGEST:
         return {}
     return {

@@ -36,7 +36,7 @@ def context_of(tls: Tls) -> ssl.SSLContext:
     try:
         if tls.client_ca_file:
             context.load_verify_locations(tls.client_ca_file)
-        what = f"{tls.cert_file} and {tls.key_file}: are no certificate with its key"
+        what = f"{tls.cert_file} and {tls.key_file}: are not a certificate with its key"
         # Without a function for it OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(tls.cert_file or "", tls.key_file, password=lambda: "")
     except (OSError, ValueError) as error:  # the reason alone: no numbers, no lines of C
@@ -87,7 +87,7 @@ class Web:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether not just anybody can read along or ask."""
+        """True if clients must authenticate to read or to ask."""
         return self.context is not None or bool(self.config.users)
 
 
@@ -107,7 +107,7 @@ def load(path: str) -> Web:
 
 
 def content(file: str, most: int = LARGEST_PEM) -> bytes:
-    """What stands in a file; raises WebConfigError."""
+    """Return the content of a file; raises WebConfigError."""
     try:
         return read_regular(Path(file), most)
     except OSError as error:
@@ -132,7 +132,7 @@ class WebFile:
 
     @property
     def good(self) -> bool:
-        """Whether what is there now could be used when it was last read."""
+        """True if the present file was valid when it was last read."""
         return not self._error
 
     def watch(self) -> None:

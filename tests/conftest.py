@@ -1,4 +1,4 @@
-"""What tests share: the option that rewrites golden files, and machines to look at."""
+"""Fixtures of all tests: the option that rewrites golden files, and machines to look at."""
 
 import gc
 import os

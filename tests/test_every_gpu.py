@@ -47,7 +47,7 @@ def test_goals_of_eight_gpus_are_scaled_and_the_ratio_is_not() -> None:
     assert shown("idle", (14.0,), (13.0,), gpus=8)["CPU agent, idle"].holds
 
 
-def test_what_is_above_its_goal_is_told_by_source() -> None:
+def test_what_is_above_its_goal_is_reported_by_source() -> None:
     measuring = Measuring("idle", windows(cost.AGENT, "idle", 20.0), {"gpu": 3.0, "nvlink": 9.5})
     (line,) = price.by_source(measuring)
     assert line.endswith("nvlink 9.50 gpu 3.00; all else 7.50")
@@ -84,7 +84,7 @@ def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> N
     assert busy.resident > 1.0
 
 
-def test_a_program_that_ends_before_it_answers_is_told() -> None:
+def test_a_program_that_ends_before_it_answers_is_reported() -> None:
     broken = cost.Program("broken", (sys.executable, "-c", "raise SystemExit('no GPU')"), port=1)
     with pytest.raises(RuntimeError, match="broken did not get ready: no GPU"), broken.running():
         pass
@@ -162,7 +162,7 @@ class WatchingAgent(cost.Program):
 
 
 @pytest.mark.usefixtures("little_machine")
-def test_the_whole_price_is_told(
+def test_the_whole_price_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DGX_TRIALS_ON", raising=False)

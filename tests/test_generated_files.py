@@ -1,4 +1,4 @@
-"""What is generated and committed is what `build` writes now."""
+"""Generated files that are committed equal the output of `build`."""
 
 import pytest
 
@@ -28,7 +28,7 @@ COMMITTED = {
     **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},
     **{f"grafana/dashboards/{b}.json": f"deploy/grafana/dashboards/{b}.json" for b in BOARDS},
 }
-"""Where users find each generated file in the repository."""
+"""Path in the repository of each generated file for users."""
 
 
 def test_everything_generated_is_committed() -> None:

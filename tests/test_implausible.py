@@ -1,4 +1,4 @@
-"""What a driver answers that cannot be: none of it is exported, counted, judged or alerted on."""
+"""Impossible answers of a driver: none of them is exported, counted, judged or alerted on."""
 
 import math
 import re
@@ -89,7 +89,7 @@ def test_odd_answers_of_every_call_do_no_harm(system: str, kind: str) -> None:
 
 
 POSSIBLE = (0, 1, 3, 100, 255, 82_505)
-"""What some readings can be; MIG is on at 1, and a GPU of 100 degrees is too hot."""
+"""Possible values of some readings; MIG is on at 1, and a GPU of 100 degrees is too hot."""
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -130,7 +130,8 @@ def test_no_rule_fires_that_would_not_fire_without_odd_answers(system: str, tmp_
 
 
 IMPOSSIBLE = tuple(values[0] for values in KINDS.values())
-"""What no reading can be. 82505, say, is a power of 82 W, for which a peer rightly waits."""
+"""Impossible values of any reading. 82505, say, is a power of 82 W, for which a peer rightly
+waits."""
 
 
 @settings(max_examples=3, deadline=None, derandomize=True)

@@ -105,7 +105,7 @@ def objects(**values: Any) -> dict[str, Any]:
 
 
 def is_taken(one: object) -> bool:
-    """Whether Kubernetes knows each field of it, in the oldest release and in the newest."""
+    """Return whether Kubernetes knows each field of it, in the oldest release and in the newest."""
     known = [kubernetes_validate.validate(one, version, strict=True) for version in VERSIONS]
     return known == list(VERSIONS)
 
@@ -223,7 +223,8 @@ def test_it_has_the_least_rights() -> None:
 
 
 def admits(labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels has an agent: a required term of which every part holds."""
+    """Return whether a node with these labels has an agent: a required term of which every part
+    holds."""
     pod = manifest("daemonset.yaml")["spec"]["template"]["spec"]
     if not pod["nodeSelector"].items() <= labels.items():
         return False

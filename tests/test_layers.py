@@ -1,4 +1,4 @@
-"""Who may import whom: rooms in layers, and one place for each library."""
+"""Allowed imports: rooms in layers, and one place for each library."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ RUNNING = (
     "agent.polling.inventory",
     "agent.polling.worker",
 )
-"""What moves: those who show and report see its results alone."""
+"""Rooms that act: those that show and report see only their results."""
 
 CLOSED = {
     "agent.simulator": ("agent.replay", "agent.specs"),
@@ -63,7 +63,7 @@ CLOSED = {
     "dashboards": ("alerts", "agent.hardware", *RUNNING),
     "exporters": ("alerts", "dashboards", "agent.hardware", *RUNNING, "pynvml", "psutil"),
 }
-"""What a room must not import although it stands lower, or is a library."""
+"""Imports that are forbidden to a room although they stand lower, or are libraries."""
 
 
 def layer(module: str) -> int | None:
@@ -157,7 +157,7 @@ def test_code_does_not_import_tests() -> None:
     assert [b for path in files(*CODE) for b in breaches(path, *forbidden)] == []
 
 
-def test_nobody_imports_the_command_line_but_itself() -> None:
+def test_only_the_command_line_imports_itself() -> None:
     found = [
         str(i)
         for path in files(*CODE)

@@ -1,4 +1,4 @@
-"""How many series a node has, and how large its scrape is: the table in METRICS.md.
+"""Number of series of a node, and the size of its scrape: the table in METRICS.md.
 
 `pytest --update-golden` writes exporters/node_series.csv again, which `build` puts into the page.
 """

@@ -48,7 +48,7 @@ def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int
 
 
 def values_of(bench: AgentBench, index: str) -> dict[str, int]:
-    """How many samples of each metric a GPU has."""
+    """Return the number of samples of each metric that a GPU has."""
     found: dict[str, int] = {}
     samples = bench.samples  # built again each time it is asked for
     for metric in METRICS.values():

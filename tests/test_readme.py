@@ -59,7 +59,7 @@ def settings(question: str, folder: Path) -> Path:
 
 
 def run(line: str, cwd: Path = ROOT, **environment: str) -> str:
-    """What the shell makes of a line; it must succeed."""
+    """Return the output of a shell line; it must succeed."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         line,
@@ -81,7 +81,7 @@ def needs(*programs: str) -> pytest.MarkDecorator:
 
 
 def built(question: str, folder: Path) -> Path:
-    """What `build` writes with the settings of a row."""
+    """Return the output of `build` with the settings of a row."""
     (line,) = (one for one in commands(question) if one.startswith("dgx-telemetry build"))
     assert line == "dgx-telemetry build DIR"
     run(f"dgx-telemetry build {folder}/out --config {settings(question, folder)}")

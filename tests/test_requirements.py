@@ -1,4 +1,5 @@
-"""What is installed is pinned: `deploy/lock` was run after the last change of pyproject.toml."""
+"""Packages that are installed are pinned: `deploy/lock` was run after the last change of
+pyproject.toml."""
 
 import re
 import tomllib

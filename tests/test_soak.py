@@ -59,7 +59,7 @@ def test_nothing_grows(machine: list[str]) -> None:
         ({"threads": 2}, "2 threads, 1 before"),
     ],
 )
-def test_growth_is_told(change: dict[str, Any], shown: str) -> None:
+def test_growth_is_reported(change: dict[str, Any], shown: str) -> None:
     assert grown(WARM, replace(WARM, **change), frozenset()) == [shown]
     assert grown(WARM, WARM, frozenset()) == []
 

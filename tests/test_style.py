@@ -33,7 +33,7 @@ MEDIAN_FUNCTION = 12
 GENERIC = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 
 
-def test_a_file_tells_one_story() -> None:
+def test_a_file_has_one_subject() -> None:
     lines = {path: path.read_text(encoding="utf-8").count("\n") for path in files(*CODE, "tests")}
     assert {relative(path): n for path, n in lines.items() if n > LONGEST_FILE} == {}
 
@@ -223,7 +223,7 @@ def test_a_metric_says_what_it_means_and_where_it_comes_from(metric: object) -> 
     assert "\n" not in meaning + origin
 
 
-def test_names_of_gpu_metrics_tell_that_they_are_of_a_gpu() -> None:
+def test_names_of_gpu_metrics_show_that_they_are_of_a_gpu() -> None:
     per_gpu = [m for m in METRICS.values() if m.labels[:2] == GPU_LABELS]
     prefixes = ("dgx_gpu_", "dgx_nvlink_", "dgx_pcie_", "dgx_workload_")
     assert [m.name for m in per_gpu if not m.name.startswith(prefixes)] == []

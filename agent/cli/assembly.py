@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs t
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What the agent watches: a source of NVML libraries and a host."""
+    """Source of what the agent monitors: NVML libraries and a host."""
 
     library: Callable[[], Any]
     host: Host
@@ -59,7 +59,7 @@ class Hardware:
     held: Callable[[], set[str]] = device_nodes
     """Device nodes of the driver that this process has open."""
     ended: Callable[[], bool] = lambda: False
-    """Whether nothing new will be answered: of a tape that has run out, the last answers stay."""
+    """True once a tape has run out; its last answers stay."""
 
 
 def real_hardware(history: float = 0.0) -> Hardware:
@@ -163,7 +163,7 @@ class Agent:
         self.nccl.start()
 
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
-        """Which system this is, by the GPUs that are there."""
+        """Return the spec of the system that these GPUs make up; None if it is unknown."""
         return self.settings[MachineSpecs].system_of(inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
@@ -204,7 +204,7 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """What is read of the host, by worker: processes that block must not hold up the rest."""
+        """Return the reads of the host, by worker: processes that block must not delay the rest."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -241,7 +241,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """What is remembered of this machine: kept by the service, and read by who only looks."""
+    """Return the remembered GPU count of this machine: the service stores it, other commands only
+    read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or InstallPaths().state[0]) if real else None

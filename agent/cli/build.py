@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from agent.cli.options import settings_of
+from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
-from agent.config.whole_file import write_whole
 from agent.errors import BadInput
 from agent.simulator import parse
 
@@ -52,6 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     directory: Path = arguments.directory
     for name, text in generated(settings).items():
         path = directory / name
-        write_whole(path, text.encode(), make=True)
+        atomic_write(path, text.encode(), make=True)
         print(path)
     return 0

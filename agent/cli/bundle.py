@@ -1,4 +1,4 @@
-"""What a supporter needs, in one archive, without what names the machine or its people."""
+"""Support bundle: one archive, without anything that identifies the machine or its users."""
 
 import io
 import json
@@ -10,8 +10,8 @@ from typing import Literal, get_args, get_origin
 
 from agent.cli.assembly import Hardware
 from agent.cli.sections import SECTIONS
+from agent.config.atomic_file import atomic_write
 from agent.config.configuration import keys_of, read_toml
-from agent.config.whole_file import write_whole
 from agent.diagnosis.job_watch import CostConfig
 from agent.hardware.kernel_log import LogLine
 from agent.replay.masks import HOST_NAME_FILES, Masks
@@ -24,20 +24,20 @@ DRIVERS = re.compile(
     r"\{\d+\}\[Hardware Error\]",
     re.IGNORECASE,
 )
-"""How lines of drivers begin; those of programs begin with the program's name."""
+"""Prefixes of the drivers' log lines; a program's lines begin with its name."""
 HARMLESS = (bool, int, float)
 """Types of settings that name nothing. Text is one of a few words that the agent knows, or left
 out, as are tables and lists; so is the price of a GPU."""
 
 CONTENTS = {
     "check.txt": "what `check` printed",
-    "check.json": "the same as values, with every sample and what is absent",
+    "check.json": "the same as values, with every sample and every absent value",
     "metrics.prom": "what Prometheus would get",
     "kernel.log": "lines of the kernel about drivers, links and disks, as far as they may be read",
     "config.toml": "the numbers and switches of the configuration",
     "versions.txt": "of the agent, Python, the kernel and the distribution",
 }
-"""What lies in the archive."""
+"""Contents of the archive."""
 
 KEPT = "# Only keys that hold a number, a switch or one of a few known words."
 HEAD = "Masked as tapes are: UUIDs, serials, host names; programs and addresses are left out.\n\n"
@@ -92,5 +92,5 @@ def write(path: Path, texts: Mapping[str, str]) -> list[str]:
             entry = tarfile.TarInfo(f"dgx-telemetry-bundle/{name}")
             entry.size, entry.mode = len(raw), 0o600
             archive.addfile(entry, io.BytesIO(raw))
-    write_whole(path, packed.getvalue())
+    atomic_write(path, packed.getvalue())
     return listed

@@ -15,9 +15,9 @@ from agent.cli.doctor import BROKEN, Answer, in_child, running_for
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.once import machine
 from agent.cli.options import config_path, hardware_of, settings_of
-from agent.cli.table import USUAL, listed, prose, table, terminal_width
+from agent.cli.table import USUAL, device_ranges, prose, table, terminal_width
 from agent.clock import SystemClock
-from agent.config.whole_file import check_target
+from agent.config.atomic_file import check_target
 from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
@@ -35,8 +35,8 @@ from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
 from exporters.live.page_state import identity
+from exporters.messages import finding_text, rate
 from exporters.snapshot_json import document
-from exporters.words import finding_text, rate
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
@@ -45,7 +45,7 @@ HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through, as `DgxGpuXid` does."""
 
 MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
-"""Of the sources of limits, as the sheets write them."""
+"""Marks in the sources of limits, as the sheets write them."""
 
 WASTED = 0.10
 """Share of the last seconds from which what GPUs lose without a fault is worth a look."""
@@ -208,7 +208,7 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
 
 
 def waste(snapshot: Snapshot) -> str:
-    """What costs the GPUs most of their time; empty if that is little."""
+    """Return the largest loss of GPU time; empty if it is small."""
     lost: defaultdict[Pair, dict[int, float]] = defaultdict(dict)
     for gpu, verdict in snapshot.verdicts.items():
         for pair, share in verdict.shares.items():
@@ -224,7 +224,7 @@ def waste(snapshot: Snapshot) -> str:
 
 
 def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:
-    """What the GPUs draw beside what they may, and what the whole box may; as far as is known."""
+    """Return the power of the GPUs and of the box beside their limits, as far as known."""
     drawn, limits = samples.all(power.POWER), samples.all(power.POWER_LIMIT)
     tdp = spec.values.get("tdp") if spec else None
     if drawn or limits or tdp:
@@ -268,17 +268,17 @@ def _limits(samples: SampleStore) -> Iterator[tuple[str, ...]]:
         way = "both" if len(directions) > 1 else min(directions)
         devices[path, way, speed, origin, source].add(device)
     for (path, way, speed, origin, source), names in sorted(devices.items()):
-        yield path, listed(names), way, speed, origin, source
+        yield path, device_ranges(names), way, speed, origin, source
 
 
 def _absent(snapshot: Snapshot, width: int) -> Iterator[str]:
-    """What is absent, by reason: who, why, then the names."""
+    """Return the absent values, grouped by reason: device, reason, then the names."""
     metrics: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     devices: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     for absence in snapshot.absences(snapshot.at):
         devices[absence.reason, absence.detail, absence.metric.name].add(_device(absence))
     for (reason, detail, metric), names in devices.items():
-        metrics[reason, detail, listed(names)].add(metric)
+        metrics[reason, detail, device_ranges(names)].add(metric)
     for (reason, detail, where), names in sorted(metrics.items()):
         title = f"{reason.value}{', ' + where if where else ''}: {detail}"
         yield from prose(title, width, hanging="  ")

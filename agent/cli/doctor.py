@@ -13,7 +13,7 @@ from typing import Any
 from agent.errors import BadInput, described
 
 SHORTEST_TIMEOUT = 3.0
-"""What a healthy machine takes at most, where nothing else runs on it."""
+"""Most seconds that a check takes on a healthy, idle machine."""
 
 TIMEOUT = 8.5
 """Seconds from the start of this process, after which the child is left behind."""
@@ -27,8 +27,9 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | None:
-    """What `look` says, asked in a child; None where it did not say it in time, though it did not
-    wait for a processor for half of that: where all are in use it is BROKEN then.
+    """Return the answer of `look`, run in a child process; None if it gave none in time, although
+    it did not wait for a processor for half of that: if all processors are in use, it is BROKEN
+    then.
 
     The child keeps nothing of this process open: who reads our output does not wait for a
     driver that hangs. Raises BadInput as the look did; what else breaks it is reported as BROKEN.

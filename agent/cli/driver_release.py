@@ -23,7 +23,7 @@ that has not come back by then hangs."""
 
 IN_FORCE = 3600.0
 """Seconds from the last `touch` of the file until the driver is taken again though it is still
-there: a file that was forgotten leaves no machine unwatched."""
+there: a file that was forgotten leaves no machine unmonitored."""
 
 NODES = "/dev/nvidia"
 
@@ -36,7 +36,7 @@ class DriverConfig(Section, frozen=True):
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Why the driver is to be left alone, in words; empty while it may be used."""
+    """Return the reason for leaving the driver alone, in words; empty while it may be used."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from agent.config.atomic_file import atomic_write
 from agent.config.regular_file import read_regular
-from agent.config.whole_file import write_whole
 from agent.errors import BadInput, printable
 from agent.service.sd_notify import NotifySocket, status
 
@@ -33,7 +33,7 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
 
     In the agent, because systemd has RestartSteps= from 254 on only, and its count goes on however
     long the service ran in between (seen with 257): after ten crashes in a year each further one
-    would leave the machine unwatched for ten minutes. `systemctl status` shows the sentence
+    would leave the machine unmonitored for ten minutes. `systemctl status` shows the sentence
     meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
     """
     folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
@@ -45,7 +45,7 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
         if folder:
             with suppress(OSError, BadInput):
                 failed = 0 if time.monotonic() - began > STEADY else _counted(count)
-                write_whole(count, str(failed + 1).encode())
+                atomic_write(count, str(failed + 1).encode())
                 if failed:
                     pause = min(2.0 ** (failed - 1), LONGEST)
                     changed = f"or when {configuration} changes"

@@ -54,7 +54,8 @@ async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
 
 
 def is_unexplained(snapshot: Snapshot) -> bool:
-    """Whether a GPU is starved without a known cause: rates of processes take two readings."""
+    """Return whether a GPU is starved without a known cause: rates of processes take two
+    readings."""
     return any(verdict.pair == UNEXPLAINED for verdict in snapshot.verdicts.values())
 
 
@@ -65,7 +66,7 @@ def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
 
 
 def view_of(agent: Agent, hardware: Hardware) -> View:
-    """What they may ask."""
+    """Return the view that clients may query."""
     return View(
         diagnosis=agent.diagnosis,
         samples=agent.poller.samples,

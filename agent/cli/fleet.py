@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.cli.assembly import Agent, simulated_hardware
-from agent.cli.options import asked_to_end
+from agent.cli.options import stop_signal
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.errors import BadInput
@@ -95,7 +95,8 @@ class SimulatedFleet:
         ]
 
     def awaited(self) -> str:
-        """What is missing until all agents have read everything once."""
+        """Return the names of what has not been read yet, until all agents have read everything
+        once."""
         return next((w for a in self.agents.values() if (w := a.poller.waiting_for())), "")
 
     async def run(self) -> None:
@@ -145,7 +146,7 @@ class SimulatedFleet:
 
 
 async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
-    stop = asked_to_end()
+    stop = stop_signal()
     try:
         await fleet.server.start(host, port)
     except OSError as error:

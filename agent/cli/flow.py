@@ -6,8 +6,8 @@ from math import log, log2
 from statistics import fmean
 from typing import Any
 
-from agent.cli.table import UNKNOWN, listed, natural, prose, share, table
-from exporters.words import rate
+from agent.cli.table import UNKNOWN, device_ranges, natural, prose, share, table
+from exporters.messages import rate
 
 Document = dict[str, Any]
 
@@ -81,13 +81,13 @@ def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tupl
 
 
 def _gist(pair: dict[bool, Document]) -> tuple[object, ...]:
-    """What devices of one row have in common: about as much moves on them."""
+    """Return the key by which devices share a row: their traffic is about equal."""
     ways = ((inward, way["limit"], way["saturated"], _level(way)) for inward, way in pair.items())
     return next(iter(pair.values()))["path"], *ways
 
 
 def _level(way: Document) -> int:
-    """How full it is in steps of 5 %, or how much moves on it in powers of 2."""
+    """Return the fullness in steps of 5 %, or the traffic in powers of 2."""
     if way["ratio"] is not None:
         return round(20 * float(way["ratio"]))
     return round(log2(max(way["bytes_per_second"] or 0.0, QUIET_BYTES)))
@@ -107,7 +107,7 @@ def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
         for cell in _cells([pair[inward] for pair in alike if inward in pair])
     )
     devices = (next(iter(pair.values()))["device"] for pair in alike)
-    return (either["path"], listed(devices, " "), *ways, mark)
+    return (either["path"], device_ranges(devices, " "), *ways, mark)
 
 
 def _cells(ways: list[Document]) -> tuple[str, str]:
@@ -124,6 +124,6 @@ def _named(pairs: Iterable[dict[bool, Document]]) -> str:
     """`nvlink gpu0-7, disk sda sdb`."""
     names = [next(iter(pair.values())) for pair in pairs]
     return ", ".join(
-        f"{path} {listed((way['device'] for way in ways), ' ')}"
+        f"{path} {device_ranges((way['device'] for way in ways), ' ')}"
         for path, ways in groupby(names, key=lambda way: way["path"])
     )

@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def knows_nothing(*_: str) -> str:
-    """What systemctl would say of a service that is not there, where there is no systemd."""
+    """Return the answer that systemctl would give for an unknown service, for machines without
+    systemd."""
     return ""
 
 

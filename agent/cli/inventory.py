@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.cli.options import asked_to_end
+from agent.cli.options import stop_signal
+from agent.config.atomic_file import atomic_write, check_target
 from agent.config.configuration import read_toml
 from agent.config.decoding import Mismatch, decode
-from agent.config.whole_file import check_target, write_whole
 from agent.errors import BadInput
 from agent.hardware.schedulers import all_nodes
 from agent.stack.inventory import FleetFile, nodes, targets
@@ -76,7 +76,7 @@ def put(found: Document, path: Path | None) -> None:
         return
     if check_target(path) and path.read_text() == text:
         return
-    write_whole(path, text.encode(), READABLE)
+    atomic_write(path, text.encode(), READABLE)
     drained = sum("drained" in one["labels"] for one in found)
     print(f"{path}: {len(found)} targets, {drained} of them drained", flush=True)
 
@@ -114,5 +114,5 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
     print(f"{scheme}://{name}:{server.port}/targets", flush=True)
-    await asked_to_end()
+    await stop_signal()
     await server.cleanup()

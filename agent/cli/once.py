@@ -23,8 +23,8 @@ from agent.ranges import ranges
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
+from exporters.messages import duration
 from exporters.snapshot_json import document
-from exporters.words import duration
 
 Document = dict[str, Any]
 
@@ -47,7 +47,7 @@ WIDE = 118
 """Columns of the terminal from which every cell of MORE has room on one line."""
 
 Cell = Callable[[Document], str]
-"""What stands in one column of the row of a GPU."""
+"""Content of one cell in the row of a GPU."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,12 +73,12 @@ Seen = tuple[Document, Recent, Document]
 
 
 def _of(agent: RunningAgent, *, full: bool) -> Seen:
-    """What the running agent knows, `full` with all values; raises NoAnswer."""
+    """Return the data of the running agent, `full` with all values; raises NoAnswer."""
     return agent.first, agent.recent, agent.snapshot() if full else {}
 
 
 def look_here(arguments: argparse.Namespace, settings: Settings) -> Seen:
-    """What one look at this machine shows, without a past."""
+    """Return the data of one look at this machine, without history."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
@@ -126,7 +126,7 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
 
 
 def page_of(frame: Document, one: Document) -> str:
-    """Where the runbook says more: on the page of the agent that is shown, else in its file."""
+    """Return the link to the runbook: on the page of the agent that is shown, else its file."""
     return f" ({frame.get('runbook', 'RUNBOOK.md')}#{one['alert']})" if one["alert"] else ""
 
 
@@ -170,7 +170,7 @@ NO_GPUS = {
 
 
 def machine(identity: Document) -> str:
-    """Which machine this is, in one line."""
+    """Return the identity of this machine, in one line."""
     name = identity["title"] or identity["product"] or "This machine"
     found, expected = identity["gpus"], identity["gpus_expected"]
     if found is None:
@@ -227,7 +227,7 @@ def _meters(gpu: Document) -> dict[str, Document]:
 
 
 def _state(gpu: Document) -> str:
-    """Where the GPU's time goes, with the cause if there is one."""
+    """Return the state of the GPU, with its cause if there is one."""
     if gpu["lost"]:
         return "lost"
     if gpu["state"] is None:
@@ -262,7 +262,7 @@ MORE: tuple[tuple[str, Cell], ...] = (
 
 
 def times(found: Iterable[Document], width: int) -> Iterator[str]:
-    """Where the time of GPUs went in the last seconds, where it went to more than one thing."""
+    """Return the division of GPU time over the last seconds, for GPUs with more than one state."""
     divided = sorted((gpu for gpu in found if len(_parts(gpu)) > 1), key=_parts)
     for pairs, group in groupby(divided, key=_parts):
         alike = list(group)
@@ -273,7 +273,7 @@ def times(found: Iterable[Document], width: int) -> Iterator[str]:
 
 
 def _parts(gpu: Document) -> tuple[str, ...]:
-    """What the GPU's time went to."""
+    """Return the parts of the GPU's time."""
     return tuple(sorted(pair for pair, part in gpu["shares"].items() if part >= SEEN))
 
 
@@ -320,7 +320,7 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
 
 
 def _receipt(job: Document) -> str:
-    """What the job has cost so far, and what ending its first cause would win; where known."""
+    """Return the cost of the job so far and the saving of ending its first cause, where known."""
     cost, saving = job["cost"], job["saving"]
     parts = [saving] if saving and job["watched"] >= MINUTE else []
     if cost is not None:
@@ -343,7 +343,7 @@ def _verdict(gpu: Document) -> tuple[str, str, str]:
 
 
 def host(found: Document) -> str:
-    """What the host's CPUs do, in one sentence."""
+    """Return the load of the host's CPUs, in one sentence."""
     stalls = ", ".join(
         f"{name} {share(min(part, 1.0))}"
         for name, part in found["stalled"].items()

@@ -44,7 +44,7 @@ def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.
     return real_hardware(history)
 
 
-def asked_to_end(*also: signal.Signals) -> asyncio.Future[None]:
+def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
     """Done once SIGTERM or SIGINT (Ctrl-C) has come; a second one changes nothing. Needs a running
     loop."""
     loop = asyncio.get_running_loop()

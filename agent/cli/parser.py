@@ -27,7 +27,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What no one knows is refused by the subcommand itself, whose help lists what there is."""
+        """Leave unknown arguments to the subcommand, whose help lists its own."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -98,7 +98,7 @@ NODES = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
 
 class Flag(NamedTuple):
-    """What argparse's add_argument takes."""
+    """Keyword arguments of argparse's add_argument."""
 
     name: str
     options: dict[str, Any]
@@ -125,7 +125,7 @@ SIMULATE = _flag("--simulate", "use a simulated machine", metavar="SYSTEM[@DRIVE
 REPLAY = _file("--replay", "replay a recorded tape instead of hardware")
 AGENT = _flag(
     "--agent",
-    "show what this agent knows (http://HOST:PORT); default: the one here, else this machine",
+    "show the data of this agent (http://HOST:PORT); default: the local agent, else this machine",
     metavar="URL",
 )
 WEB = "--web.config.file"
@@ -167,13 +167,14 @@ COMMANDS = {
         (CONFIG, SIMULATE, AGENT, REPLAY, JSON),
     ),
     "watch": Command(
-        "live view in the terminal: what `once` prints, each second; h lists the keys, q ends it",
+        "live view in the terminal: the output of `once`, updated each second; h lists the keys, "
+        "q ends it",
         "dgx-telemetry watch\ndgx-telemetry watch --simulate dgx-1-v100:starved-disk",
         (CONFIG, SIMULATE, AGENT, REPLAY),
     ),
     "check": Command(
         "which system this is, what answers, what is wrong and what to do; exit status 1 for a "
-        "warning, 3 for what is critical, 2 for bad usage",
+        "warning, 3 for a critical fault, 2 for bad usage",
         "dgx-telemetry check\n"
         "dgx-telemetry check --json --bundle /tmp/bundle.tar.gz\n"
         "dgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
@@ -187,7 +188,7 @@ COMMANDS = {
                 default=TIMEOUT,
                 metavar="SECONDS",
             ),
-            _file("--bundle", "write what a support case needs (.tar.gz), with names masked"),
+            _file("--bundle", "write an archive for a support case (.tar.gz), with names masked"),
         ),
     ),
     "record": Command(
@@ -217,7 +218,7 @@ COMMANDS = {
         "dgx-telemetry up --data ~/dgx-telemetry",
         (
             *(CONFIG, SIMULATE),
-            _speed("a clock N times faster, with rules that look back N times less"),
+            _speed("run N times faster, with rules that look back over 1/N of the time"),
             _flag(
                 "--fleet",
                 "watch N simulated nodes (default 124): DGX-1, or the system that --simulate names",
@@ -236,7 +237,7 @@ COMMANDS = {
         ),
     ),
     "report": Command(
-        "where GPU-hours went, by node, job, user or account, most lost first",
+        "where GPU-hours went, by node, job, user or account, largest loss first",
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --since 7d\n"
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --by user --html week.html\n"
         "dgx-telemetry report --job 1234\ndgx-telemetry report --compare 1233 1234",
@@ -245,10 +246,10 @@ COMMANDS = {
             [
                 _flag(
                     "--prometheus",
-                    "ask Prometheus or VictoriaMetrics; may contain USER:PASSWORD@",
+                    "query Prometheus or VictoriaMetrics; may contain USER:PASSWORD@",
                     metavar="URL",
                 ),
-                _flag("--agent", "ask this agent; default: the one here", metavar="URL"),
+                _flag("--agent", "query this agent; default: the local one", metavar="URL"),
             ],
             _flag("--since", "how far back; default 7d", type=SPAN, default="7d", metavar="SPAN"),
             _flag("--by", choices=("node", "job", "user", "account"), default="node"),
@@ -286,9 +287,9 @@ COMMANDS = {
         ),
     ),
     "install": Command(
-        "install the agent as a systemd service (as root); run again, it does what is missing",
+        "install the agent as a systemd service (as root); a second run adds only what is missing",
         "dgx-telemetry install --dry-run\ndgx-telemetry install",
-        (_switch("--dry-run", "only say what would be done"),),
+        (_switch("--dry-run", "only print what would be done"),),
     ),
     "uninstall": Command(
         "remove the systemd service (as root); settings in /etc/dgx-telemetry stay",
@@ -296,8 +297,8 @@ COMMANDS = {
         (_switch("--purge", "remove the settings too"),),
     ),
 }
-"""What a subcommand does is `run` in the module of its name, which is loaded when it is wanted: the
-agent runs all day, and need not know how a stack is built."""
+"""Subcommands. The module of each name has its `run` and is imported only when needed: the agent
+runs all day and needs no code that builds a stack."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
-from agent.config.whole_file import ReplacingFile, check_target
+from agent.config.atomic_file import ReplacingFile, check_target
 from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
@@ -31,13 +31,13 @@ def run(arguments: argparse.Namespace) -> int:
     with ReplacingFile(arguments.file) as file:
         try:
             agent.watch.start()
-            length = f"{arguments.seconds:g} s, Ctrl-C keeps what there is"
+            length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
             print(f"recording to {arguments.file} for {length}", file=sys.stderr)
             asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
         except KeyboardInterrupt:
-            notes.append("stopped early, what was recorded is kept")
+            notes.append("stopped early, the recording so far is kept")
         if recorder.full:
-            notes.append("the tape is full, what came later is left out")
+            notes.append("the tape is full, later answers are left out")
         file.replace(recorder.content())
     for sentence in notes:  # last: who lost the terminal cannot be reported
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
@@ -55,7 +55,7 @@ def stop_once(*_: object) -> None:
 
 
 def check_what_is_there(path: Path) -> bool:
-    """Whether the tape will replace one that is there; raises BadInput where it would replace
+    """Return whether the tape will replace an existing one; raises BadInput if it would replace
     anything else."""
     from agent.replay.tape import Tape
 
@@ -64,7 +64,7 @@ def check_what_is_there(path: Path) -> bool:
         return False
     if not Tape.begins(path):
         raise BadInput(
-            f"{path}: is there and is no tape, expected a free name or a tape to replace"
+            f"{path}: exists and is not a tape, expected a free name or a tape to replace"
         )
     return True
 

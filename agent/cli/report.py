@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
 from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
-from agent.config.whole_file import write_whole
+from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows, _failed(arguments))
     if arguments.html:
-        write_whole(arguments.html, as_html(report).encode(), 0o644)
+        atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
         print(json.dumps(document(report), indent=2))
     elif arguments.csv:
@@ -162,7 +162,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}{price}"
     yield str(together(report.rows))
     if report.failed >= MANY_FAILED:
-        yield f"{share(report.failed)} of the scrapes failed: what happened meanwhile is in no row"
+        yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.failed_start import slower_each_time
 from agent.cli.first_readings import view_of
-from agent.cli.options import asked_to_end, config_path, hardware_of, settings_of
+from agent.cli.options import config_path, hardware_of, settings_of, stop_signal
 from agent.clock import SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError
 from agent.config.reload import Reload
@@ -65,21 +65,21 @@ class StatusNotifier:
     notify_socket: NotifySocket
     sentence: Callable[[], str]
     _ready: bool = False
-    _said: str = ""
+    _sent: str = ""
 
     def __call__(self, _: Snapshot) -> None:
         news = [WATCHDOG] if self.notify_socket.watchdog else []
         if not self._ready:
             news.append(READY)
         sentence = self.sentence()
-        if sentence != self._said:
+        if sentence != self._sent:
             news.append(status(sentence))
-        self._ready, self._said = True, sentence
+        self._ready, self._sent = True, sentence
         self.notify_socket.send(*news)
 
 
 def condition_of(agent: Agent) -> str:
-    """How the agent is, in one sentence."""
+    """Return the state of the agent, in one sentence."""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.recognise(inventory)
     awaited = poller.waiting_for()
@@ -105,7 +105,7 @@ class TapeEnd:
     def __call__(self, _: Snapshot) -> None:
         if not self.said and self.ended():
             self.said = True
-            means = "its last answers stay, and what is said of now is of them"
+            means = "its last answers stay in use"
             log.warning(LogEvent("tape_ended", means=means))
 
 
@@ -134,13 +134,13 @@ def _run(arguments: argparse.Namespace) -> bool:
     for record in early.buffer:
         logging.getLogger(record.name).handle(record)
     notify_socket = NotifySocket.of()
-    tell_short_watchdog(notify_socket.watchdog, TICK / speed)
+    log_short_watchdog(notify_socket.watchdog, TICK / speed)
     agent = Agent(settings, hardware, clock)
-    tell_dropped(settings[MetricsConfig])
+    log_dropped(settings[MetricsConfig])
 
     def follow(in_force: Settings) -> None:
         start_logging(in_force[LogConfig])
-        tell_dropped(in_force[MetricsConfig])
+        log_dropped(in_force[MetricsConfig])
 
     reload = Reload(
         agent.configuration,
@@ -169,12 +169,12 @@ async def _serve(
         feed,
         hours,
         DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
-        settle,
+        freeze_when_warm,
     ]
-    spare()
+    freeze_gc()
     server = await _listen(agent, web, feed, hours.document)
     agent.start()
-    stop = asked_to_end()
+    stop = stop_signal()
     for number, asked in ((signal.SIGHUP, reload.ask), (signal.SIGUSR1, _no_signal_releases)):
         asyncio.get_running_loop().add_signal_handler(number, asked)
     runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
@@ -229,30 +229,30 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
     listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
     log.info(LogEvent("started", version=__version__, listen=listen))
     if not server.is_local and not web.now.is_guarded:
-        advice = "who reaches it can read it; --web.config.file sets TLS and passwords"
+        advice = "anyone who reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
     return server
 
 
-def tell_short_watchdog(seconds: float, tick: float) -> None:
+def log_short_watchdog(seconds: float, tick: float) -> None:
     if 0 < seconds < 2 * tick:
         log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=tick))
 
 
-def tell_dropped(config: MetricsConfig) -> None:
+def log_dropped(config: MetricsConfig) -> None:
     """Say which alerts and boards will miss what the settings drop."""
     if missed := config.missed:
         means = "alerts that need them will not come, and boards have gaps"
         log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))
 
 
-def settle(snapshot: Snapshot) -> None:
+def freeze_when_warm(snapshot: Snapshot) -> None:
     if snapshot.tick == SETTLED:
-        spare()
+        freeze_gc()
 
 
-def spare() -> None:
-    """Spare what is built from garbage collection: looking through it took 40 ms at times, and
+def freeze_gc() -> None:
+    """Exclude what is built from garbage collection: looking through it took 40 ms at times, and
     everything else waited."""
     gc.collect()
     gc.freeze()

@@ -127,7 +127,7 @@ def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
 
 
 def address_of(here: HttpConfig) -> str:
-    """Where the agent of this machine answers: on loopback, if it listens everywhere."""
+    """Return the address of this machine's agent: loopback if it listens on all addresses."""
     host, port = here.address
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

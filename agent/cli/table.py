@@ -96,7 +96,7 @@ def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
 
 
-def listed(devices: Iterable[str], between: str = ", ") -> str:
+def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
     """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
     named = sorted(filter(None, devices), key=natural)
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]

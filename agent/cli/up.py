@@ -10,12 +10,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.cli.arrivals import report_arrivals
-from agent.cli.options import asked_to_end, config_path, settings_of
+from agent.cli.alert_tail import tail_alerts
+from agent.cli.options import config_path, settings_of, stop_signal
 from agent.cli.table import table
+from agent.config.atomic_file import atomic_write
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
-from agent.config.whole_file import write_whole
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
@@ -28,15 +28,15 @@ from agent.stack.programs import StackProgram
 from agent.stack.supervision import supervise
 
 FALLBACK = "dgx-h100"
-"""What is simulated where there is no GPU; it plays one scenario after the other."""
+"""System that is simulated on a machine without a GPU; it plays all scenarios in turn."""
 
 OF_FLEET = "dgx-1-v100"
-"""What the nodes of a simulated fleet are, unless `--simulate` names another system."""
+"""System of the nodes of a simulated fleet, unless `--simulate` names another."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """What is started, and how."""
+    """Plan of a stack: the programs to start, and their options."""
 
     settings: Settings
     agent_flags: Sequence[str]
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
-    """What the flags and this machine ask for; raises BadInput for what cannot be."""
+    """Return the plan by the flags and this machine; raises BadInput for what is not possible."""
     settings = settings_of(arguments)
     machine: str | None = arguments.simulate
     nodes: int = arguments.fleet
@@ -87,7 +87,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
 
 
 def _found(binary: programs.Binary, without: str) -> str | None:
-    """Where it is; else that it is missing is said, and what that means."""
+    """Return the path of the program; if it is missing, print that and the consequence."""
     path = binary.find()
     if path is None:
         say(f"{binary.names[0]} is not installed (apt install {binary.package}): {without}")
@@ -105,11 +105,11 @@ def _check_fleet(nodes: int, machine: str) -> None:
 
     fleet_plan.plan(nodes)
     if ":" in machine:
-        raise ConfigError("--fleet has loads of its own: --simulate names the system alone")
+        raise ConfigError("--fleet has its own loads: --simulate may only name the system")
 
 
 def _network(nodes: int) -> ClustersConfig:
-    """What the network of the fleet carries: for each node as much as in the cluster of 124."""
+    """Return the network capacity of the fleet: per node as much as in the cluster of 124."""
     from agent.simulator import fleet_plan
 
     sheet = sheets()["dgx-1-124"]
@@ -131,7 +131,7 @@ def driver_answers() -> bool:
 
 
 async def _until_signal(plan: StackPlan, data: Path | None) -> None:
-    stop = asked_to_end(signal.SIGHUP)
+    stop = stop_signal(signal.SIGHUP)
     with data_folder(data) as folder:
         ports = choose()
         write_files(folder, plan, ports)
@@ -147,7 +147,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
             kept = "kept" if data else "removed at the end"
             print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
             if any(child.program.name == "alertmanager" for child in living):
-                await report_arrivals(ports.alertmanager, say)
+                await tail_alerts(ports.alertmanager, say)
 
         say(f"starting {', '.join(child.program.name for child in children)}")
         await supervise(children, stop, once_ready)
@@ -198,7 +198,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
         **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},
     }
     for name, text in texts.items():
-        write_whole(folder / name, text.encode(), make=True)
+        atomic_write(folder / name, text.encode(), make=True)
 
 
 def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:

@@ -48,7 +48,7 @@ RETRY = 2.0
 FIRST = "Reading this machine for the first time."
 
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
-"""As q does: what ended at once would leave the terminal as it was drawn on."""
+"""Signals that end the view as q does: an immediate end would not restore the terminal."""
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -90,7 +90,7 @@ def _value(gpu: Document, name: str) -> float:
 
 @dataclass(slots=True)
 class ViewChoice:
-    """What the keys have chosen; `gpu` is an index, `top` the first line of a scrolled view."""
+    """Choices made by keys; `gpu` is an index, `top` the first line of a scrolled view."""
 
     shown: str = "a"
     gpu: str = ""
@@ -117,7 +117,7 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """What is on the screen: the last frame, the past, and where they come from."""
+    """Content of the screen: the last frame, the history, and their origin."""
 
     source: str = ""
     recent: Recent = field(default_factory=Recent)
@@ -176,7 +176,7 @@ async def _watch(
 
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
-    """On a thread of its own: the frames of an agent, again and again where it stops."""
+    """Read the frames of an agent on a separate thread, and reconnect whenever it stops."""
     where = f"from the agent at {place(agent.url)}"
     with suppress(RuntimeError):  # the loop has ended
         while True:
@@ -261,7 +261,7 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Where there is no frame yet; nothing among lines."""
+        """Show a sentence where there is no frame yet, and nothing among lines."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 

@@ -145,7 +145,7 @@ def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> 
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What stands in a file; raises ConfigError."""
+    """Return the content of a file; raises ConfigError."""
     try:
         content = in_time(partial(read_regular, path, LARGEST))
         return _parsed(content.decode())

@@ -22,7 +22,7 @@ LONGEST = 60
 
 
 class Mismatch(ValueError):
-    """What is wrong with one key (dotted), in words: what was found there and what was expected."""
+    """Mistake in one key (dotted), in words: the value found and the value expected."""
 
     def __init__(self, key: str, found: str, expected: str, *, of_key: bool = False) -> None:
         super().__init__(key, found, expected)
@@ -45,7 +45,7 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """What a text must be, as a note in its type: `Annotated[str, TextCheck(is_url, "a URL")]`.
+    """Condition for a text, as a note in its type: `Annotated[str, TextCheck(is_url, "a URL")]`.
 
     `holds` may raise ValueError where it does not.
     """
@@ -140,7 +140,7 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 
 def expectation(kind: Any, key: str) -> str:
-    """What a value of a type is, in words."""
+    """Return the expected value of a type, in words."""
     kind, described, _ = _taken_apart(kind)
     origin = get_origin(kind)
     if described is not None:

@@ -43,7 +43,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def in_time(work: Callable[[], T], seconds: float = TIMEOUT) -> T:
-    """What `work` returns or raises; TimeoutError where it takes longer than this many seconds.
+    """Return the result of `work`, or raise its error; TimeoutError after this many seconds.
 
     Then its thread is left behind: it keeps neither the caller nor the end of the process.
     """

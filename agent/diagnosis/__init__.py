@@ -1,1 +1,1 @@
-"""Where each GPU's time goes: evidence over a window, a table of rules, an account of seconds."""
+"""Division of each GPU's time: evidence over a window, a table of rules, an account of seconds."""

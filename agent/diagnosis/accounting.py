@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
 from agent.diagnosis.confidence import Likeness, confidence
-from agent.diagnosis.division import Division, divide_second
+from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.diagnosis.energy import STATE_JOULES
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import Grounds
+from agent.diagnosis.facts import RuleMatch
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
 from agent.diagnosis.inactive_share import doubts
 from agent.diagnosis.state_seconds import SecondsByState
@@ -51,7 +51,7 @@ VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
 STATE = gauge(
     "dgx_gpu_state",
     "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
-    "pair; a new pair must lead for 3 seconds, but hung, which has lasted 10 s by then.",
+    "pair; a new pair must lead for 3 seconds, except hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
 )
@@ -64,9 +64,9 @@ STATE_SECONDS = counter(
 )
 STATE_CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_state_confidence_ratio",
-    "How often verdicts like that of dgx_gpu_state were right in trials on loads whose true shares "
-    "are known, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
-    "GPUs; 0.5 for what was never tried.",
+    "Share of verdicts like that of dgx_gpu_state that were right in trials on loads with known "
+    "true shares, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
+    "GPUs; 0.5 if none was tried.",
     "agent/diagnosis/confidence.toml",
 )
 UNOBSERVED_SECONDS = GpuMetric.counter(
@@ -90,7 +90,7 @@ NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)
-class Account:
+class GpuStateTime:
     """One GPU: its seconds by state and cause, what is remembered of it, what it does now."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
@@ -100,51 +100,51 @@ class Account:
     at: float | None = None  # of the last tick
     failure_logged: bool = False
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
-    _found: dict[Pair, Grounds] = field(default_factory=dict)
+    _found: dict[Pair, RuleMatch] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
     def enter(
-        self, e: Evidence | None, division: Division | None, now: float, watts: float | None
+        self, e: Evidence | None, split: TimeSplit | None, now: float, watts: float | None
     ) -> None:
         """Book the time since the last tick and its energy, or leave them unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
-        known = e is not None and division is not None and seconds <= LONGEST
-        parts = division.parts if division is not None and known else None
+        known = e is not None and split is not None and seconds <= LONGEST
+        parts = split.parts if split is not None and known else None
         if parts and not all(part >= 0 for part in parts.values()):
             parts = None
         self.booked.energy.enter(parts, seconds, now, watts)
-        if e is None or division is None or seconds > LONGEST:
+        if e is None or split is None or seconds > LONGEST:
             self.booked.miss(seconds, now)
             self.verdict = None
-            if e is None or division is None:
+            if e is None or split is None:
                 return
         if seconds <= LONGEST:
-            self.booked.enter(division.parts, seconds, now)
-        self._found.update(division.found)
-        self._waits_for = division.waits_for
-        if division.waits_for is not None:
-            uuid = division.waits_for.uuid
-            waited = division.parts[State.STARVED, Cause.PEER] * seconds
+            self.booked.enter(split.parts, seconds, now)
+        self._found.update(split.found)
+        self._waits_for = split.waits_for
+        if split.waits_for is not None:
+            uuid = split.waits_for.uuid
+            waited = split.parts[State.STARVED, Cause.PEER] * seconds
             self.waits[uuid] = self.waits.get(uuid, 0.0) + waited
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """What leads now, with what was found for it last."""
+        """Return the leading verdict, with its newest facts."""
         leader = self.booked.leader
         if leader is None:
             return None
-        grounds = self._found.get(leader)
+        match = self._found.get(leader)
         return Verdict(
             *leader,
             e.quality,
             self.booked.shares,
             since=self.booked.since,
             gaps=self.booked.gaps,
-            evidence=grounds.facts if grounds else (),
+            evidence=match.facts if match else (),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
-            rule=grounds.place if grounds else "",
+            rule=match.place if match else "",
             confidence=confidence(Likeness(e.quality, bool(e.peers), leader)),
         )
 
@@ -157,7 +157,8 @@ class Diagnosis:
     bandwidth: PathAccounts
     configuration: Configuration
     job_status: JobStatus = field(default_factory=JobStatus)
-    accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
+    accounts: dict[str, GpuStateTime] = field(default_factory=dict)
+    """By UUID: a lost GPU may return."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Take in a tick, and enter it into the accounts; the snapshot with its verdicts."""
@@ -170,7 +171,7 @@ class Diagnosis:
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
-            account = self.accounts.setdefault(identity.uuid, Account())
+            account = self.accounts.setdefault(identity.uuid, GpuStateTime())
             account.failure_logged, account.failure = account.failure is not None, None
             if identity.uuid not in inventory.lost:
                 self._look(identity.key, account, context, evidence, now)
@@ -192,7 +193,7 @@ class Diagnosis:
     def _look(
         self,
         gpu: GpuKey,
-        account: Account,
+        account: GpuStateTime,
         context: TickContext,
         evidence: dict[GpuKey, Evidence],
         now: float,
@@ -210,7 +211,7 @@ class Diagnosis:
         e.history = account.history.seen
         evidence[gpu] = e
 
-    def _divided(self, account: Account, e: Evidence | None) -> Division | None:
+    def _divided(self, account: GpuStateTime, e: Evidence | None) -> TimeSplit | None:
         """The second of one GPU; None where nothing can be said of it."""
         if e is None:
             return None
@@ -220,7 +221,7 @@ class Diagnosis:
             self._fail(account, e.gpu, failure_of(error))
             return None
 
-    def _fail(self, account: Account, gpu: GpuKey, failure: Failure) -> None:
+    def _fail(self, account: GpuStateTime, gpu: GpuKey, failure: Failure) -> None:
         if not account.failure_logged:
             log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
         account.failure, account.failure_logged = failure, True
@@ -239,8 +240,8 @@ class Diagnosis:
 NAMES = {pair: (pair[0].value, pair[1].value) for pair in PAIRS}
 
 
-def _why_not(gpu: GpuKey, account: Account, inventory: GpuInventory) -> Absence:
-    """Why a GPU has no verdict."""
+def _why_not(gpu: GpuKey, account: GpuStateTime, inventory: GpuInventory) -> Absence:
+    """Return the reason why a GPU has no verdict."""
     if gpu.uuid in inventory.lost:
         return Absence(STATE, gpu.labels, Reason.LOST, "")
     if gpu.uuid in inventory.not_answering:
@@ -251,7 +252,7 @@ def _why_not(gpu: GpuKey, account: Account, inventory: GpuInventory) -> Absence:
     return Absence(STATE, gpu.labels, Reason.UNKNOWN, NOT_KNOWN)
 
 
-def _report(account: Account, out: ReadOutput, unjudged: Absence | None) -> None:
+def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) -> None:
     for pair, seconds in account.booked.seconds.items():
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
     out.add(UNOBSERVED_SECONDS, account.booked.unobserved)

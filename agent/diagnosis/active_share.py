@@ -1,4 +1,4 @@
-"""How the active share of a GPU's second divides: own work, communication, waiting for a peer.
+"""Division of the active share of a GPU's second: own work, communication, waiting for a peer.
 
 Utilisation and graphics activity count a kernel that spins in a collective as work. What reports
 them apart, measured on H100 and H200: a spinning kernel keeps SM activity at 0.17 to 0.25 with
@@ -130,8 +130,8 @@ def _transfers_in_dips(second: ActiveSecond) -> float:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Whether the whole second looks like a kernel that waits or transfers; false where GPM does
-    not report."""
+    """Return whether the whole second looks like a kernel that waits or transfers; false where GPM
+    does not report."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -141,7 +141,7 @@ def only_spins(second: ActiveSecond) -> bool:
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
-    """How much of the time without own work goes into transfers over NVLink."""
+    """Return the share of the time without own work that goes to transfers over NVLink."""
     payload = second.payload or 0.0
     if payload < LEAST_RATE * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
@@ -152,14 +152,15 @@ def communicating(second: ActiveSecond, idle_work: float) -> float:
 
 
 def alike(one: float | None, other: float | None) -> bool:
-    """Whether two figures are the same but for noise."""
+    """Return whether two figures are equal within noise."""
     if one is None or other is None:
         return False
     return abs(one - other) <= EQUAL * max(abs(one), abs(other), 1e-9)
 
 
 def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
-    """Whether two GPUs take the same steps: both send the same over NVLink, and more than nothing.
+    """Return whether two GPUs take the same steps: both send the same over NVLink, and more than
+    nothing.
 
     Servers that hand work on (prefill to decode), sweeps and roles of reinforcement learning send
     differently; ranks of one collective cannot.
@@ -185,8 +186,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def consistent(second: ActiveSecond, peer: ActiveSecond, useful: float, waited: float) -> bool:
-    """Whether SM activity is what so much work and so much spinning would read, within a band of
-    0.08: a smaller model beside a larger one has as much, and does not spin."""
+    """Return whether SM activity is what so much work and so much spinning would read, within a
+    band of 0.08: a smaller model beside a larger one has as much, and does not spin."""
     if second.sm is None or peer.sm is None or not peer.activity:
         return False
     work = useful * peer.sm / peer.activity

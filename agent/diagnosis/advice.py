@@ -1,4 +1,4 @@
-"""What to do: about each verdict, for the person who pays for the GPU; about each XID error.
+"""Advice for each verdict, for the owner of the job, and for each XID error.
 
 Advice about a verdict never ends, stops or restarts anything: what looks idle may be a server or a
 checkpoint.
@@ -31,7 +31,7 @@ SUMMARIES: dict[Pair, str] = {
 
 
 def hang_advice(who: str = "each rank") -> str:
-    """Whom to look at in a job that hangs, before its end destroys what shows why."""
+    """Return the process to examine in a job that hangs, before its end destroys the evidence."""
     return (
         f"Look at {who} first with py-spy dump (stopped, waiting for input, or an exception?), "
         "before the job is ended; start the next run with NCCL_DEBUG=INFO."
@@ -39,7 +39,7 @@ def hang_advice(who: str = "each rank") -> str:
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """What to do about a GPU that others wait for."""
+    """Return the advice for a GPU that others wait for."""
     return f"Look at {who}: balance the work of the ranks, and fix what holds up the slow one."
 
 
@@ -68,7 +68,7 @@ while nothing else is wrong."""
 
 
 def severity(pair: Pair) -> Severity | None:
-    """How grave a state is, wherever it is shown; None where all is as it should be."""
+    """Return the severity of a state, the same in every view; None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook or a server without requests waits too
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
@@ -98,8 +98,8 @@ ADVICE: dict[Pair, str] = {
     (
         State.STARVED,
         Cause.UNKNOWN,
-    ): "The host shows no reason. A server without requests or a notebook "
-    "is as it should be. A job that should be at work waits for a service, a lock or the like: "
+    ): "The host shows no reason. That is normal for a server without requests or a notebook. A "
+    "job that should be at work waits for a service, a lock or the like: "
     "profile it (py-spy, Nsight Systems).",
     (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, send fewer or smaller "
     "gradients, or accept it: the links do what they can.",
@@ -118,22 +118,23 @@ BY_FACT: dict[FactKind, str] = {
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "
-    "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host where it "
+    "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
     "is in a container. Until then it cannot see what they wait for.",
 }
-"""What is better than the advice of the pair where this fact decided it, or where this doubt left
-the cause unknown."""
+"""Better advice than that of the pair, where this fact decided it or this doubt left the cause
+unknown."""
 
 
 def pair_advice(pair: Pair, waits_for: int | None = None) -> str:
-    """What to do about a state and its cause; `waits_for` is the index of a GPU that is late."""
+    """Return the advice for a state and its cause; `waits_for` is the index of a GPU that is
+    late."""
     if pair == (State.STARVED, Cause.PEER) and waits_for is not None:
         return peer_advice(f"GPU {waits_for}")
     return ADVICE.get(pair, "")
 
 
 def advice(verdict: Verdict) -> str:
-    """What to do about a verdict; empty where all is as it should be."""
+    """Return the advice for a verdict; empty for a healthy state."""
     doubts = verdict.doubts if verdict.cause is Cause.UNKNOWN else ()
     kinds = [fact.kind for fact in (*doubts, *verdict.evidence[:1])]
     late = verdict.waits_for.index if verdict.waits_for else None
@@ -154,18 +155,18 @@ XID_ADVICE: dict[XidAction, str] = {
     XidAction.MEMORY: "Stop the job: its results are in doubt. Drain the node and reset the GPU; "
     "if nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT then shows a failure, have it replaced.",
     XidAction.REBOOT: "Drain the node and reboot it: a reset does not reach this GPU. If it comes "
-    "back, have the GPU's seat, power and riser looked at, and ask for service.",
-    XidAction.LINKS: "Drain the node, look which links are down and where they end (nvidia-smi "
+    "back, have the GPU's seat, power and riser checked, and ask for service.",
+    XidAction.LINKS: "Drain the node, find which links are down and where they end (nvidia-smi "
     "nvlink -s), and reset the GPUs at both ends; if it comes back, ask for service.",
     XidAction.FOLLOW: "Look at the error that came with it, and act on that. If it came alone, on "
     "a machine with NVSwitches: drain the node, then restart the Fabric Manager.",
-    XidAction.RECOVERY: "Do what the driver asks for: `nvidia-smi -q` shows it as GPU Recovery "
+    XidAction.RECOVERY: "Do what the driver requests: `nvidia-smi -q` shows it as GPU Recovery "
     "Action.",
-    XidAction.BY_UNIT: "See the kernel's log: a line that says Fatal wants the GPU reset, one that "
-    "says Nonfatal wants nothing unless XID 154 follows.",
+    XidAction.BY_UNIT: "See the kernel's log: after a line that says Fatal reset the GPU; one that "
+    "says Nonfatal needs no action unless XID 154 follows.",
     XidAction.POWER: "Switch the machine off and connect the board's auxiliary power.",
     XidAction.UPDATE: "Update the driver of host and guest to versions that match.",
     XidAction.SERVICE: "Look the code up in NVIDIA's XID catalogue; if it comes back, ask for "
     "service.",
 }
-"""What to do first, by the action of the catalogue."""
+"""First action for an XID error, by the action of the catalogue."""

@@ -1,4 +1,4 @@
-"""How sure a verdict is: how often verdicts like it were right in trials.
+"""Confidence of a verdict: the share of similar verdicts that were right in trials.
 
 `confidence.toml` holds the counts, by what the agent could read, by whether the job has several
 GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes it from tapes of
@@ -21,7 +21,7 @@ ENOUGH = 30.0
 
 
 class Likeness(NamedTuple):
-    """What verdicts have in common that are right equally often."""
+    """Properties shared by verdicts that are right equally often."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs
@@ -45,7 +45,7 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether most of what was counted so was something else."""
+        """True if most of the seconds counted so were something else."""
         return self.counted >= ENOUGH and self.both < LEAST * self.counted
 
 
@@ -67,10 +67,10 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def confidence(likeness: Likeness) -> float:
-    """How often verdicts like this were right, 0-1; 0.5 for what was never tried."""
+    """Return the share of similar verdicts that were right, 0-1; 0.5 if none was tried."""
     return trials().get(likeness, NOT_TRIED).confidence
 
 
 def is_doubtful(likeness: Likeness) -> bool:
-    """Whether most seconds that were counted so had another state or cause."""
+    """Return whether most seconds that were counted so had another state or cause."""
     return trials().get(likeness, NOT_TRIED).is_doubtful

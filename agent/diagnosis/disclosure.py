@@ -65,7 +65,7 @@ class Disclosure:
 
     @property
     def names(self) -> bool:
-        """Whether people, programs and jobs may be named."""
+        """True if users, programs and jobs may be named."""
         return self.configuration.current[workload.JobConfig].info
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:

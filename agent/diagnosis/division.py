@@ -12,7 +12,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.confidence import Likeness, is_doubtful
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, RuleMatch, ratio, traffic
 from agent.diagnosis.hang import hung
 from agent.diagnosis.inactive_share import (
     FACTS,
@@ -42,65 +42,65 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""What holds clocks down, the worst first: of several at once the first takes the share."""
+"""Reasons for low clocks, the worst first: of several at once the first takes the share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class TimeSplit:
     """Shares of a second that sum to 1, with what decided each; `waits_for` is the peer that the
     GPU waits for."""
 
     parts: dict[Pair, float]
-    found: dict[Pair, Grounds] = field(default_factory=dict)
+    found: dict[Pair, RuleMatch] = field(default_factory=dict)
     waits_for: GpuKey | None = None
 
 
-def divide_second(e: Evidence) -> Division:
-    """Where the second of a GPU goes; its activity must be known."""
+def divide_second(e: Evidence) -> TimeSplit:
+    """Return the division of one second of a GPU; its activity must be known."""
     return without_process(e) or _hung(e) or held(e) or _with_work(e)
 
 
-def without_process(e: Evidence) -> Division | None:
+def without_process(e: Evidence) -> TimeSplit | None:
     """Without a process; what works all the same (graphics, another PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
     kind = FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST
-    rests = Grounds(without_process, (Fact(kind),))
+    rests = RuleMatch(without_process, (Fact(kind),))
     if active < e.context.thresholds.quiet:
-        return Division({IDLE: 1.0}, {IDLE: rests})
+        return TimeSplit({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    found = {BUSY: Grounds(without_process, (works,)), IDLE: rests}
-    return Division({BUSY: active, IDLE: 1.0 - active}, found)
+    found = {BUSY: RuleMatch(without_process, (works,)), IDLE: rests}
+    return TimeSplit({BUSY: active, IDLE: 1.0 - active}, found)
 
 
-def held(e: Evidence) -> Division | None:
+def held(e: Evidence) -> TimeSplit | None:
     held_after = e.context.thresholds.held_after
     if e.history.idle_for < held_after:
         return None
     if serves(e):
-        return Division({REQUESTS: 1.0}, {REQUESTS: Grounds(held, no_requests(e))})
+        return TimeSplit({REQUESTS: 1.0}, {REQUESTS: RuleMatch(held, no_requests(e))})
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
     holding = Fact(FactKind.HOLDING, (*there, quiet_for))
-    return Division({HELD: 1.0}, {HELD: Grounds(held, (holding,))})
+    return TimeSplit({HELD: 1.0}, {HELD: RuleMatch(held, (holding,))})
 
 
-def _hung(e: Evidence) -> Division | None:
+def _hung(e: Evidence) -> TimeSplit | None:
     """A job of several GPUs that hangs, or waits for a rank of another host."""
     found = hung(e)
     if found is None:
         return None
     pair = HUNG if found[0] else PEER
-    return Division({pair: 1.0}, {pair: found[1]})
+    return TimeSplit({pair: 1.0}, {pair: found[1]})
 
 
-def _with_work(e: Evidence) -> Division:
+def _with_work(e: Evidence) -> TimeSplit:
     active = min(1.0, e.activity or 0.0)
     copies = host_copies(e)
     if copies:
         return _with_copies(e, active, copies)
-    found: dict[Pair, Grounds] = {}
+    found: dict[Pair, RuleMatch] = {}
     parts: dict[Pair, float] = {}
     shares = _active(e)
     scale = active / shares.total if shares.total else 0.0
@@ -108,20 +108,20 @@ def _with_work(e: Evidence) -> Division:
     transfers, waiting = shares.communicating * scale, shares.waiting * scale
     if transfers:
         pair, facts = communicates(e)
-        parts[pair], found[pair] = transfers, Grounds(communicates, facts)
+        parts[pair], found[pair] = transfers, RuleMatch(communicates, facts)
     elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
         parts[pair] = parts.get(pair, 0.0) + waiting
-        found[pair] = Grounds(communicates_elsewhere, facts)
+        found[pair] = RuleMatch(communicates_elsewhere, facts)
         waiting = 0.0
     waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
-        found[PEER] = Grounds(waits_for_peer, tuple(waits_for_peer(e, shares)))
+        found[PEER] = RuleMatch(waits_for_peer, tuple(waits_for_peer(e, shares)))
     for pair, share, facts in throttled(e, own):
         own -= share
-        parts[pair], found[pair] = share, Grounds(throttled, facts)
+        parts[pair], found[pair] = share, RuleMatch(throttled, facts)
     inactive = _inactive(e, 1.0 - active)
     for cause, (share, facts) in inactive.items():
         pair, launching = _pair(cause), 0.0
@@ -129,11 +129,11 @@ def _with_work(e: Evidence) -> Division:
             launching = min(own, launch_overhead(e, share))
         own -= launching
         parts[pair] = parts.get(pair, 0.0) + share + launching
-        found.setdefault(pair, Grounds(divide_inactive, facts))
+        found.setdefault(pair, RuleMatch(divide_inactive, facts))
         if cause is Cause.PEER:
             waits_for = facts[0].gpu
     found[BUSY], parts[BUSY] = own_work(e), own
-    return Division(parts, found, waits_for)
+    return TimeSplit(parts, found, waits_for)
 
 
 def _pair(cause: Cause) -> Pair:
@@ -142,7 +142,7 @@ def _pair(cause: Cause) -> Pair:
 
 
 def _is_doubtful(e: Evidence, cause: Cause) -> bool:
-    """Whether most of what was counted for this cause in trials was something else."""
+    """Return whether most of what was counted for this cause in trials was something else."""
     return is_doubtful(Likeness(e.quality, bool(e.peers), _pair(cause)))
 
 
@@ -168,27 +168,27 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
     return found
 
 
-def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
+def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
     pair = State.STARVED, Cause.PCIE
     lost, levels = 1.0 - active, e.history.power
     if e.quality is SignalQuality.NVML:  # utilisation counts copies: between bursts it draws less
         lost = levels.lower_share if levels is not None and levels.distinct else 1.0
-    found = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
-    return Division({pair: lost, BUSY: 1.0 - lost}, found)
+    found = {pair: RuleMatch(host_copies, copies), BUSY: own_work(e)}
+    return TimeSplit({pair: lost, BUSY: 1.0 - lost}, found)
 
 
-def own_work(e: Evidence) -> Grounds:
-    """What shows its own work; low clocks that somebody set are no loss, but are reported."""
+def own_work(e: Evidence) -> RuleMatch:
+    """Return the evidence of own work; low clocks that a user set are no loss, but are reported."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
     if low and e.clocks_set >= limits.throttled:
         facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
-    return Grounds(own_work, facts)
+    return RuleMatch(own_work, facts)
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """How the active share divides; without GPM what power and traffic can report."""
+    """Return the parts of the active share; without GPM, those that power and traffic can show."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = _by_links(e)
@@ -242,7 +242,7 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Whether two GPUs of a job take the same steps, as far as NVLink can be read."""
+    """Return whether two GPUs of a job take the same steps, as far as NVLink can be read."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
@@ -289,7 +289,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
             fact = Fact(FactKind.PEER_PCIE_TRAFFIC, figures, (wire.direction,))
             return (State.COMMUNICATING, Cause.PCIE), (fact, _work(e))
     ports: dict[str, list[PathUse]] = {}
-    for port in e.context.wires("infiniband"):
+    for port in e.context.path_usage("infiniband"):
         ports.setdefault(port.device, []).append(port)
     both = [min(ways, key=lambda w: w.ratio) for ways in ports.values() if len(ways) > 1]
     wire = max(both, key=lambda w: w.ratio, default=None)
@@ -301,7 +301,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
 
 
 def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
-    """What shows that kernels spin for a peer."""
+    """Return the evidence that kernels spin for a peer."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
         yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)
@@ -317,7 +317,8 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
 
 
 def idle_for_peer(e: Evidence) -> Fact | None:
-    """Whether it rests, without spinning, while a peer in lock-step really works."""
+    """Return the fact that it rests, without spinning, while a peer in lock-step really works; None
+    if not."""
     best = e.best_peer if e.history.nvlink_seen else None
     if best is None or best.work is None or e.work is None or not best.looks_busy:
         return None
@@ -331,7 +332,8 @@ def idle_for_peer(e: Evidence) -> Fact | None:
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
-    """What low clocks take of the GPU's own work: its active share times the clock lost."""
+    """Return the share that low clocks take of the GPU's own work: its active share times the clock
+    lost."""
     if e.clock is None or not e.clock_reference:
         return
     lost = max(0.0, 1.0 - e.clock / e.clock_reference)
@@ -349,7 +351,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """How much the GPU really does."""
+    """Return the fact of how much the GPU really works."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

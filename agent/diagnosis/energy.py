@@ -16,9 +16,9 @@ UNOBSERVED = "unobserved"
 
 STATE_JOULES = counter(
     "dgx_gpu_state_joules_total",
-    "Energy of the GPU in joules by state and cause since the agent met it. What the energy "
-    "counter grew by is split over the seconds by the power drawn, and that of a second over its "
-    "shares by 20 ms power samples where these are read, else evenly; seconds without a state are "
+    "Energy of the GPU in joules by state and cause since the agent detected it. The growth of the "
+    "energy counter is divided over the seconds by the power drawn, and within a second over its "
+    "shares by 20 ms power samples if these are read, else evenly; seconds without a state are "
     "`unobserved`. The sum is the growth of dgx_gpu_energy_joules_total: of GPUs without an energy "
     "counter (P100 and older) that is the integral of power.",
     "agent/diagnosis/energy.py",
@@ -76,7 +76,7 @@ class Tick(NamedTuple):
 
 
 class CounterGrowth(NamedTuple):
-    """What the energy counter grew by until `at`."""
+    """Growth of the energy counter until `at`."""
 
     at: float
     joules: float

@@ -1,4 +1,4 @@
-"""What one GPU shows at one tick. Each figure is drawn when a rule first asks for it."""
+"""Evidence on one GPU at one tick. Each figure is drawn when a rule first asks for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Evidence:
 
     @cached_property
     def host(self) -> ProcessEvidence:
-        """What its processes do on the host."""
+        """Activity of its processes on the host."""
         return ProcessEvidence(self.labels, self.context)
 
     @cached_property
@@ -67,7 +67,7 @@ class Evidence:
 
     @cached_property
     def limit_lowered(self) -> bool:
-        """Whether somebody lowered the power limit below what the board comes with."""
+        """True if the power limit is set below the board's default."""
         board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
         limit = self.context.samples.value(power.POWER_LIMIT, *self.labels)
         return board is not None and limit is not None and limit < LOWERED * board
@@ -78,12 +78,12 @@ class Evidence:
 
     @cached_property
     def work(self) -> float | None:
-        """How much the GPU really does, 0-1: SM activity, else its share of the power limit."""
+        """Amount of real work, 0-1: SM activity, else its share of the power limit."""
         return self.power if self.sm is None else self.sm
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether next to no arithmetic is done; false where nothing reports."""
+        """True if it does next to no arithmetic; false if nothing reports it."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
@@ -95,7 +95,7 @@ class Evidence:
 
     @property
     def looks_busy(self) -> bool:
-        """Whether an engine is active nearly all the time: it may only be spinning."""
+        """True if an engine is active nearly all the time; it may only be spinning."""
         return self.mean_activity >= self.context.thresholds.busy
 
     @cached_property
@@ -117,7 +117,7 @@ class Evidence:
 
     @property
     def is_held_down(self) -> bool:
-        """Whether anything but the power cap at the board's own power holds the clocks down."""
+        """True if anything but the power cap at the board's own power holds the clocks down."""
         capped = self.throttled("power_cap") > 0 and self.limit_lowered
         return capped or self.throttled(*HOLDING_DOWN) > 0
 
@@ -133,12 +133,12 @@ class Evidence:
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         return now / limit if now is not None and limit else None
 
-    def wires(self, path: str) -> list[PathUse]:
+    def path_usage(self, path: str) -> list[PathUse]:
         """The GPU's own wires of this kind, the fullest first."""
-        return self.context.wires(path, self.gpu)
+        return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:
-        return next(iter(self.wires(path)), None)
+        return next(iter(self.path_usage(path)), None)
 
     @cached_property
     def pcie_rates(self) -> tuple[float | None, float | None]:
@@ -154,9 +154,9 @@ class Evidence:
         return 0.0 if wire is None else max(known) / wire.limit if known else wire.ratio
 
     def share_of_slot(self, wire: PathUse) -> float:
-        """What PCIe carries of what it can carry now: a slot that is stuck at a lower generation
-        carries half as much for each. Where the generation that was read would mean more than the
-        whole, it is that of a rest before."""
+        """Return the PCIe traffic relative to what the slot can carry now: a slot that is stuck at
+        a lower generation carries half as much for each. Where the generation that was read would
+        mean more than the whole, it is that of a rest before."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:
@@ -171,7 +171,7 @@ class Evidence:
         payload = {
             w: self.context.samples.value(activity.NVLINK_RATE, *self.labels, w) for w in BOTH
         }
-        wires = [_of_now(wire, payload[wire.direction]) for wire in self.wires("nvlink")]
+        wires = [_of_now(wire, payload[wire.direction]) for wire in self.path_usage("nvlink")]
         return max(wires, key=lambda w: w.ratio, default=None)
 
     @cached_property
@@ -192,18 +192,18 @@ class Evidence:
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:
-        """Whether its PCIe traffic is that of the job's GPUs among themselves.
+        """True if its PCIe traffic is that of the job's GPUs among themselves.
 
         Without NVLink a GPU's peer-to-peer traffic goes over PCIe: what one sends, others receive.
         """
         if self.context.samples.value(nvlink.LINKS, *self.labels):
             return False
-        mine = {w.direction: w.ratio for w in self.wires("pcie")}
+        mine = {w.direction: w.ratio for w in self.path_usage("pcie")}
         least = self.context.thresholds.communicating
         return any(
             min(mine.get(way, 0.0), theirs.ratio) >= least
             for peer in self.peers
-            for theirs in peer.wires("pcie")
+            for theirs in peer.path_usage("pcie")
             for way in BOTH
             if way != theirs.direction
         )
@@ -222,7 +222,7 @@ class Evidence:
         if None in rates.values():  # without GPM: what the counters of bytes report
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():
-            rates.update({w.direction: w.ratio * w.limit for w in self.wires("nvlink")})
+            rates.update({w.direction: w.ratio * w.limit for w in self.path_usage("nvlink")})
         known = [rate / limit for rate in rates.values() if rate is not None and limit]
         sent = rates.get("transmit")
         return ActiveSecond(
@@ -236,7 +236,7 @@ class Evidence:
 
     @property
     def spins(self) -> bool:
-        """Whether its kernels only wait: they are active, and neither work nor transfer."""
+        """True if its kernels only wait: they are active, and neither work nor transfer."""
         second = self.means
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < LEAST_RATE
@@ -268,7 +268,7 @@ class Evidence:
 
     @cached_property
     def is_quiet(self) -> bool:
-        """Whether nothing moves on the GPU, nor to and from it."""
+        """True if nothing moves on the GPU, nor to and from it."""
         least = self.context.thresholds.quiet
         if (self.activity or 0.0) >= least:
             return False
@@ -277,7 +277,7 @@ class Evidence:
 
     @property
     def nvlink_active(self) -> bool | None:
-        """Whether NVLink carries anything; None where that is not known."""
+        """True if NVLink carries anything; None if that is not known."""
         wire = self.nvlink
         return None if wire is None else wire.ratio * wire.limit > NVLINK_ACTIVE
 

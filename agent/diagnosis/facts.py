@@ -1,4 +1,4 @@
-"""What rules find: the kinds of facts that decide a verdict, or that could not be seen."""
+"""Facts that rules find: those that decide a verdict, and those that could not be seen."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -10,13 +10,13 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 """Units of figures."""
 
 Found = tuple[Fact, ...]
-"""What speaks for a cause, the weightiest first; empty where nothing does."""
+"""Facts for a cause, the most important first; empty if there are none."""
 
 NOTHING: Found = ()
 
 
-class Grounds(NamedTuple):
-    """What decided a share: the rule, a function of this package, and the facts that it found."""
+class RuleMatch(NamedTuple):
+    """Match of a rule that decided a share: the rule, a function of this package, and its facts."""
 
     rule: Callable[..., object]
     facts: Found
@@ -28,7 +28,7 @@ class Grounds(NamedTuple):
 
 
 class FactKind(StrEnum):
-    """What was seen; each with the names of its figures."""
+    """Kind of an observation, with the names of its figures."""
 
     NO_PROCESS = "no_process"
     WITHOUT_PROCESS = "without_process"  # activity: work of no listed process

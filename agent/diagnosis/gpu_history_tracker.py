@@ -1,4 +1,4 @@
-"""What one GPU did before the samples that are kept: power levels, clocks, how long it rests."""
+"""History of one GPU beyond the samples that are kept: power levels, clocks, time at rest."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -152,7 +152,8 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Whether it only spins by the newest reading alone: means still hold what was before."""
+    """Return whether it only spins by the newest reading alone: means still include earlier
+    work."""
     if not e.activity:
         return False
     newest = e.context.samples.value

@@ -7,7 +7,7 @@ only shortens the time.
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from agent.diagnosis.facts import SECONDS, FactKind, Grounds
+from agent.diagnosis.facts import SECONDS, FactKind, RuleMatch
 from agent.diagnosis.tick_context import RankActivity
 from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
@@ -34,7 +34,7 @@ then is no work."""
 
 
 def activity_of(e: "Evidence") -> RankActivity:
-    """What the processes and the kernels of one GPU do at this tick."""
+    """Return the activity of one GPU's processes and kernels at this tick."""
     return RankActivity(
         kernels_spin=e.spins,
         asleep=e.host.rests_now and not _moves_bytes(e),
@@ -44,8 +44,8 @@ def activity_of(e: "Evidence") -> RankActivity:
 
 
 def _moves_bytes(e: "Evidence") -> bool:
-    """Whether the processes read or write. Their own count needs the right to trace them; without
-    it what their cgroup reads stands for it (what it writes may be older pages)."""
+    """Return whether the processes read or write. Their own count needs the right to trace them;
+    without it what their cgroup reads stands for it (what it writes may be older pages)."""
     moved = e.host.job_rate(workload.PROCESS_BYTES)
     if moved is None:
         moved = e.host.job_rate(workload.CGROUP_READ)
@@ -53,14 +53,14 @@ def _moves_bytes(e: "Evidence") -> bool:
 
 
 def waits_at_rest(e: "Evidence", rank: RankActivity) -> bool:
-    """Whether the GPU is idle, and its processes are at rest or cannot go on: those of a job in
-    which one process is stopped may spin on the host, and get no further."""
+    """Return whether the GPU is idle, and its processes are at rest or cannot go on: those of a job
+    in which one process is stopped may spin on the host, and get no further."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
-def hung(e: "Evidence") -> tuple[bool, Grounds] | None:
-    """Whether a job whose GPUs all wait hangs (true) or waits for another host (false), with what
-    shows it; None where any of its GPUs works, or nothing shows that one waits for another."""
+def hung(e: "Evidence") -> tuple[bool, RuleMatch] | None:
+    """Return true if a job whose GPUs all wait hangs and false if it waits for another host, with
+    the evidence; None if any of its GPUs works, or nothing shows that one waits for another."""
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
@@ -79,12 +79,12 @@ def hung(e: "Evidence") -> tuple[bool, Grounds] | None:
         remote = remote or min(one.history.waits_for for one in job) < least
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, least, SECONDS)
-    return not remote, Grounds(hung, (Fact(kind, (time,)),))
+    return not remote, RuleMatch(hung, (Fact(kind, (time,)),))
 
 
 def _on_several_hosts(e: "Evidence") -> bool:
-    """Whether the job has ranks on other hosts: as its environment says where that can be read;
-    else whether the host's network carried as much both ways as collectives do."""
+    """Return whether the job has ranks on other hosts: as its environment says where that can be
+    read; else whether the host's network carried as much both ways as collectives do."""
     hosts = e.context.samples.last(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 

@@ -1,4 +1,4 @@
-"""What a disk of the host does while a job waits for it."""
+"""Activity of a host disk while a job waits for it."""
 
 from agent.diagnosis.facts import RATE, FactKind, ratio, traffic
 from agent.diagnosis.tick_context import DiskActivity
@@ -6,7 +6,7 @@ from agent.model import Fact, Figure
 
 
 def disk_fact(disk: DiskActivity) -> Fact:
-    """What it reads or writes, and for how much of the time."""
+    """Return the fact of how much it reads or writes, and for how much of the time."""
     busy = () if disk.busy is None else (ratio("busy", min(1.0, disk.busy)),)
     if disk.wire is not None:
         read = traffic("read", disk.wire.ratio, disk.wire.limit)

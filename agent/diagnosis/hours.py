@@ -1,5 +1,5 @@
-"""Where the GPU-seconds of this machine went, hour by hour: kept for 7 days, in memory and, where
-systemd gives a folder for it (StateDirectory=), on disk. Each hour is a file, replaced whole.
+"""GPU-seconds of this machine by state and hour, kept for 7 days: in memory and, where systemd
+gives a folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
 
 A disk may hang: whatever touches it runs on a thread of its own. Hours that are not over yet by the
 clock are set aside under another name, and taken back when it reaches them: it may have been wrong
@@ -15,9 +15,9 @@ from time import time
 
 import msgspec
 
+from agent.config.atomic_file import atomic_write
 from agent.config.regular_file import read_regular
-from agent.config.whole_file import write_whole
-from agent.diagnosis.accounting import Account
+from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
 from agent.jobs.goodput import HOUR
@@ -30,7 +30,7 @@ KEPT = 7 * 24
 """Hours."""
 
 MOST_ROWS = 64
-"""Jobs of one hour that are kept apart; the time of others is nobody's."""
+"""Jobs of one hour that are kept apart; the time of others has no owner."""
 
 EVERY = 10.0
 """Seconds between two looks while no job comes or goes."""
@@ -39,14 +39,14 @@ SAVED_EVERY = 300.0
 CLOSING = 5.0  # s, for a disk that hangs
 READING = 2.0  # s, the same at the start
 LATER = ".later"
-"""What is added to the name of an hour that is set aside."""
+"""Suffix of the name of an hour that is set aside."""
 LARGEST = 1 << 18  # bytes of a file
 
 Who = tuple[str, str, str, str]
-"""Job, user, partition, account, as far as `job.info` lets them be told."""
+"""Job, user, partition, account, as far as `job.info` allows."""
 
-NOBODY: Who = ("", "", "", "")
-SOMEBODY: Who = ("x", "x", "x", "x")
+NO_OWNER: Who = ("", "", "", "")
+ANY_OWNER: Who = ("x", "x", "x", "x")
 NAMES = ("job_id", "user", "partition", "account")
 
 
@@ -79,7 +79,7 @@ class HourlySums:
 
     def __init__(
         self,
-        accounts: Mapping[str, Account],
+        accounts: Mapping[str, GpuStateTime],
         folder: Path | None,
         shown: Callable[[Who], Who] = lambda who: who,
     ) -> None:
@@ -108,7 +108,7 @@ class HourlySums:
         """Take in a tick."""
         self._latest = snapshot
         self._take_read()
-        may_name = self._shown(SOMEBODY) == SOMEBODY
+        may_name = self._shown(ANY_OWNER) == ANY_OWNER
         if self._named and not may_name:
             self._forget_names()
             self._looked = -EVERY
@@ -166,7 +166,7 @@ class HourlySums:
         """Book what GPUs did since the last look for the jobs that were on them then."""
         tensor = _counts(snapshot, activity.TENSOR_SECONDS)
         for uuid, account in self._accounts.items():
-            row = self._row(self._jobs.get(uuid, NOBODY))
+            row = self._row(self._jobs.get(uuid, NO_OWNER))
             seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
             for total in (row.seconds, self._gpus.setdefault(uuid, {})):
                 _grow(total, seconds, self._seen.get(uuid, {}))
@@ -183,7 +183,7 @@ class HourlySums:
 
     def _row(self, who: Who) -> HourRow:
         if who not in self._rows and len(self._rows) >= MOST_ROWS:
-            who = NOBODY
+            who = NO_OWNER
         return self._rows.setdefault(who, HourRow(*who, seconds={}))
 
     def _begin(self, hour: int) -> None:
@@ -246,7 +246,7 @@ class HourlySums:
     ) -> None:
         for hour, text in content.items():
             with _file_costs_itself():
-                write_whole(_file(folder, hour), text)
+                atomic_write(_file(folder, hour), text)
         for hour in old:
             with _file_costs_itself():
                 _file(folder, hour).unlink(missing_ok=True)
@@ -309,7 +309,7 @@ def state_folder() -> Path | None:
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Who]:
-    """The one job on each GPU, by UUID; none where several share it, or names are not told."""
+    """The one job on each GPU, by UUID; none where several share it, or names are off."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -321,7 +321,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Who]:
 
 
 def _counts(snapshot: Snapshot, metric: Metric) -> dict[str, float]:
-    """What a counter of each GPU says, by UUID."""
+    """Return the value of a counter for each GPU, by UUID."""
     readings = (one for key, one in snapshot.readings.items() if key.source == "activity")
     samples = (sample for reading in readings for sample in reading.samples)
     return {one.labels[1]: one.value for one in samples if one.metric is metric}

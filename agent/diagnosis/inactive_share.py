@@ -1,4 +1,4 @@
-"""How the inactive share of a GPU's second divides: measured by the threads of its processes.
+"""Division of the inactive share of a GPU's second, measured by the threads of its processes.
 
 A launching thread runs while its GPU is active as far as it can. So what it runs beyond the GPU's
 activity holds the GPU up itself (`host_thread`), and for the rest of the inactive time it waits:
@@ -94,17 +94,17 @@ def _copying(e: Evidence, inactive: float) -> float:
 
 
 def _polls(e: Evidence) -> bool:
-    """Whether its thread may only poll for requests: the GPU does next to nothing, and no data
-    comes to it."""
+    """Return whether its thread may only poll for requests: the GPU does next to nothing, and
+    receives no data."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE
     return quiet and e.second.activity < WORKS_AT_ALL and e.host.workers < 1.0
 
 
 def serves(e: Evidence) -> bool:
-    """Whether it is seen to be a server: its work comes in bursts without a rhythm, none helps its
-    thread, no file is waited for, and nothing comes but small messages. A trainer that waits for
-    the network looks alike in all but the first."""
+    """Return whether it is a server: its work comes in bursts without a rhythm, no worker helps its
+    thread, no file is waited for, and only small messages arrive. A trainer that waits for the
+    network looks alike in all but the first."""
     if not e.history.bursts or e.gpu.uuid in e.context.job_status.stepping:
         return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
@@ -156,8 +156,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _disk(e: Evidence) -> Cause:
-    """What uninterruptible sleep waits for: the disk, or a file system of the network where local
-    disks are quiet."""
+    """Return the cause of uninterruptible sleep: the disk, or a network file system if local disks
+    are quiet."""
     remote = e.context.network_mounts and e.context.active_disk(written=True) is None
     return Cause.NETWORK if remote else Cause.DISK
 
@@ -204,7 +204,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """What is left; a process that has just come to rest is not held yet."""
+    """Return the facts of the remainder; a process that has just come to rest is not held yet."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -229,7 +229,7 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""What shows each cause."""
+"""Facts that show each cause."""
 
 
 GPM_SILENT = 0.4
@@ -237,7 +237,7 @@ GPM_SILENT = 0.4
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """What was asked for and could not be seen."""
+    """Return the facts that were asked for and could not be read."""
     if e.host.hidden:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
     if e.quality is SignalQuality.NVML:

@@ -25,7 +25,7 @@ BEFORE = 120.0
 """Seconds before a job became slower that are held against those since."""
 
 CLOCK_FELL, WARMER, SHARE_GREW = 0.03, 5.0, 0.05
-"""What counts as a change: share of the clock, degrees, share of the time."""
+"""Least size of a change: share of the clock, degrees, share of the time."""
 
 WAITS, NEVER = 0.03, 0.01
 """Share of the last minutes spent waiting for a peer: of all others at least, of one at most."""
@@ -45,7 +45,7 @@ def added(parts: Iterable[Mapping[Of, float]]) -> dict[Of, float]:
 
 @dataclass(slots=True)
 class GpuUse:
-    """What one GPU did for the job: seconds by state and cause, and steps, less those before."""
+    """Use of one GPU by the job: seconds by state and cause, and steps, less those before."""
 
     gpu: GpuKey
     booked: SecondsByState
@@ -113,7 +113,7 @@ def _less(before: Mapping[Of, float], done: Mapping[Of, float]) -> dict[Of, floa
 
 @dataclass(frozen=True, slots=True)
 class JobBin:
-    """How the GPUs of a job were in ten seconds; clock in Hz, temperature in degrees Celsius."""
+    """State of the GPUs of a job over ten seconds; clock in Hz, temperature in degrees Celsius."""
 
     at: float
     clock: float | None
@@ -192,7 +192,7 @@ class JobRecord:
         """For how long it had run when it was met. What was read before its own processes were is
         the age of others: of the step of a Slurm job that ran on these GPUs before."""
         read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
-        ages = self._values(samples, workload.LIVES) if read & self.group.pids else []
+        ages = self._values(samples, workload.NEWEST_PROCESS_AGE) if read & self.group.pids else []
         return max(0.0, max(ages) - (now - self.began)) if ages else None
 
     def _values(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
@@ -237,8 +237,7 @@ class JobRecord:
         )
 
     def _compare(self, now: float) -> None:
-        """Whether it is slower than in its first hour; what changed is looked for while new bins
-        come."""
+        """Compare its speed with its first hour; look for the change while new bins come."""
         reference = self.speed.reference
         if not self.step or not reference or not self.speed.slower(self.step):
             if self.step:
@@ -254,7 +253,7 @@ class JobRecord:
         return self._wall - (self._at - moment) * self._pace
 
     def changes(self, since: float) -> tuple[JobChange, ...]:
-        """What is otherwise since then than in the two minutes before."""
+        """Return the changes since then, compared with the two minutes before."""
         before = [one for one in self._bins if since - BEFORE <= one.at - BIN and one.at <= since]
         after = [one for one in self._bins if one.at - BIN >= since]
         if not before or not after:
@@ -274,7 +273,7 @@ class JobRecord:
         return free[0] if alone else None
 
     def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
-        """Where its GPU-hours went, up to now."""
+        """Return the division of its GPU-hours up to now."""
         by_gpu = {use.gpu: use.seconds for use in self.uses.values()}
         total = added(by_gpu.values())
         spent = added(use.joules for use in self.uses.values())

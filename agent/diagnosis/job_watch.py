@@ -9,14 +9,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from agent.config.settings import Configuration, Section
-from agent.diagnosis.accounting import Account
+from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, groups
-from agent.jobs.hangs import Standstill, standstill
+from agent.jobs.hangs import HangEvidence, hang_evidence
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
 from agent.jobs.lock_step import LockSteps, SentBytes
@@ -53,21 +53,21 @@ class CostConfig(Section, frozen=True):
 
 REFERENCE = GpuMetric.gauge(
     "dgx_gpu_step_reference_seconds",
-    "How long a step of the job on this GPU took in the job's own first hour, the median, in "
-    "seconds; from a minute after its rhythm was first seen.",
+    "Median duration of a step of the job on this GPU in the job's own first hour, in seconds; "
+    "from a minute after its rhythm was first detected.",
     "agent/jobs/speed.py",
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",
     "1 for each process that a hung job waits for: it is stopped, or sleeps while the others spin, "
-    "or NCCL names it. gpu and uuid are empty where its GPU is on another host, host where it is "
-    "on this one, rank where it is not known.",
-    "/proc/PID/stat, /proc/PID/task/TID/schedstat; NCCL's RAS service where job.nccl is on",
+    "or NCCL names it. gpu and uuid are empty if its GPU is on another host, host if it is on "
+    "this one, rank if it is not known.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat; NCCL's RAS service if job.nccl is on",
     (*GPU_LABELS, "rank", "pid", "host"),
 )
 PRICE = gauge(
     "dgx_cost_gpu_hour",
-    "Price of a GPU-hour on this machine, in whatever currency; absent where none is configured.",
+    "Price of a GPU-hour on this machine, in any currency; absent if none is configured.",
     "cost.gpu_hour of the configuration",
 )
 KEY = ReadKey("jobs", "running")
@@ -87,7 +87,7 @@ class JobWatch:
     """Follows the jobs tick by tick; an observer of the poller, after the diagnosis."""
 
     inventory: Callable[[], GpuInventory]
-    accounts: Mapping[str, Account]
+    accounts: Mapping[str, GpuStateTime]
     pulses: GpuPulses
     exchange: NcclExchange
     job_status: JobStatus
@@ -139,7 +139,8 @@ class JobWatch:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
 
     def _exchanges(self, record: JobRecord) -> bool:
-        """Whether NVLink ever carried anything between the GPUs of a job, or that is not known."""
+        """Return whether NVLink ever carried data between the GPUs of a job; true too if that is
+        not known."""
         known = [self.accounts[gpu.uuid] for gpu in record.group.gpus if gpu.uuid in self.accounts]
         return any(account.history.seen.nvlink_seen for account in known)
 
@@ -172,7 +173,7 @@ class JobWatch:
         ]
 
     def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
-        """The jobs of this tick; where /proc and NCCL know of one alone, nobody else is asked."""
+        """The jobs of this tick; if /proc and NCCL know of one alone, no other is asked."""
         ranks = self._ranks(members)
         found = groups(members, ranks)
         if len(found) < 2:
@@ -212,7 +213,7 @@ class JobWatch:
             record.names = _names(record.group, samples) or record.names
 
     def _is_over(self, record: JobRecord, samples: SampleStore) -> bool:
-        """Whether none of its processes is left on any of its GPUs, as far as these answer."""
+        """Return whether none of its processes is left on any of its GPUs that answer."""
         lost = self.inventory().lost
         return all(
             gpu.uuid in lost or samples.value(process.PROCESSES, *gpu.labels) is not None
@@ -247,7 +248,8 @@ class JobWatch:
     # How they get on
 
     def _judge(self, snapshot: Snapshot, stopped: Mapping[tuple[str, ...], Set[int]]) -> None:
-        """Which jobs may hang, what NCCL says of them, and which to ask about."""
+        """Find the jobs that may hang, take in NCCL's answers, and choose which jobs to ask
+        about."""
         latest, jobs = self.exchange.latest, []
         still, elsewhere = set[str](), set[str]()
         self._hangs = {}
@@ -256,10 +258,10 @@ class JobWatch:
             waits = self._waits(record)
             suspected = waits >= SUSPECT
             # an answer of before says nothing of this wait
-            told = latest.readings.get(record.id, ())
-            recent = [reading for reading in told if reading.at >= snapshot.at - waits]
+            reported = latest.readings.get(record.id, ())
+            recent = [reading for reading in reported if reading.at >= snapshot.at - waits]
             known = tuple(m for m in record.group.members if m.pid in latest.believed)
-            stands = standstill(recent, JobGroup(known, record.group.tie))
+            stands = hang_evidence(recent, JobGroup(known, record.group.grouped_by))
             still |= uuids if stands.still and stands.culprits else set()
             elsewhere |= uuids if stands.elsewhere else set()
             hangs = self._hangs_now(record, stands, waits, snapshot)
@@ -309,9 +311,9 @@ class JobWatch:
         return min(waits) if len(record.group.gpus) > 1 and waits else 0.0
 
     def _hangs_now(
-        self, record: JobRecord, stands: Standstill, waits: float, snapshot: Snapshot
+        self, record: JobRecord, stands: HangEvidence, waits: float, snapshot: Snapshot
     ) -> bool:
-        """Whether all of its GPUs are called hung, or NCCL says before that that nothing is
+        """Return whether all of its GPUs count as hung, or NCCL reports earlier that nothing is
         launched any more."""
         known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
         verdicts = [snapshot.verdicts.get(gpu) for gpu in known]
@@ -325,7 +327,7 @@ class JobWatch:
         receipt, lost = record.receipt(snapshot.at, price), self.inventory().lost
         return Job(
             receipt=receipt,
-            tie=record.group.tie,
+            grouped_by=record.group.grouped_by,
             pids=tuple(sorted(record.group.pids)),
             step=record.step,
             confidence=record.confidence,
@@ -352,7 +354,7 @@ def _begun(group: JobGroup, snapshot: Snapshot) -> JobRecord:
 
 
 def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | None:
-    """What the job is called, as far as that is told."""
+    """Return the name of the job, as far as it may be shown."""
     keys = {member.key for member in group.members}
     found = sorted(
         (job["job"], JobLabels(*(job[name] for name in JobLabels._fields)))
@@ -363,12 +365,12 @@ def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | Non
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Why a job has no step: what most of its GPUs say."""
+    """Return the reason why a job has no step: that of most of its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 
-def _hang(stands: Standstill, here: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
+def _hang(stands: HangEvidence, here: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
     behind, who = stands.behind, stands.culprits or here
     if behind is None:
         return Hang(since, who, confirmed=stands.still is True, seconds=seconds)

@@ -18,7 +18,7 @@ RECEIVED_BY_COPY = 16.0
 1,254 for 78 on H100s)."""
 
 LEAST_RECEIVED = 5.0
-"""What it receives over what it sends, below which data is copied from it."""
+"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds for which a launch counts as active beside its kernel."""
@@ -39,6 +39,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """What launching takes of the active share of a second of which this share is inactive."""
+    """Return the share that launching takes of the active part of a second with this inactive
+    share."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -1,4 +1,5 @@
-"""What the driver's 20 ms power samples show of a GPU's second: whether it does two things in turn.
+"""Patterns in the driver's 20 ms power samples of a GPU's second: does it alternate between two
+levels?
 
 A kernel that waits or that moves data between GPUs draws 125 to 330 W where dense work draws 600
 to 750 (measured on H200s). A job that does both in turn has two levels; one that never waits has

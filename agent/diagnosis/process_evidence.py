@@ -1,4 +1,4 @@
-"""What the processes of one GPU do on the host at one tick: its own, and those below them."""
+"""Host activity of one GPU's processes and of their children at one tick."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,7 +60,7 @@ class ProcessEvidence:
 
     @cached_property
     def hidden(self) -> str:
-        """Why the processes of this GPU cannot be seen; empty where they can."""
+        """Reason why the processes of this GPU cannot be seen; empty if they can."""
         absence = self.context.samples.absence(workload.THREADS, *self.labels)
         return absence.detail if absence else ""
 
@@ -73,7 +73,7 @@ class ProcessEvidence:
 
     @cached_property
     def at_rest(self) -> bool | None:
-        """Whether they do nothing: next to no core, none in uninterruptible sleep; None where they
+        """True if they do nothing: next to no core, none in uninterruptible sleep; None if they
         cannot be seen."""
         return None if self.cores is None else self._rests(self.cores)
 

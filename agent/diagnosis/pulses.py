@@ -25,8 +25,8 @@ from agent.sources import activity, power, process, workload
 
 STEP = GpuMetric.gauge(
     "dgx_gpu_step_seconds",
-    "How long an iteration of the job on this GPU takes, in seconds, as the rhythm of its power "
-    "shows it; absent where there is no rhythm.",
+    "Duration of an iteration of the job on this GPU in seconds, from the rhythm of its power; "
+    "absent if there is no rhythm.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
 )
 STEPS = GpuMetric.counter(
@@ -37,7 +37,7 @@ STEPS = GpuMetric.counter(
 )
 CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_step_confidence_ratio",
-    "How sure dgx_gpu_step_seconds is, 0-1: the autocorrelation of the power at that period.",
+    "Confidence of dgx_gpu_step_seconds, 0-1: the autocorrelation of the power at that period.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
 )
 
@@ -60,7 +60,7 @@ REASONS = {
     NoPulse.IRREGULAR: (Reason.IRREGULAR, "its power varies, and not in a rhythm"),
     NoPulse.FLAT: (Reason.FLAT, "its power hardly varies, or is held at its limit"),
 }
-"""Why there is no period: the agent's reason, and a sentence."""
+"""Reasons for having no period: the agent's reason, and a sentence."""
 
 
 @dataclass(slots=True)
@@ -87,12 +87,12 @@ class GpuPulse:
 
     @property
     def reason(self) -> NoPulse | None:
-        """Why it has no step; None where it has one, or where nothing has been read."""
+        """Reason for having no step; None if it has one, or if nothing has been read."""
         if self.reading is None:
             return None
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
-    def settle(self, pids: frozenset[str]) -> None:
+    def note_processes(self, pids: frozenset[str]) -> None:
         """These processes are on the GPU now; those who come after others have a pulse of their
         own."""
         if self.occupied and not pids & self._pids:
@@ -130,7 +130,7 @@ class GpuPulses:
         for identity in self.inventory().gpus:
             gpu, one = identity.key, self.pulses.setdefault(identity.uuid, GpuPulse())
             if samples.value(process.PROCESSES, *gpu.labels) is not None:
-                one.settle(frozenset(pids.get(gpu.uuid, ())))
+                one.note_processes(frozenset(pids.get(gpu.uuid, ())))
             if one.occupied:
                 fed = SEVERAL if _fed_by_several(samples, gpu) else ""
                 one.ambiguous = SHARED if gpu.uuid in shared else fed
@@ -168,7 +168,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
-        """Why a GPU that somebody works on has no step; None where it has one."""
+        """Return the reason why a GPU in use has no step; None if it has one."""
         reading = one.reading
         if reading is None:
             return Absence(STEP, gpu.labels, *REASONS[NoPulse.NOT_ENOUGH])
@@ -193,7 +193,7 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Whether a GPU waits for batches that several loaders or threads prepare at once."""
+    """Return whether a GPU waits for batches that several loaders or threads prepare at once."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= WAITS_FOR_DATA or workers < 2:
@@ -205,7 +205,7 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     return sum(rate or 0.0 for rate in rates) >= BRING_AT_ONCE * workers
 
 
-SEVERAL = "several loaders bring its batches: what its power repeats may be several steps"
-SHARED = "several processes share it: what its power repeats is no step of any one of them"
+SEVERAL = "several loaders bring its batches: the period of its power may be several steps"
+SHARED = "several processes share it: the period of its power is not the step of any of them"
 APART = "its rhythm is not that of the other GPUs of its job"
 OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)

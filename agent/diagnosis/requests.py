@@ -1,4 +1,4 @@
-"""Whether the work on a GPU comes as requests do: in bursts of no even height, and in no rhythm.
+"""Detection of request-driven work on a GPU: bursts of uneven height, without a rhythm.
 
 The activity of a trainer that waits for its data or for a peer is the same from second to second
 (coefficient of variation 0.00 to 0.08 on tapes), or repeats; that of servers is not (0.31 to 1.5).
@@ -50,6 +50,6 @@ class Bursts:
             self._uneven = max(autocorrelation(values, KEPT // 3).at_lag[2:]) < RHYTHM
 
     def seen(self, now: float) -> bool:
-        """Whether it has worked in bursts, within the last hour: what rests for longer may be
-        forgotten."""
+        """Return whether it has worked in bursts, within the last hour: what rests for longer may
+        be forgotten."""
         return self._uneven and now - self._worked <= HOUR

@@ -12,7 +12,7 @@ LEADER_WINDOW = 10.0
 """Seconds over which the largest share is found."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must lead before it is told: no state flaps at any threshold."""
+"""Seconds for which a pair must lead before it is shown: no state flaps at any threshold."""
 
 BRIDGED = 60.0
 """Seconds of which nothing is known, or in which a hang paused, over which a state goes on where it

@@ -1,4 +1,5 @@
-"""What all GPUs of one tick share: the samples, the wires, the host, and who works with whom."""
+"""Context of one tick, common to all GPUs: samples, data paths, host, and which GPUs work
+together."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class PathUse(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """What the kernels and the processes of one GPU do, as far as that shows a wait."""
+    """Activity of the kernels and the processes of one GPU, as far as it shows a wait."""
 
     kernels_spin: bool = False
     asleep: bool = False  # its processes do nothing, nor read or write
@@ -41,7 +42,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """What must be remembered of a GPU for longer than the window."""
+    """State of a GPU that must be kept for longer than the window."""
 
     idle_for: float = 0.0  # s for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
@@ -67,7 +68,7 @@ class TickContext:
         """The share of its limit at which a path counts as saturated."""
         return self.bandwidth.threshold(path)
 
-    def wires(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
+    def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
         """The paths of one kind whose traffic is known now: the host's, or those of a GPU, the
         fullest first."""
         return self._wires.get((path, gpu), [])
@@ -119,7 +120,7 @@ class TickContext:
         return sorted(self._disks(), key=lambda d: (d.busy or 0.0, d.reads), reverse=True)
 
     def _disks(self) -> Iterator["DiskActivity"]:
-        at_limit = {w.device: w for w in self.wires("disk") if w.direction == "read"}
+        at_limit = {w.device: w for w in self.path_usage("disk") if w.direction == "read"}
         for (device,) in self.samples.all(disk.READ_BYTES):
             busy = self.samples.rate(disk.BUSY, device)
             reads = self.samples.rate(disk.READ_BYTES, device)
@@ -133,10 +134,10 @@ class TickContext:
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """Whether a port or NIC of the host carries something both ways, as collectives do."""
+        """True if a port or NIC of the host carries traffic both ways, as collectives do."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
-            for wire in self.wires(path):
+            for wire in self.path_usage(path):
                 ways.setdefault((path, wire.device), []).append(wire.ratio)
         return any(len(both) > 1 and min(both) >= ABROAD for both in ways.values())
 
@@ -147,7 +148,7 @@ class TickContext:
 
     @cached_property
     def uplinks(self) -> dict[str, tuple[float, list[GpuKey]]]:
-        """What the uplink of each PCIe switch can carry (bytes a second), and the GPUs below it."""
+        """Capacity of each PCIe switch's uplink (bytes a second), and the GPUs below it."""
         found: dict[str, tuple[float, list[GpuKey]]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie_switch.UPLINK).items():
             found.setdefault(bridge, (limit, []))[1].append(GpuKey(int(index), uuid))
@@ -159,7 +160,7 @@ class TickContext:
         shared = []
         for bridge, (limit, below) in self.uplinks.items():
             if gpu in below and len(below) > 1:
-                wires = [w for one in below for w in self.wires("pcie", one)]
+                wires = [w for one in below for w in self.path_usage("pcie", one)]
                 moved = sum(w.ratio * w.limit for w in wires if w.direction == direction)
                 shared.append(PathUse(bridge, direction, moved / limit, limit))
         return max(shared, key=lambda wire: wire.ratio, default=None)

@@ -30,7 +30,7 @@ def hardware(parameters: RuleParameters) -> Group:
 
 
 def monitoring(parameters: RuleParameters) -> Group:
-    """What must work for any alert to be believed."""
+    """Return the rules on what must work for any alert to be reliable."""
     rules = _rules(monitoring_faults, parameters=parameters)
     return Group("dgx-agent", (*second_names(parameters), *rules), "Monitoring: missing data")
 

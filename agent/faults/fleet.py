@@ -24,7 +24,7 @@ from agent.model import Metric, gauge
 from agent.sources import activity, infiniband, temperature
 from agent.sources.agent_health import BUILD_INFO
 
-SCRAPED: Metric = gauge("up", "1 where the last scrape succeeded.", "Prometheus")
+SCRAPED: Metric = gauge("up", "1 if the last scrape succeeded.", "Prometheus")
 OF_RACK, OF_CLUSTER = "cluster, rack", "cluster"
 SOONER = 30.0
 """Seconds by which a rack is reported before its nodes, and a cluster before its racks: what
@@ -34,7 +34,7 @@ LEAST_NODES = 3
 """Nodes of a job that are compared: of two it is not known which is slow."""
 
 HALF = 0.45
-"""From this share on it is the rhythm that was read at twice its length."""
+"""Share from which a longer step counts as the same rhythm, read at twice its length."""
 
 WARMER, LEAST_GPUS = 8, 4
 """Degrees above the median of the GPUs at the same place of at least so many nodes of a job: under
@@ -97,7 +97,7 @@ def node_removed(parameters: RuleParameters) -> Fault:
         when=f"{known} unless on ({NODE}) {UP}",
         severity=INFO,
         summary="node was taken out of the inventory",
-        description=f"{MACHINE} is no target of Prometheus any more, and was one within the last "
+        description=f"{MACHINE} is no longer a target of Prometheus, and was one within the last "
         f"{window} (limit {window}).",
         do="It has not failed: it was taken out of the inventory. If that is wrong, check what "
         "generates the list.",
@@ -215,7 +215,7 @@ def versions(parameters: RuleParameters) -> Fault:
 
 
 def fleet(parameters: RuleParameters) -> Group:
-    """What only many nodes together show."""
+    """Return the rules that need many nodes."""
     return Group(
         "dgx-fleet",
         (

@@ -76,7 +76,8 @@ def of_job(value: str, parameters: RuleParameters) -> str:
 
 
 def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
-    """What all nodes send, and what the cluster's network carries where that is known."""
+    """Return the traffic of all nodes, and the capacity of the cluster's network where it is
+    known."""
     over = parameters.over(WINDOW)
     known = [
         f'label_replace(vector({figure:.10g}), "cluster", "{name}", "", "")'

@@ -112,7 +112,7 @@ def no_driver(parameters: RuleParameters) -> Fault:
         hold="5m",
         labels={"sign": "no_driver"},
         summary="no GPU answers",
-        description=f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more.",
+        description=f"0 of {COUNT} GPUs of {MACHINE} answer: the driver is gone.",
         do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
     )
 
@@ -131,7 +131,7 @@ UNEXPECTED = Fault(
 
 
 def _counted(machine: Look) -> Iterator[Seen]:
-    """Which GPUs do not answer, as far as the numbers of the others show."""
+    """Return the GPUs that do not answer, as far as the numbers of the others show."""
     samples = machine.samples
     found, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
     if found is not None and expected is not None and found < expected:
@@ -231,7 +231,7 @@ def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:
             kind=kind,
             severity=CRITICAL,
             when=left <= parameters.thresholds.hot_margin,
-            unwatched=True,
+            untracked=True,
             hold="2m",
             labels={"sensor": sensor},
             summary="at its temperature limit",
@@ -262,7 +262,7 @@ def held_down() -> Fault:
         alert="DgxGpuThrottled",
         kind="clocks_held_down",
         look=_held_down,
-        unwatched=True,
+        untracked=True,
         sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
         terms={"reasons": Term(_reasons, "")},
         do="Check the cooling and the power supplies.",

@@ -27,8 +27,8 @@ DISK_FAULTS = {
     "temperature": "it reports that it is too hot; check the fans and the air",
     "file_system": "its file system has recorded errors; check it (fsck) when it is not mounted, "
     "and look at SMART (smartctl -a)",
-    "smart": "SMART says that it fails; copy off what is needed, see what is worn (smartctl -a), "
-    "and replace it",
+    "smart": "SMART says that it fails; copy the data that you need, see what is worn (smartctl "
+    "-a), and replace it",
 }
 CHASSIS_FAULTS = {
     "fan": "replace the fan before GPUs get hot",
@@ -147,7 +147,7 @@ STORAGE_FAULTS = (
         device="device",
         description=f"{{{{ $labels.device }}}} of {NODE} is missing {COUNT} of its members "
         f"(limit 0{ILL}).",
-        do="See cat /proc/mdstat, and save what is on it if it is a RAID 0; replace the disk, "
+        do="See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
         "and add it again (mdadm --add).",
     ),
     Fault(

@@ -15,7 +15,7 @@ BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 """A GPU that is lost hangs its job, and the others wait for it."""
 
 LASTS = "2m"
-"""How long a hang must last: a GPU that was lost is shown by then."""
+"""Least duration of a hang: a lost GPU is detected by then."""
 
 _HUNG = pick(accounting.STATE, state=State.HUNG)
 

@@ -33,7 +33,7 @@ NEEDS = {
     6: "bus reset",
     7: "reboot of the system",
 }
-"""What the driver requests, by `dgx_gpu_recovery_action`."""
+"""Actions that the driver requests, by `dgx_gpu_recovery_action`."""
 
 ECC, REMAP, RECOVERY = "DgxGpuEccUncorrected", "DgxGpuRowRemapFailure", "DgxGpuRecoveryNeeded"
 BY_WORSE = (
@@ -50,7 +50,7 @@ def memory_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def requested() -> tuple[Fault, ...]:
-    """What the driver says must be done."""
+    """Return the faults of actions that the driver requests."""
     asked = Term(
         lambda found: NEEDS.get(int(found.figures[0].value), f"{found.figures[0].value:.0f}"),
         by_value(NEEDS) + f"{{{{ if gt $value {max(NEEDS)}.0 }}}}{COUNT}{{{{ end }}}}",
@@ -65,7 +65,7 @@ def requested() -> tuple[Fault, ...]:
             sentence=("the driver requests recovery: {asked}",),
             figure="action",
             terms={"asked": asked},
-            do="Drain the node and do what the driver requests; the XID errors before it say why "
+            do="Drain the node and do what the driver requests; the preceding XID errors say why "
             "(dgx-telemetry check).",
             hidden_by=BY_WORSE,
         ),

@@ -34,7 +34,7 @@ def alert_names() -> frozenset[str]:
 
 
 class Look(NamedTuple):
-    """What faults are looked for in."""
+    """Input of the search for faults."""
 
     samples: SampleStore
     snapshot: Snapshot
@@ -99,7 +99,7 @@ class Fault:
     place: Place | None = None  # None: no place in particular
     when: Condition | str = ""
     look: Callable[[Look], Iterable[Seen]] | None = None
-    unwatched: bool = False  # its values change each second: the page does not wait for them
+    untracked: bool = False  # its values change each second: the page does not wait for them
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
     labels: Mapping[str, str] = field(default_factory=dict)
     sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
@@ -130,7 +130,7 @@ class Fault:
         return f"({self.expr}) or ({before}) unless on ({NODE}) {LAST_TICK}"
 
     def findings(self, machine: Look) -> Iterator[Finding]:
-        samples = machine.samples.unwatched if self.unwatched else machine.samples
+        samples = machine.samples.untracked if self.untracked else machine.samples
         if self.look:
             seen: Iterable[Seen] = self.look(machine._replace(samples=samples))
         else:

@@ -43,14 +43,14 @@ UP = f'up{{job="{JOB}"}}'
 """Prometheus' own: 1 if the last scrape succeeded."""
 
 IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
-"""Without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
+"""Selector without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
 
 SILENT = f"{IN_SERVICE} == 0"
 
 DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
-"""If an XID says why the driver hangs, that one is sent."""
+"""Inhibition of a hung driver by an XID that says why it hangs."""
 
 blind = partial(Fault, alert=BLIND, place=places.NODE, hidden_by=BY_XID)
 
@@ -75,7 +75,7 @@ OPTIONAL = {
 
 
 def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """What must work for any alert to be believed."""
+    """Return the faults of what must work for any alert to be reliable."""
     return (
         *agent_down(parameters),
         driver_hangs(parameters),
@@ -89,7 +89,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 RARE = "5m"
-"""Without a scrape that succeeds: three fail in this and `silent_for`, where one range of
+"""Window without a successful scrape: three fail in this and `silent_for`, where one range of
 `silent_for` does not hold two scrapes. One or two may fail by chance."""
 
 
@@ -369,5 +369,5 @@ OF_CONFIGURATION = (
         do="See which, and why, under `Absent values` of dgx-telemetry check.",
     ),
 )
-"""What is configured and refused, or names what is not here; what the agent may not or could not
-read."""
+"""Faults of settings that are refused, or name a missing device, and of files that the agent may
+not or could not read."""

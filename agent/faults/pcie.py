@@ -77,7 +77,8 @@ def slow_generation(parameters: RuleParameters) -> Fault:
 
 
 def _generations(samples: SampleStore, least: float) -> Iterator[Seen]:
-    """Only under load: a link at rest may run slower to save power."""
+    """Yield links below their generation, only under load: a link at rest may run slower to save
+    power."""
     for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
         now = samples.point(pcie.GENERATION, *labels)
         if now is None or now.value >= most:
@@ -91,9 +92,9 @@ def _generations(samples: SampleStore, least: float) -> Iterator[Seen]:
 def _under_load(
     samples: SampleStore, key: GpuKey, least: float, generations: float
 ) -> float | None:
-    """When the GPU was last seen to compute, or to fill its slower link; None if it rests or that
-    is not known. Values that move each second are no news, so they are not watched."""
-    samples = samples.unwatched
+    """Return the time when the GPU last computed, or filled its slower link; None if it rests or
+    that is not known. Values that move each second are no news, so they are not watched."""
+    samples = samples.untracked
     if _at_rest(samples, key):
         return None
     active = samples.point(activity.ACTIVITY, *key.labels)
@@ -108,8 +109,8 @@ def _under_load(
 
 
 def _at_rest(samples: SampleStore, key: GpuKey) -> bool:
-    """Whether the job has ended though means of activity and traffic still show it: the clock
-    falls with the link, at once."""
+    """Return whether the job has ended though means of activity and traffic still show it: the
+    clock falls with the link, at once."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     low = clock is not None and most is not None and clock < LOW_CLOCK * most

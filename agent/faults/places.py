@@ -1,4 +1,4 @@
-"""What an alert is about: what its summary begins with, and the board that it leads to."""
+"""Subject of an alert: the beginning of its summary, and the board that it links to."""
 
 from typing import NamedTuple
 

@@ -39,7 +39,7 @@ def one(expr: str, *labels: str) -> str:
 
 
 REMEMBERED = "1d"
-"""How long it is remembered what a machine had: GPUs, should its driver be gone; past events."""
+"""Time for which a machine's parts are remembered: GPUs, should its driver be gone; past events."""
 
 
 def pick(metric: Metric | Recording, /, **labels: str) -> str:

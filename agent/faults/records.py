@@ -24,7 +24,7 @@ TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
 STATE_JOULES_RECORD = "instance_job_id_state_cause:dgx_gpu_state_joules:increase5m"
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
-"""How near a job's begin and end are met; where scrapes are rarer, as near as they are."""
+"""Precision of a job's begin and end; with rarer scrapes, the interval of the scrapes."""
 
 REPORT_MEMORY = "6m"
 """The longest gap between two samples whose growth is counted."""
@@ -48,7 +48,7 @@ def gpu_share(
 
 
 def gpu_time(parameters: RuleParameters) -> Recording:
-    """Where the time of each GPU went: the share of every state and cause."""
+    """Return the time of each GPU by state and cause."""
     window = parameters.thresholds.starved_window
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
@@ -102,7 +102,8 @@ def job_steps(parameters: RuleParameters) -> Recording:
 
 
 def slowdown(_: RuleParameters) -> Recording:
-    """By what share steps take longer than in the first hour of their job."""
+    """Return the record of the share by which steps take longer than in the first hour of their
+    job."""
     return Recording(
         "instance_gpu:dgx_gpu_step_seconds:slowdown", f"{pulses.STEP} / {job_watch.REFERENCE} - 1"
     )
@@ -205,7 +206,8 @@ def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str)
 
 
 def report_records(parameters: RuleParameters) -> Group:
-    """What `dgx-telemetry report` sums up; each window follows on the last one."""
+    """Return the records that `dgx-telemetry report` sums up; each window follows on the last
+    one."""
     return Group(
         "dgx-report",
         (
@@ -219,7 +221,7 @@ def report_records(parameters: RuleParameters) -> Group:
 
 
 def long_records(parameters: RuleParameters) -> Group:
-    """Those over hours: a day of samples is not read each 15 s."""
+    """Return the records over hours: a day of samples is not read each 15 s."""
     hours, day = parameters.thresholds.starved_hours, parameters.thresholds.starved_day
     return Group(
         "dgx-long-records",

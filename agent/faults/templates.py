@@ -10,7 +10,7 @@ from agent.model import Metric
 
 GPU = f"{GPU_NUMBER}{{{{ with $labels.uuid }}}} ({{{{ . }}}}){{{{ end }}}} of {ON}"
 GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
-"""For `nvidia-smi -i`, which without a value would mean all GPUs."""
+"""Argument for `nvidia-smi -i`, which without a value would mean all GPUs."""
 
 NODE = "{{ $labels.instance }}"
 SHARE = "{{ $value | humanizePercentage }}"
@@ -60,7 +60,8 @@ OF_PATH = "instance", "job", "path", "device", "direction"
 
 
 def speed_of(metric: Asked) -> str:
-    """What a data path carries or can carry; of networks in bits, as they are sold."""
+    """Return the traffic or capacity of a data path as text; of networks in bits, as they are
+    sold."""
     bits, plain = (
         _value(_query(f"{times}{series(metric, OF_PATH, {})}", OF_PATH), "humanize")
         for times in ("8 * ", "")
@@ -108,7 +109,7 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """The sentence of a fault, as `exporters/words.py` fills it in, as a Go template."""
+    """The sentence of a fault, as `exporters/messages.py` fills it in, as a Go template."""
     found = ""
     for literal, name, form, _ in Formatter().parse("".join(fault.sentence)):
         found += literal

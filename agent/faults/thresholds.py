@@ -1,5 +1,5 @@
-"""Where alerts begin, and what a set of rules depends on. Every threshold stands here once, with
-its source; each is configuration.
+"""Thresholds of alerts, and the parameters of a set of rules. Every threshold stands here once,
+with its source; each is configuration.
 
 Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of
 15 s, so that one missed scrape changes nothing.
@@ -27,7 +27,7 @@ class AlertThresholds(Section, frozen=True):
 
     table = "alerts"
     # All known causes together. A quarter of the time of 15 minutes: loading for three minutes and
-    # then computing stays below it. What is lost all day is worth telling at less: a tenth of 6
+    # then computing stays below it. A loss that lasts all day is reported at less: a tenth of 6
     # hours, a twentieth of a day where GPM reports shares to the point.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
@@ -84,7 +84,7 @@ OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
 
 
 class AlertPatch(Struct, frozen=True):
-    """What a site changes of the rules of one alert: `[alerts.DgxGpuStarved]`."""
+    """Changes by a site to the rules of one alert: `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
     hold: Hold | None = field(default=None, name="for")

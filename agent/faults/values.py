@@ -1,4 +1,4 @@
-"""What the texts of `[alerts]` and `[alertmanager]` must be."""
+"""Checks of the texts in `[alerts]` and `[alertmanager]`."""
 
 import re
 from collections.abc import Callable

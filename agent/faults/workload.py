@@ -216,7 +216,7 @@ def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
 
 
 def workload(parameters: RuleParameters) -> Group:
-    """What the owner of the job can change."""
+    """Return the rules on what the owner of the job can change."""
     limits = parameters.thresholds
     quarter = Span(gpu_time(parameters), limits.starved_window, limits.starved_share)
     hours, day = (

@@ -19,10 +19,10 @@ THERE = f"unless on ({NODE}, uuid) {LOST}"
 """A GPU that is lost is reported as missing; one whose driver hangs since then still is here."""
 
 UNNUMBERED = meaning(0)
-"""What stands for every code that the catalogue does not have."""
+"""Placeholder for every code that the catalogue does not have."""
 
 UNUSED = "a code that NVIDIA does not use"
-"""What the catalogue calls those."""
+"""Name that the catalogue gives to unused codes."""
 
 HAD = Recording("instance_gpu_xid:dgx_gpu_xid_errors:above0", f"{xid.ERRORS} > 0")
 """Codes that a GPU had at all: most of the forty counters of each GPU stand at 0."""
@@ -51,7 +51,7 @@ BY_UNIT = {
     XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
     XidAction.IGNORE: "Nothing at once; if XID 154 follows, do what it says.",
 }
-"""What XID 144 to 150 ask for, by the action that follows from their unit."""
+"""Codes of XID 144 to 150, by the action that follows from their unit."""
 
 
 class XidRule(NamedTuple):
@@ -78,8 +78,8 @@ def xid_rules() -> list[XidRule]:
 
 
 def _hold(severity: Severity, action: XidAction) -> str:
-    """How long an error waits for an alert of the same fault that says more: one that wants little
-    waits for one that wants much."""
+    """Return the time for which an error waits for a more specific alert of the same fault: a mild
+    action waits for a strong one."""
     if action is XidAction.RESET_LATER:
         return "9m"  # rows and pages that are pending come first
     return "2m" if severity is Severity.CRITICAL else "5m"
@@ -99,8 +99,8 @@ def recent(parameters: RuleParameters) -> Recording:
 
 
 def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """What one look finds, then a rule for each severity and action, for codes that the catalogue
-    does not have, and for NVLink 5."""
+    """Return the fault that one look finds, then a rule for each severity and action, for codes
+    that the catalogue does not have, and for NVLink 5."""
     window = seconds(parameters.thresholds.event_window)
     found = Fault(
         alert=NAME,

@@ -76,7 +76,7 @@ class SampleBuffer:
         return [sample for sample in raw if sample[0] <= latest]
 
     def _follow_clock(self) -> None:
-        """Where the driver's clock stepped back, go on from its newest sample."""
+        """Go on from the newest sample if the driver's clock stepped back."""
         newest = max((at for at, _ in self._newer_than(0)), default=self._last)
         self._last = min(self._last, newest)
 

@@ -56,7 +56,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class Platform(NamedTuple):
-    """Where a GPU sits (Blackwell); slot and tray are empty where no rack is reported."""
+    """Position of a GPU (Blackwell); slot and tray are empty if no rack is reported."""
 
     chassis_serial: str
     slot: str
@@ -207,7 +207,7 @@ class NvmlDevice:
             self._releases.pop()()
 
     def mig_switched(self) -> bool:
-        """Whether MIG was switched on or off since it was queried."""
+        """Return whether MIG was switched on or off since it was queried."""
         return self.mig != self._mig_mode()
 
     def _mig_mode(self) -> bool:

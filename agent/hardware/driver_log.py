@@ -1,4 +1,4 @@
-"""What NVIDIA's drivers write to the kernel's log: XID errors, NVSwitch errors, lost GPUs.
+"""Messages of NVIDIA's drivers in the kernel log: XID errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -31,7 +31,7 @@ the first 15 letters begin the line, and with those of the files that it has map
 
 OWN = ("NVRM: ", "nvidia-nvswitch")
 CRASHED = re.compile(r".{0,15}\[\d+\]: ")
-"""How the kernel begins a line on a process, with its name and its number."""
+"""Beginning of a kernel line on a process, with its name and its number."""
 
 PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
@@ -95,7 +95,7 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def parsed(text: str) -> DriverLine | None:
-    """What a line reports; None for all lines that report no error, or no new one."""
+    """Return the content of a line; None for all lines that report no error, or no new one."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LONGEST]

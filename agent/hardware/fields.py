@@ -113,5 +113,5 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
 
 
 def may_ask(field: FieldId, driver: tuple[int, ...]) -> bool:
-    """Whether a driver of this version knows the field under this id."""
+    """Return whether a driver of this version knows the field under this id."""
     return driver >= SINCE.get(field, ())

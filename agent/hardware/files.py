@@ -24,7 +24,7 @@ AT_ONCE = 65_536
 
 
 class FileTree(Protocol):
-    """What sources may ask of a file system. Paths are absolute, as on the real machine."""
+    """Protocol of the file system that sources read. Paths are absolute, as on the real machine."""
 
     def read(self, path: str) -> str:
         """The text of a file. Raises OSError as the real one does."""
@@ -38,7 +38,7 @@ class FileTree(Protocol):
         """Sorted names in a folder. Raises OSError as the real one does."""
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points to. Raises OSError."""
+        """Return the target of a symbolic link. Raises OSError."""
 
 
 class RealFiles:

@@ -65,7 +65,8 @@ NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and new
 
 
 def _question(library: Any) -> Any:
-    """What is asked each time, without the samples: to write it costs as much as to ask."""
+    """Return the part of a request that never changes, without the samples: writing it costs as
+    much as asking."""
     question: Any = library.c_nvmlGpmMetricsGet_t()
     question.version = library.NVML_GPM_METRICS_GET_VERSION
     question.numMetrics = len(GpmId)

@@ -27,7 +27,7 @@ KERNEL = 0
 
 AGAIN = 60.0  # s, between two attempts to open what could not be opened
 JOURNALS = ("/var/log/journal", "/run/log/journal")
-MENDING = (
+REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
     "writes it), or add its user to the group systemd-journal"
 )
@@ -41,18 +41,18 @@ class LogLine(NamedTuple):
 
 
 class KernelLog(Protocol):
-    """What is new in the log; one reader."""
+    """Reader of new lines in the kernel log; one reader at a time."""
 
     @property
     def lost(self) -> int:
         """Records that were overwritten before they were read."""
 
     def lines(self) -> Sequence[LogLine]:
-        """What came since the last call; raises Absent with the reason."""
+        """Return the lines since the last call; raises Absent with the reason."""
 
 
 class NoKernelLog:
-    """Where there is none: tapes, containers."""
+    """Kernel log of a machine without one: tapes, containers."""
 
     lost = 0
 
@@ -138,7 +138,7 @@ class JournalLog:
         self.lost = 0
 
     def lines(self) -> Sequence[LogLine]:
-        """What the child wrote since; raises Absent where it ended."""
+        """Return the lines that the child wrote since; raises Absent if it ended."""
         found: list[LogLine | None] = []
         while len(found) < MOST:
             try:
@@ -204,7 +204,7 @@ class RealKernelLog:
             return DeviceLog(_descriptor(), since)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            why = f"{DEVICE}: {error.strerror}; {MENDING}"
+            why = f"{DEVICE}: {error.strerror}; {REMEDY}"
             self._absent = Absent(Reason.MISSING if missing else Reason.DENIED, why)
         program = shutil.which("journalctl")
         if program is None or not _journal_readable():

@@ -39,12 +39,12 @@ class Rank:
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
-    def seat(self) -> "RankSeat":
-        return RankSeat(self.host, self.pid, self.nvml_device)
+    def location(self) -> "RankLocation":
+        return RankLocation(self.host, self.pid, self.nvml_device)
 
 
-class RankSeat(NamedTuple):
-    """Where a rank sits, the same in all communicators."""
+class RankLocation(NamedTuple):
+    """Location of a rank, the same in all communicators."""
 
     host: str
     pid: int
@@ -74,7 +74,7 @@ class NcclAnswer:
         return frozenset((rank.host, rank.pid) for rank in named)
 
     def same_job(self, other: "NcclAnswer") -> bool:
-        """Whether both report one job: they have a communicator or a process in common."""
+        """Return whether both report one job: they have a communicator or a process in common."""
         keys = {communicator.key for communicator in self.communicators}
         shared = any(communicator.key in keys for communicator in other.communicators)
         return shared or not self.processes.isdisjoint(other.processes)
@@ -142,7 +142,7 @@ def parsed(text: bytes) -> NcclAnswer:
 
 
 class RasAddress(NamedTuple):
-    """Where RAS listens."""
+    """Address of a RAS service."""
 
     host: str
     port: int
@@ -156,9 +156,9 @@ LOCALHOST = (RasAddress("127.0.0.1", 28028), RasAddress("::1", 28028))
 
 
 class RasLimits(NamedTuple):
-    """What asking may cost. `reply` is how long (s) a listener may take for each short reply: one
-    that is stopped still has connections accepted for it by the kernel. `status` (s) is for the
-    answer, with room for WAIT and the 5 s that NCCL adds where one of its processes is stuck."""
+    """Limits for asking. `reply` is how long (s) a listener may take for each short reply: one that
+    is stopped still has connections accepted for it by the kernel. `status` (s) is for the answer,
+    with room for WAIT and the 5 s that NCCL adds where one of its processes is stuck."""
 
     reply: float = 1.0
     status: float = 10.0
@@ -221,9 +221,9 @@ def _received(connection: socket.socket, most: int, end: float, *, line: bool = 
 
 
 class RasRequest(NamedTuple):
-    """What is asked for: `processes` are all those on GPUs, each with the number by which it knows
-    itself, `wanted` those of the jobs in question; `unknown` permits versions that cannot be
-    read, `connections` is how often a round may connect."""
+    """Request to RAS: `processes` are all those on GPUs, each with its pid in its own namespace,
+    `wanted` those of the jobs in question; `unknown` permits versions that cannot be read,
+    `connections` limits the connections of a round."""
 
     processes: Mapping[int, int]
     wanted: Collection[int]
@@ -233,9 +233,9 @@ class RasRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RasRound:
-    """What one round brought: an answer for each job that had its turn, and why there is no
-    further one. `seconds` and `cpu` are what it took on the clock and of this thread's processor
-    time; `believed` are the local processes that the answers may name."""
+    """Result of one round: an answer for each job that had its turn, and why there is no further
+    one. `seconds` and `cpu` are what it took on the clock and of this thread's processor time;
+    `believed` are the local processes that the answers may name."""
 
     answers: tuple[NcclAnswer, ...] = ()
     failure: Absent | None = None
@@ -252,7 +252,7 @@ class RanksReader(Protocol):
 
 
 class NoRanks:
-    """Where no NCCL can be asked: a tape, a test."""
+    """Stand-in where NCCL cannot be asked: a tape, a test."""
 
     def read(self, request: RasRequest) -> RasRound:  # noqa: ARG002
         """No answer."""

@@ -1,5 +1,5 @@
-"""Which of NCCL's RAS services may be asked: those of GPU processes that one user runs in one
-namespace of pids, whose NCCL has no known fault that ends the job which is asked.
+"""Guard that decides which of NCCL's RAS services may be asked: those of GPU processes that one
+user runs in one namespace of pids, whose NCCL has no known fault that ends the job which is asked.
 
 All of this reads /proc alone: no connection is made.
 """

@@ -42,7 +42,7 @@ REASONS = {
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-"""How NVML says, with success, that it has no value."""
+"""Marker of NVML for "no value", returned with success."""
 
 
 def reason_of(code: int) -> Reason:
@@ -57,11 +57,11 @@ def number(value: object, what: str) -> float:
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""What it raises to take an answer apart that has another shape than NVML declares."""
+"""Errors that Python raises for an answer whose shape differs from NVML's declaration."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
-    """Why there is no value in an answer of another shape than NVML declares."""
+    """Return the reason why an answer of an undeclared shape has no value."""
     why = f"{what} is not as declared ({type(error).__name__}: {error!s:.60})"
     return Absent(Reason.IMPLAUSIBLE, why)
 
@@ -83,7 +83,7 @@ class Nvml:
         except (library.NVMLError, library.NVMLLibraryMismatchError) as error:
             raise self._absent(name, error) from error
         except UnicodeDecodeError as error:
-            why = f"{name}: {error.object!r:.60} is no UTF-8"
+            why = f"{name}: {error.object!r:.60} is not UTF-8"
             raise Absent(Reason.IMPLAUSIBLE, why) from error
         except AttributeError as error:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error

@@ -18,7 +18,7 @@ HERTZ = 100
 driver."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
-"""What it means when a process is not there (any more): each error that the kernel has for it."""
+"""Errors of the kernel for a process that does not exist (any more)."""
 
 LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
@@ -77,8 +77,8 @@ def uid(found: dict[str, str]) -> int | None:
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any user may
-    give any name to a program. Raises OSError."""
+    """Return whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any
+    user may give any name to a program. Raises OSError."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
@@ -148,7 +148,8 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class Descent:
-    """Who descends from whom: from the kernel's lists of children, else from a scan of all."""
+    """Table of parents and children: from the kernel's lists of children, else from a scan of
+    all."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files

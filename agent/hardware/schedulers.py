@@ -1,5 +1,5 @@
-"""Who gives GPUs to jobs, asked from outside: Slurm's commands, the kubelet's socket, and the API
-server of Kubernetes.
+"""Clients of the schedulers that assign GPUs to jobs: Slurm's commands, the kubelet's socket, and
+the API server of Kubernetes.
 
 Each may take seconds, or hang: ask on a thread of your own.
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 from agent.hardware import resource_slices
 
 SECONDS = 5.0
-"""How long one command or the kubelet may take."""
+"""Timeout of one command or of the kubelet."""
 
 MOST_JOBS = 64
 LONGEST = 16 << 20  # bytes of an answer
@@ -30,8 +30,8 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers(Protocol):
-    """What may be asked; all raise OSError where there is no answer. `slow`: they may take their
-    time."""
+    """Protocol of the scheduler clients; all raise OSError if there is no answer. `slow`: they may
+    take their time."""
 
     slow: bool
 
@@ -73,7 +73,10 @@ class RealSchedulers:
 
     def slurm(self, host: str) -> list[str]:
         columns = "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A|%i|%u|%a|%P"
-        rows = [line.split("|") for line in _said("squeue", f"--nodelist={host}", *columns).split()]
+        rows = [
+            line.split("|")
+            for line in _run_command("squeue", f"--nodelist={host}", *columns).split()
+        ]
         jobs = {row[0]: row for row in rows if len(row) == 5 and row[0].isdecimal()}
         self._known = {one: line for one, line in self._known.items() if one in jobs}
         for new in [one for one in jobs if one not in self._known][:MOST_JOBS]:
@@ -101,7 +104,7 @@ class RealSchedulers:
 def _of_json(job: str) -> str:
     """A job by scontrol in JSON, from Slurm 23.02; empty where it has none, or not this job."""
     try:
-        answer = json.loads(_said("scontrol", "--details", "--json", "show", "job", job))
+        answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
         nodes = [one["name"] for one in found["job_resources"]["nodes"]["allocation"]]
         details = zip(nodes, found["gres_detail"] or [""] * len(nodes), strict=True)
@@ -119,8 +122,8 @@ def _of_text(job: str, shown: str, *people: str) -> str:
     """The same by an older scontrol, whose answer holds what users wrote: the name of a job, paths,
     comments. What it says of people is taken from squeue's columns, what it says of GPUs from
     between the name, as squeue gives it, and the command. Empty where it is not there once."""
-    name = _said("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
-    text = _said("scontrol", "--details", "--oneliner", "show", "job", shown)
+    name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
+    text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
     rest = rest.partition(" Command=")[0]
     between = re.fullmatch(r".*? Socks/Node=\S* (.*) MinCPUsNode=.*", rest, re.DOTALL)
@@ -142,11 +145,11 @@ def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: 
 
 def all_nodes() -> str:
     """Each node of the cluster, as `scontrol --oneliner show nodes` writes it; raises OSError."""
-    return _said("scontrol", "--oneliner", "--all", "show", "nodes")
+    return _run_command("scontrol", "--oneliner", "--all", "show", "nodes")
 
 
-def _said(program: str, *arguments: str) -> str:
-    """What a program prints; raises OSError where it fails."""
+def _run_command(program: str, *arguments: str) -> str:
+    """Return the output of a program; raises OSError if it fails."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")

@@ -18,18 +18,19 @@ BUS = "org.freedesktop.UDisks2"
 ATA, NVME = f"{BUS}.Drive.Ata", f"{BUS}.NVMe.Controller"
 PLACE = "/org/freedesktop/UDisks2"
 KEPT, OLD = "/run/dgx-telemetry-smart/objects.json", 1800.0
-"""What dgx-telemetry-smart.service wrote there each ten minutes, and the age (s) at which it is not
-believed: the message bus admits no dynamic user, as the agent is."""
+"""File that dgx-telemetry-smart.service writes each ten minutes, and the age (s) at which it is too
+old: the message bus admits no dynamic user, as the agent is."""
 
 ASK = ("call", BUS, PLACE, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects")
 DAEMONS = (Path("/usr/libexec/udisks2/udisksd"), Path("/usr/lib/udisks2/udisksd"))
-"""Where systems keep udisksd. Without it no one is asked: no process of ours each ten minutes."""
+"""Paths of udisksd on the supported systems. Without it no one is asked: no process of ours each
+ten minutes."""
 
 OPTIONS = ("--json=short", "--auto-start=no", "--timeout=2")
 SECONDS = 3.0
-"""How long busctl may take; it has a limit of its own."""
+"""Timeout of busctl, which has a limit of its own."""
 
-MENDING = (
+REMEDY = (
     "SMART is for root, and udisks2, which would report it, is not running: install it (it reports "
     "NVMe disks since 2.10), or run smartd"
 )
@@ -38,10 +39,10 @@ Objects = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 class SmartReader(Protocol):
-    """Who knows what SMART says."""
+    """Reader of SMART's verdict on each disk."""
 
     def failing(self) -> Mapping[str, bool]:
-        """Whether SMART calls a disk failing, by its name; those of which it is known. Raises
+        """SMART's verdict "failing" by the name of the disk, for those where it is known. Raises
         Absent."""
 
 
@@ -49,7 +50,7 @@ class NoSmart:
     """No one: tapes."""
 
     def failing(self) -> Mapping[str, bool]:
-        raise Absent(Reason.MISSING, MENDING)
+        raise Absent(Reason.MISSING, REMEDY)
 
 
 class UdisksSmart:
@@ -60,7 +61,7 @@ class UdisksSmart:
         try:
             answer = _kept() or _asked()
         except (OSError, subprocess.SubprocessError) as error:
-            raise Absent(Reason.MISSING, MENDING) from error
+            raise Absent(Reason.MISSING, REMEDY) from error
         try:
             return failing(json.loads(answer)["data"][0])
         except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Which GPUs a job was given, used or not: from Slurm's cgroups, its environment or its commands,
+"""Allocation of GPUs to jobs, used or not: from Slurm's cgroups, its environment or its commands,
 and from the kubelet. Pure.
 
 Three numbers mean a GPU, and no two of them need be equal: NVML's index (by PCI address), the minor
@@ -90,13 +90,13 @@ GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Why nothing is known of the GPUs that no known job has."""
+    """Return the reason why nothing is known of the GPUs that no known job has."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
 @dataclass(slots=True)
 class Allocations:
-    """What was given last, for everyone on the host's thread."""
+    """Newest allocations, for all sources on the host's thread."""
 
     given: Given = field(default_factory=Given)
 
@@ -105,7 +105,7 @@ class Allocations:
 
 
 class DriverGpu(NamedTuple):
-    """What the driver's folder in /proc says of a GPU, also of one that NVML no longer lists."""
+    """Return the driver's entry in /proc for a GPU, also for one that NVML no longer lists."""
 
     pci: str
     uuid: str
@@ -245,7 +245,7 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""What Slurm calls a GPU, and parts of one."""
+"""Names that Slurm gives to a GPU, and to parts of one."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
@@ -267,8 +267,8 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """What a process reports of its job, with what the scheduler knows besides. The kubelet, which
-    knows no UID of a pod, names one that is alone on the GPU."""
+    """Return the labels that a process reports of its job, with the scheduler's labels added. The
+    kubelet, which knows no UID of a pod, names one that is alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         return labels._replace(**_names(alike[0])) if len(alike) == 1 else labels

@@ -1,4 +1,4 @@
-"""How alike a series is to itself some samples later, in plain Python at the price of one product.
+"""Autocorrelation of a series, in plain Python at the price of one product.
 
 Two whole numbers whose digits are the samples, one of them backwards, are multiplied: each digit of
 the product is the sum of products at one lag (Kronecker substitution). Python multiplies such
@@ -43,7 +43,7 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
 
 
 def _without_trend(values: Sequence[float]) -> list[float]:
-    """What the values are above the line through the means of their halves."""
+    """Return the values less the line through the means of their halves."""
     half = len(values) // 2
     rise = (sum(values[-half:]) - sum(values[:half])) / half
     slope = rise / (len(values) - half)

@@ -37,7 +37,7 @@ def path_of(files: FileTree, pid: int) -> str | None:
 
 
 def totals(files: FileTree, path: str) -> CgroupTotals:
-    """What the cgroup counts now."""
+    """Return the present counts of the cgroup."""
     folder = f"{CGROUPS}{path}"
     stalled = {}
     for resource in RESOURCES:

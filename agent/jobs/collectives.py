@@ -1,5 +1,5 @@
-"""What successive answers of NCCL show: whether a job launches anything, and which ranks are behind
-or lost.
+"""Findings from successive answers of NCCL: whether a job launches anything, and which ranks are
+behind or lost.
 
 Pure. Counts are of launched collectives (agent.hardware.nccl says of which). A healthy job's ranks
 differ by a few, for they are read while they run and launch ahead of their GPUs: only counts that
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankSeat
+from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankLocation
 
 
 class NcclReading(NamedTuple):
@@ -26,9 +26,9 @@ class NcclReading(NamedTuple):
 
 
 def still(readings: Sequence[NcclReading]) -> bool | None:
-    """Whether no communicator launched anything over these readings of one job, at least two; None
-    where none can be judged, for it has launched nothing that is counted (only sends and receives,
-    or CUDA graphs).
+    """Return whether no communicator launched anything over these readings of one job, at least
+    two; None where none can be judged, for it has launched nothing that is counted (only sends and
+    receives, or CUDA graphs).
 
     A job that replays CUDA graphs stands still here while it works: the GPUs must agree.
     """
@@ -44,7 +44,8 @@ def still(readings: Sequence[NcclReading]) -> bool | None:
 
 
 def _same_counts(one: Communicator, other: Communicator) -> bool:
-    """Whether all ranks that both readings name launched the same; a rank may have gone missing."""
+    """Return whether all ranks that both readings name launched the same; a rank may have gone
+    missing."""
     first = {rank.rank: rank.counts for rank in one.ranks}
     return all(first.get(rank.rank, rank.counts) == rank.counts for rank in other.ranks)
 
@@ -67,7 +68,7 @@ class Stalled:
 
 
 STANDING = 2
-"""So many readings must report the same counts."""
+"""Number of readings that must report the same counts."""
 STANDING_SECONDS = 3.0
 """And so far apart (s) the first and the last of them must be."""
 
@@ -90,7 +91,7 @@ def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
         since, count = _lasting(readings, communicator.key, unmoved)
         if count >= STANDING and readings[-1].at - since >= STANDING_SECONDS:
             found += _differing(communicator, since)
-    return tuple(one for one in found if {rank.seat for rank in one.behind} - busy)
+    return tuple(one for one in found if {rank.location for rank in one.behind} - busy)
 
 
 def _lasting(
@@ -105,11 +106,11 @@ def _lasting(
     return since, count
 
 
-def _movers(before: NcclReading, after: NcclReading) -> set[RankSeat]:
+def _movers(before: NcclReading, after: NcclReading) -> set[RankLocation]:
     """The ranks that launched anything from one reading to the next."""
     counts = {(c.key, r.rank): r.counts for c in before.answer.communicators for r in c.ranks}
     return {
-        rank.seat
+        rank.location
         for communicator in after.answer.communicators
         for rank in communicator.ranks
         if (known := counts.get((communicator.key, rank.rank)))
@@ -127,16 +128,17 @@ def _differing(communicator: Communicator, since: float) -> Iterator[Stalled]:
             yield Stalled(communicator.key, kind, low, high, behind, waiting, since)
 
 
-def waited_for(standing: Iterable[Stalled]) -> frozenset[RankSeat]:
-    """Whom a standing job waits for: those that are behind in some communicator and wait in none. A
-    rank that is stuck in one communicator is soon late in all its others, and so are its peers.
+def waited_for(standing: Iterable[Stalled]) -> frozenset[RankLocation]:
+    """Return the ranks that a standing job waits for: those that are behind in some communicator
+    and wait in none. A rank that is stuck in one communicator is soon late in all its others, and
+    so are its peers.
 
     Where there is none, those that wait for one another: ranks that called different collectives,
     or the same ones of several communicators in different order.
     """
     stalls = list(standing)
-    behind = {rank.seat for stall in stalls for rank in stall.behind}
-    waiting = {rank.seat for stall in stalls for rank in stall.waiting}
+    behind = {rank.location for stall in stalls for rank in stall.behind}
+    waiting = {rank.location for stall in stalls for rank in stall.waiting}
     return frozenset(behind - waiting or behind & waiting)
 
 

@@ -1,4 +1,4 @@
-"""What comes of GPU-hours, in three factors: given, at work, and how fast the tensor cores were."""
+"""Goodput of GPU-hours in three factors: allocated, active, and tensor speed."""
 
 from typing import NamedTuple
 

@@ -5,7 +5,7 @@ Whatever joins processes, it joins those of one owner alone (agent.jobs.identity
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from agent.jobs.job import Tie
+from agent.jobs.job import GroupedBy
 from agent.model import GpuKey
 
 
@@ -26,7 +26,7 @@ class JobGroup(NamedTuple):
     """The processes of one job, and what joins them."""
 
     members: tuple[JobMember, ...]
-    tie: Tie
+    grouped_by: GroupedBy
 
     @property
     def key(self) -> str:
@@ -52,22 +52,22 @@ def groups(
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
-    found = [(_tie(of_key), of_key) for of_key in by_key.values()]
+    found = [(_grouped_by(of_key), of_key) for of_key in by_key.values()]
     for owner in sorted({member.owner for of_key in by_key.values() for member in of_key} - {""}):
         for pids in ranks:
             hit = [any(m.pid in pids and m.owner == owner for m in job) for _, job in found]
-            found = _joined(found, hit, Tie.NCCL)
+            found = _joined(found, hit, GroupedBy.NCCL)
         for gpus in lock_step:
             hit = [any(m.gpu in gpus and m.owner == owner for m in job) for _, job in found]
-            found = _joined(found, hit, Tie.LOCK_STEP)
-    made = [JobGroup(tuple(sorted(of_job)), tie) for tie, of_job in found]
+            found = _joined(found, hit, GroupedBy.LOCK_STEP)
+    made = [JobGroup(tuple(sorted(of_job)), by) for by, of_job in found]
     return sorted(made, key=lambda group: group.members[0])
 
 
-_Found = list[tuple[Tie, list[JobMember]]]
+_Found = list[tuple[GroupedBy, list[JobMember]]]
 
 
-def _joined(found: _Found, hit: Sequence[bool], tie: Tie) -> _Found:
+def _joined(found: _Found, hit: Sequence[bool], by: GroupedBy) -> _Found:
     """The groups that are hit as one; what tied them before stays where nothing is joined, but
     NCCL's word counts more."""
     of_one = [
@@ -76,13 +76,13 @@ def _joined(found: _Found, hit: Sequence[bool], tie: Tie) -> _Found:
         if is_hit
         for member in of_job
     ]
-    if sum(hit) == 0 or (sum(hit) == 1 and (tie is not Tie.NCCL or len(of_one) == 1)):
+    if sum(hit) == 0 or (sum(hit) == 1 and (by is not GroupedBy.NCCL or len(of_one) == 1)):
         return found
     rest = [one for one, is_hit in zip(found, hit, strict=True) if not is_hit]
-    return [*rest, (tie, of_one)]
+    return [*rest, (by, of_one)]
 
 
-def _tie(members: Sequence[JobMember]) -> Tie:
+def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
     if len({member.pid for member in members}) == 1:
-        return Tie.ALONE
-    return Tie.SLURM if members[0].key.startswith("slurm ") else Tie.ANCESTOR
+        return GroupedBy.ALONE
+    return GroupedBy.SLURM if members[0].key.startswith("slurm ") else GroupedBy.ANCESTOR

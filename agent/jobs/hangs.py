@@ -1,4 +1,4 @@
-"""Who a standing job waits for, from NCCL's answers and the processes of this host. Pure."""
+"""Culprit of a standing job, from NCCL's answers and the processes of this host. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from agent.jobs.grouping import JobGroup
 from agent.jobs.job import Culprit
 
 
-class Standstill(NamedTuple):
-    """What NCCL says of a job that may hang.
+class HangEvidence(NamedTuple):
+    """Evidence from NCCL on a job that may hang.
 
     `still` is whether it has launched nothing for a while, None where that is not shown; `behind`
     the counts of whom it waits for, where they differ; `elsewhere` whether all of these are on
@@ -34,20 +34,20 @@ class Standstill(NamedTuple):
     elsewhere: bool = False
 
 
-def standstill(readings: Sequence[NcclReading], group: JobGroup) -> Standstill:
-    """What the readings of a job say, oldest first."""
+def hang_evidence(readings: Sequence[NcclReading], group: JobGroup) -> HangEvidence:
+    """Return the evidence in the readings of a job, which are sorted by age, oldest first."""
     recent = [r for r in readings if readings[-1].at - r.at >= STANDING_SECONDS]
     if len(readings) < STANDING or not recent:
-        return Standstill()
+        return HangEvidence()
     here, standing = _here(readings[-1], group), stalled(readings)
-    seats = waited_for(standing)
-    behind = [r for one in standing for r in (*one.behind, *one.waiting) if r.seat in seats]
+    locations = waited_for(standing)
+    behind = [r for one in standing for r in (*one.behind, *one.waiting) if r.location in locations]
     unique = tuple(
         dict.fromkeys(_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
     )
     elsewhere = bool(unique) and all(c.host and c.host != here and c.gpu is None for c in unique)
     stands = still([recent[-1], readings[-1]])
-    return Standstill(stands, unique, standing[0] if standing else None, elsewhere)
+    return HangEvidence(stands, unique, standing[0] if standing else None, elsewhere)
 
 
 def _here(reading: NcclReading, group: JobGroup) -> str:

@@ -1,4 +1,4 @@
-"""Which GPU processes form one job, and what people call it. Pure: from what /proc said."""
+"""Grouping of GPU processes into jobs, and the names of the jobs. Pure: from what /proc said."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,8 +50,8 @@ SLURM = re.compile(
     r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
     re.MULTILINE,
 )
-"""Where root's slurmstepd puts a job, versions 1 and 2. A user may give any name to what is below
-a slice or a container of their own."""
+"""Path where root's slurmstepd puts a job, versions 1 and 2. A user may give any name to what is
+below a slice or a container of their own."""
 POD = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
     r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
@@ -68,7 +68,7 @@ CONTAINERS = {
     ),
     "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
 }
-"""How a runtime names its containers in the path of a cgroup."""
+"""Names that a runtime gives to its containers in the path of a cgroup."""
 
 CHOSEN = {"apptainer", "lxc"}
 """Runtimes whose containers are called as people like, or by a pid: as a job of Slurm may be."""
@@ -104,7 +104,8 @@ SIZES = (
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """On how many hosts a process's job runs, as its environment says; None where it does not."""
+    """Return the number of hosts of a process's job, from its environment; None if that does not
+    have it."""
     for name, part in SIZES:
         whole, local = _number(environment, name), _number(environment, part) if part else 1
         if whole and local:
@@ -125,11 +126,11 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 
 
 class JobOrigin(NamedTuple):
-    """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
-    its process group (empty where it has ended), the text of its /proc/PID/cgroup, what is `Shown`
-    in its environment, as far as that may be read, the command line of the conmon above it
-    (containers without root may have no control group of their own), and its user namespace,
-    empty where that is hidden."""
+    """Origin of a GPU process: itself and its parents upwards, the name of the leader of its
+    process group (empty if it has ended), the text of its /proc/PID/cgroup, the `Shown` part of its
+    environment, as far as that may be read, the command line of the conmon above it (containers
+    without root may have no control group of their own), and its user namespace, empty if that is
+    hidden."""
 
     line: tuple[Ancestor, ...]
     leader: str
@@ -144,10 +145,10 @@ class JobOrigin(NamedTuple):
 
 
 class JobLabels(NamedTuple):
-    """What names a job outside of this agent: the labels of `dgx_gpu_job_info`; empty where
-    nothing is known. `job_id` is the number that Slurm gave (of an array: to this task), the UID
-    of a pod, the beginning of a container's id, or program and pid. What a person may have called
-    a container has its runtime and user with it: `lxc:4711@1000`."""
+    """Labels of a job outside of this agent: those of `dgx_gpu_job_info`; empty if nothing is
+    known. `job_id` is the number that Slurm gave (of an array: to this task), the UID of a pod, the
+    beginning of a container's id, or program and pid. What a person may have called a container has
+    its runtime and user with it: `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -160,7 +161,7 @@ class JobLabels(NamedTuple):
 
 
 def is_host(name: str) -> bool:
-    """Whether a program starts jobs that have nothing to do with one another."""
+    """Return whether a program starts jobs that are unrelated to each other."""
     return name in HOSTS or name.startswith(HOST_PREFIXES)
 
 
@@ -189,8 +190,8 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Whose a process is: a user, in a user namespace, a container and a pod, or in one job of
-    Slurm. Processes of two owners are never one job; empty where the user is not known."""
+    """Return the owner of a process: a user, in a user namespace, a container and a pod, or in one
+    job of Slurm. Processes of two owners are never one job; empty where the user is not known."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)
@@ -201,9 +202,9 @@ def owner(origin: JobOrigin) -> str:
     return " ".join(filter(None, (f"uid {origin.uid}", origin.user_namespace, place)))
 
 
-def ties(origin: JobOrigin) -> frozenset[str]:
-    """What a process shares with the others of its job: a Slurm job, or else an ancestor or a
-    process group (a script that starts ranks in the background), of one owner."""
+def group_keys(origin: JobOrigin) -> frozenset[str]:
+    """Return the keys that a process shares with the others of its job: a Slurm job, or else an
+    ancestor or a process group (a script that starts ranks in the background), of one owner."""
     kind, number = _runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -216,19 +217,19 @@ def ties(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """One key for each process: the same where ties join them, directly or through others."""
+    """One key for each process: the same if shared keys join them, directly or through others."""
     key: dict[str, str] = {}
     for shared in tied.values():
-        merged = {key.get(tie, tie) for tie in shared}
+        merged = {key.get(shared_key, shared_key) for shared_key in shared}
         first = min(merged)
         key.update(dict.fromkeys(shared, first))
-        key.update({tie: first for tie, old in key.items() if old in merged})
+        key.update({shared_key: first for shared_key, old in key.items() if old in merged})
     return {pid: key[min(shared)] for pid, shared in tied.items()}
 
 
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
-    """What runs a process of this user by its cgroup, and what that calls the job; `process` and
-    nothing where it is none of these."""
+    """Return the runtime of a process of this user by its cgroup, and the runtime's name of the
+    job; `process` and nothing if it is none of these."""
     job = SLURM.search(cgroup)
     if job and (job[1] is None or int(job[1]) == uid):
         return "slurm", job[2] or job[3]
@@ -252,8 +253,9 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """What runs the process, and what the job is called there. Anybody may set SLURM_JOB_ID: only
-    the cgroup numbers a job. Apptainer, which has none, names its image in the environment."""
+    """Return the runtime of the process, and the runtime's name of the job. Anybody may set
+    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer, which has none, names its image in the
+    environment."""
     kind, number = _runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
@@ -280,7 +282,7 @@ def _image(environment: Mapping[str, str]) -> str:
 
 
 def title(origin: JobOrigin, command: Sequence[str]) -> str:
-    """What people call the job: `slurm:1234`, `docker:0123456789ab`, `train.py:4711`.
+    """Return the name of the job for users: `slurm:1234`, `docker:0123456789ab`, `train.py:4711`.
 
     `command` is the command line of the root.
     """

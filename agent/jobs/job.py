@@ -1,4 +1,4 @@
-"""What is known of a job, running or ended. Times are wall time (s since the epoch) unless said."""
+"""Data of a job, running or ended. Times are wall time (s since the epoch) unless said."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from agent.jobs.identity import JobLabels
 from agent.model import BUSY, GpuKey, Pair, Reason
 
 
-class Tie(StrEnum):
-    """What says that processes are of one job."""
+class GroupedBy(StrEnum):
+    """Evidence by which processes are grouped into one job."""
 
     NCCL = "nccl"  # they are ranks of one communicator
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or a process group
     ALONE = "alone"  # one process: nothing to join
-    LOCK_STEP = "lock_step"  # nothing else tells; their GPUs do the same
+    LOCK_STEP = "lock_step"  # no other sign; their GPUs do the same
 
 
 class ChangeKind(StrEnum):
-    """What changed when a job became slower."""
+    """Kind of change when a job became slower."""
 
     CLOCK = "clock"  # SM clock, Hz, of the GPU that lost most
     TEMPERATURE = "temperature"  # degrees Celsius, of the hottest GPU
@@ -49,12 +49,12 @@ class Slowdown(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """By what share of the reference a step takes longer."""
+        """Excess of a step over the reference, as a share of it."""
         return self.step / self.reference - 1
 
 
 class CulpritState(StrEnum):
-    """What the process that a job waits for does, by /proc."""
+    """State of the process that a job waits for, by /proc."""
 
     STOPPED = "stopped"  # by a signal or a debugger
     ASLEEP = "asleep"  # while the others spin
@@ -75,7 +75,7 @@ class Hang:
     """A job of which every GPU waits. `since` is when the last of them began to, `seconds` of the
     agent's clock ago.
 
-    `launched` and `others_launched` are collectives of `kind`, where NCCL told them.
+    `launched` and `others_launched` are collectives of `kind`, where NCCL reported them.
     """
 
     since: float
@@ -88,8 +88,8 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """What ending one cause would win: `lost` GPU-seconds, `saved` seconds of the job; `then` is
-    what would limit it next, on the GPU that would be the slowest."""
+    """Saving from ending one cause: `lost` GPU-seconds, `saved` seconds of the job; `then` is the
+    next limit, on the GPU that would be the slowest."""
 
     pair: Pair
     lost: float
@@ -100,7 +100,7 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where the GPU-hours of a job went, up to its end or up to now (`ended` None).
+    """GPU-hours of a job by state and cause, up to its end or up to now (`ended` None).
 
     `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are GPU-
     seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted from when
@@ -134,7 +134,7 @@ class Receipt:
 
     @property
     def goodput(self) -> Goodput:
-        """What came of its GPU-hours."""
+        """Goodput of its GPU-hours."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
@@ -153,7 +153,7 @@ class Job:
     """
 
     receipt: Receipt
-    tie: Tie
+    grouped_by: GroupedBy
     pids: tuple[int, ...]
     step: float | None = None
     confidence: float = 0.0
@@ -176,10 +176,10 @@ class WatchedJobs(NamedTuple):
 
 @dataclass(slots=True)
 class JobStatus:
-    """What is known of jobs beyond their processes. Written by who watches jobs, a tick before it
-    is read. By UUID: `nccl_stalled` where NCCL launches nothing more, `waits_on_remote` where the
-    rank that all wait for is on another host; `stepping` where
-    a job has had the rhythm of a training for a minute. `together` the GPUs of each job."""
+    """Data of jobs beyond their processes. Written by who watches jobs, a tick before it is read.
+    By UUID: `nccl_stalled` where NCCL launches nothing more, `waits_on_remote` where the rank that
+    all wait for is on another host; `stepping` where a job has had the rhythm of a training for a
+    minute. `together` the GPUs of each job."""
 
     together: tuple[frozenset[GpuKey], ...] = ()
     nccl_stalled: frozenset[str] = frozenset()

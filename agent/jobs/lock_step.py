@@ -1,4 +1,5 @@
-"""Which GPUs take the same steps, where nothing else says that they work for one job. Pure.
+"""Groups of GPUs that take the same steps, where nothing else shows that they work for one job.
+Pure.
 
 Ranks in containers of their own share no ancestor, and NCCL's service is out of reach in another
 network namespace. What they do joins them: in a collective each sends as many bytes over NVLink as
@@ -50,8 +51,8 @@ class _Pair:
         self._sent: deque[_Both] = deque()
 
     def take(self, one: SentBytes, other: SentBytes) -> None:
-        """What both had sent when they were last read; nothing that is new where neither sends: a
-        job that hangs is still one."""
+        """Take the bytes that both had sent at their last read; ignore the reading if neither
+        sends: a job that hangs is still one."""
         sent = self._sent
         if abs(one.at - other.at) > TOGETHER or (sent and one.at <= sent[-1].at):
             return

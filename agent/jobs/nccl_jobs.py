@@ -28,7 +28,7 @@ class LocalJob:
 
 TAKEN = Absent(
     Reason.UNKNOWN,
-    "NCCL answers for another job of this host: give this one an address of its own in "
+    "NCCL answers for another job of this host: give this job its own address in "
     "NCCL_RAS_ADDR, or start it as the same user",
 )
 
@@ -36,8 +36,8 @@ TAKEN = Absent(
 def match(
     jobs: Sequence[LocalJob], ras: RasRound
 ) -> tuple[dict[str, NcclAnswer], dict[str, Absent]]:
-    """By the keys of jobs: which answer is each one's own, for processes are known by their
-    numbers; and why there is none of others."""
+    """Return the answer that belongs to each job, by the keys of jobs, for processes are known by
+    their numbers; and why there is none of others."""
     own: dict[str, NcclAnswer] = {}
     without: dict[str, Absent] = {}
     for job in jobs:
@@ -78,7 +78,7 @@ class NcclExchange:
 
 
 class NcclMode(StrEnum):
-    """When NCCL is asked: the words of `job.nccl`."""
+    """Mode of asking NCCL: the values of `job.nccl`."""
 
     OFF = "off"
     HANG = "hang"  # only of a job that hangs by everything else
@@ -93,7 +93,7 @@ LEAST_AGE = 300.0
 """Seconds for which a job must have run under `hang`: asking during its start has ended jobs."""
 LEAST_GPUS = 2
 CONNECTIONS = {NcclMode.HANG: 1, NcclMode.ALWAYS: 4}
-"""How often a round may connect: several jobs of one user share the port."""
+"""Limit of connections in a round: several jobs of one user share the port."""
 
 RESTS = {Reason.FAILED: 600.0, Reason.STALLED: 120.0}
 """Seconds for which there is no round after a failure: another service than NCCL's does not go
@@ -101,13 +101,13 @@ away soon, and one that does not answer in time may cost its job."""
 
 
 class RasSchedule:
-    """When NCCL is asked for which jobs: never when off, seldom when on."""
+    """Schedule of questions to NCCL, per job: never when off, seldom when on."""
 
     def __init__(self) -> None:
         self._next = {True: 0.0, False: 0.0}  # by whether a hang is suspected
 
     def due(self, now: float, mode: NcclMode, jobs: Sequence[LocalJob]) -> RasRequest | None:
-        """What to ask now (monotonic seconds), with all these jobs on the host."""
+        """Return the questions that are due (monotonic seconds), given all jobs on the host."""
         wanted = [job for job in jobs if job.gpus >= LEAST_GPUS]
         if mode is NcclMode.HANG:
             wanted = [job for job in wanted if job.hangs and job.age >= LEAST_AGE]
@@ -133,13 +133,13 @@ class RasSchedule:
 
 
 KEPT = 4
-"""Readings kept of each job: two to compare, the first of a standstill, one to spare."""
+"""Readings kept of each job: two to compare, the first of a hang, one to spare."""
 FORGOTTEN = 600.0
 """Seconds after which a job that is not reported any more is forgotten."""
 
 
 class NcclHistory:
-    """The newest readings of each job; of a standstill the first, however long it lasts."""
+    """The newest readings of each job; of a hang the first, however long it lasts."""
 
     def __init__(self) -> None:
         self._jobs: list[list[NcclReading]] = []
@@ -167,7 +167,7 @@ class NcclHistory:
 
 
 def _unchanged(readings: Sequence[NcclReading]) -> bool:
-    """Whether nothing moved, and no one went missing or came back."""
+    """Return whether nothing moved, and no rank went missing or came back."""
     silent = {
         frozenset((c.key, rank.rank) for c in answer.communicators for rank in c.silent)
         for _, answer in readings

@@ -43,13 +43,13 @@ class TrackedProcess:
     rank: int | None = None
     job: str = ""
     labels: identity.JobLabels = NAMELESS  # without its user
-    ties: frozenset[str] = frozenset()
+    group_keys: frozenset[str] = frozenset()
     owner: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """What names the job of a process and may block: its environment, and command lines."""
+    """Inputs that name the job of a process and may block: its environment, and command lines."""
 
     files: FileTree
     origin: identity.JobOrigin  # without what is looked up
@@ -76,7 +76,7 @@ class LookUp:
 
 
 def at_once(run: Callable[[], None]) -> None:
-    """On the caller's own thread: for tests."""
+    """Read on the caller's own thread: for tests."""
     run()
 
 
@@ -86,7 +86,7 @@ def on_a_thread(run: Callable[[], None]) -> None:
 
 
 class ProcessTable:
-    """Who is on the GPUs; a process that cannot be seen stands here with the reason."""
+    """Processes on the GPUs; a process that cannot be seen is listed with the reason."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """These processes are on these GPUs now: meet those that are new, forget those that left.
+        """Take the processes that are on the GPUs now: read new ones, forget those that left.
 
         A process that comes to a GPU that was known before arrives now; what is found on a GPU met
         for the first time has been there since it started, or so.
@@ -126,7 +126,7 @@ class ProcessTable:
                 with suppress(OSError):  # it has ended
                     self._look_up(pid)
         if self._complete() or gone:
-            self._keys = identity.keys({pid: member.ties for pid, member in self._members()})
+            self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
         """A process that was met; None for one that is hidden, or is being looked into."""
@@ -134,11 +134,11 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """What the processes of one job have in common, as far as they were met."""
+        """Return the key shared by the processes of one job, as far as they were read."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Why one of these cannot be seen."""
+        """Return the reason why one of these cannot be seen."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
@@ -148,7 +148,7 @@ class ProcessTable:
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """Where the pid belongs to another process now, that one is met at the next update."""
+        """Read a pid again at the next update if it belongs to another process now."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
@@ -184,13 +184,16 @@ class ProcessTable:
             late = self._now() - one.since >= LONGEST
             if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
                 title = identity.title(one.origin, one.command)
-                labels, ties = identity.job_labels(one.origin, title), identity.ties(one.origin)
+                labels, group_keys = (
+                    identity.job_labels(one.origin, title),
+                    identity.group_keys(one.origin),
+                )
                 shown = one.origin.environment
                 self._met[pid] = replace(
                     met,
                     job=title,
                     labels=labels,
-                    ties=ties,
+                    group_keys=group_keys,
                     owner=identity.owner(one.origin),
                     hosts=identity.hosts(shown),
                     rank=identity.rank(shown),

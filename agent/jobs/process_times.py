@@ -1,4 +1,4 @@
-"""What the threads of each GPU's processes do: run, wait for a core, or sleep uninterruptibly.
+"""Thread times of each GPU's processes: running, waiting for a core, in uninterruptible sleep.
 
 The threads that launch are the main one of a process that NVML names and those that run a backward
 pass, which take turns with it. All other threads of that process, its descendants, and children
@@ -37,7 +37,7 @@ ACTIVE = 0.02
 """Share of the time from which a thread or process does something."""
 
 LAUNCHING = "pt_autograd_"
-"""How PyTorch names the threads of its backward pass."""
+"""Name of PyTorch's threads for the backward pass."""
 
 ENGINE = 8.0
 """Times as long as the main thread and as any other, for which a single thread runs that launches
@@ -175,12 +175,12 @@ class ProcessTimes:
             del self._below[gpu]
 
     def started(self, pid: int) -> float | None:
-        """When a process that was read began (s since boot)."""
+        """Return the start of a process that was read (s since boot)."""
         known = self._known.get(pid)
         return None if known is None else known.started
 
     def is_stopped(self, pid: int) -> bool:
-        """Whether a signal or a debugger has stopped a process."""
+        """Return whether a signal or a debugger has stopped a process."""
         known = self._known.get(pid)
         return known is not None and known.state in ("T", "t")
 

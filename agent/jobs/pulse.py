@@ -50,7 +50,7 @@ one whose board holds it at its power limit 0.06 to 0.11; jobs with steps have 0
 
 
 class NoPulse(StrEnum):
-    """Why a GPU has no pulse."""
+    """Reason why a GPU has no pulse."""
 
     NOT_ENOUGH = "not_enough"  # samples, so far or since a gap
     TOO_SHORT = "too_short"  # steps, for samples as far apart as these
@@ -59,13 +59,13 @@ class NoPulse(StrEnum):
 
 
 class PulseReading(NamedTuple):
-    """What is known of the steps on a GPU after its newest sample."""
+    """Reading of the steps on a GPU after its newest sample."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
     """0 to 1: the autocorrelation of the power at the period; 0 without one."""
     reason: NoPulse | None = NoPulse.NOT_ENOUGH
-    """Why there is no period."""
+    """Reason for having no period."""
     steps: float = 0.0
     """Steps since the first sample, as far as their length was known."""
     lag: float = 0.0
@@ -73,7 +73,7 @@ class PulseReading(NamedTuple):
 
 
 class Period(NamedTuple):
-    """What one window shows: a period in values or seconds, and the autocorrelation there."""
+    """Result of one window: a period in values or seconds, and the autocorrelation there."""
 
     length: float
     strength: float
@@ -88,7 +88,7 @@ class Pulse:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing before a gap says how steps go on after it."""
+        """Forget all samples: those before a gap say nothing about the steps after it."""
         self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW * SCALES[-1])
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
@@ -168,8 +168,8 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
 
 
 def _even(samples: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
-    """As many newest values, evenly apart, and how far (s): the times of samples scatter by a
-    millisecond, and some samples are lost."""
+    """Return the newest values, evenly spaced, and their spacing (s): the times of samples scatter
+    by a millisecond, and some samples are lost."""
     first, last = samples[0][0], samples[-1][0]
     usual = median(after[0] - before[0] for before, after in pairwise(samples))
     spacing = (last - first) / max(1, round((last - first) / usual))
@@ -181,7 +181,8 @@ def _even(samples: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
 
 
 def _peak(r: Sequence[float], lag: int) -> tuple[float, float] | None:
-    """Where between lags the top of a peak at this one is, and how high; None where none is."""
+    """Return the place between lags and the height of the peak near this lag; None if there is
+    none."""
     before, top, after = r[lag - 1], r[lag], r[lag + 1]
     if not before < top >= after:
         return None

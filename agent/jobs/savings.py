@@ -1,4 +1,4 @@
-"""What ending each cause of lost time would win for a job, the next limit included. Pure.
+"""Savings from ending each cause of lost time of a job, the next limit included. Pure.
 
 The GPUs of a job wait for one another, so the slowest sets the pace. What a GPU loses by waiting
 for a peer is not its own: a cause is worth what the slowest GPU becomes faster by without it, and
@@ -18,7 +18,7 @@ Seconds = Mapping[Pair, float]
 
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
-    """For each cause what it lost and what its end would save, the most saved first."""
+    """Return the loss of each cause and the saving of its end, the most saved first."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()

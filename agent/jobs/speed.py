@@ -1,4 +1,4 @@
-"""How fast a job is: steps a second over its life, its own first hour, its best minute. Pure."""
+"""Speed of a job: steps a second over its life, its own first hour, its best minute. Pure."""
 
 from collections import deque
 from statistics import median
@@ -51,7 +51,8 @@ class JobSpeed:
         return 1 / median(self._first_hour)
 
     def take(self, now: float, seconds: float, step: float | None) -> bool:
-        """So many seconds with steps of this length ended now; whether a value is complete."""
+        """Add so many seconds, ended now, with steps of this length; whether a value is
+        complete."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step
@@ -76,6 +77,6 @@ class JobSpeed:
             self._best = max(self._best, sum(known) / MINUTE_BINS)
 
     def slower(self, step: float | None) -> bool:
-        """Whether a step of this length is one of a job that has become slower."""
+        """Return whether a step of this length is one of a job that has become slower."""
         reference = self.reference
         return bool(step and reference and step > (1 + SLOWER) * reference)

@@ -1,4 +1,4 @@
-"""How close each data path is to its limit, integrated over every reading: nothing is sampled."""
+"""Utilisation of each data path, integrated over every reading: nothing is sampled."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 
 LIMIT = gauge(
     "dgx_bandwidth_limit_bytes_per_second",
-    "What the data path can carry in this direction, in bytes per second: as configured, else the "
-    "smaller of the spec sheet and what the hardware says of itself.",
+    "Capacity of the data path in this direction, in bytes per second: as configured, else the "
+    "smaller of the spec sheet and the hardware's own figure.",
     "agent/specs and the hardware; dgx_bandwidth_limit_info says which",
     PATH_LABELS,
 )
@@ -48,14 +48,15 @@ LIMIT_INFO = gauge(
 )
 SPEC = gauge(
     "dgx_bandwidth_spec_bytes_per_second",
-    "What the data path should carry by its spec sheet; a limit below it is a degraded path.",
+    "Capacity of the data path by its spec sheet; a limit below it means that the path is "
+    "degraded.",
     "agent/specs",
     PATH_LABELS,
 )
 RATIO = gauge(
     "dgx_bandwidth_ratio",
-    "Traffic over the limit in this direction, a mean over the last reading; never clamped. NVLink "
-    "is judged by payload plus protocol where the GPU counts both.",
+    "Traffic over the limit in this direction, a mean over the last reading; never clamped. For "
+    "NVLink the traffic is payload plus protocol if the GPU counts both.",
     "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
     PATH_LABELS,
 )
@@ -67,7 +68,7 @@ SATURATED = counter(
 )
 OBSERVED = counter(
     "dgx_bandwidth_observed_seconds_total",
-    "Seconds for which the traffic of the path was known: the whole of which saturation is a part.",
+    "Seconds for which the traffic of the path was known; saturated seconds are a part of these.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
 )
@@ -293,7 +294,7 @@ class PathMonitor:
         self._logged = set(self._without) if settled else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """What is known of every path at this tick."""
+        """Return the data on every path at this tick."""
         out = ReadOutput(snapshot.at)
         self.bandwidth.report(out)
         for path, device, direction in self._without:

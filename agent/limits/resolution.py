@@ -1,5 +1,5 @@
-"""What each data path can carry: the smaller of the spec sheet and what the hardware says of itself
-(active NVLinks, the fastest generation and the present width of the slot, and so on)."""
+"""Capacity of each data path: the smaller of the spec sheet and the hardware's own figure (active
+NVLinks, the fastest generation and the present width of the slot, and so on)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """Whether it is one link of several of a GPU."""
+        """True if it is one of several links of a GPU."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
@@ -50,7 +50,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """What is known of this machine when its limits are resolved; GPUs by index and UUID."""
+    """Facts on this machine from which its limits are resolved; GPUs by index and UUID."""
 
     samples: SampleStore
     specs: Specs
@@ -58,7 +58,8 @@ class LimitInputs:
     configured: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
     def system_bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
-        """What the sheet of this system, if it is known, says of one port or array."""
+        """Return the bandwidth of one port or array on this system's sheet, if the system is
+        known."""
         return self.system.carries(path, direction) if self.system else None
 
     @cached_property
@@ -90,7 +91,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """What is known of one path before it is decided: the sheet's figure and the hardware's."""
+    """Figures on one path before its limit is decided: the sheet's and the hardware's."""
 
     key: PathKey
     spec: Limit | None

@@ -42,8 +42,9 @@ class WrongPair(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Where the graph of links is not the system's; links that are down and GPUs that are gone are
-    reported elsewhere, and what does not report its far end cannot be judged."""
+    """Return the differences between the graph of links and the system's; other faults report links
+    that are down and GPUs that are gone, and a link that does not report its far end cannot be
+    checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
@@ -60,14 +61,14 @@ def _key(labels: Labels) -> GpuKey:
 
 
 def whole(samples: SampleStore, gpus: int) -> bool:
-    """Whether every GPU of the system is there and every link of it up."""
+    """Return whether every GPU of the system is present and every link of it up."""
     links = samples.all(nvlink.LINKS)
     up = all(n >= (samples.value(nvlink.LINKS_EXPECTED, *key) or 0) for key, n in links.items())
     return samples.value(system.GPUS) == gpus == len(links) and up
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """What is at the end of every link that is up, as each GPU reports it."""
+    """Return the far end of every link that is up, as each GPU reports it."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)

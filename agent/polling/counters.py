@@ -46,7 +46,7 @@ class CounterFilter:
         return self._accept(raw, at)
 
     def doubt(self, raw: float) -> Absent:
-        """Why a raw value is in doubt."""
+        """Return the reason why a raw value is in doubt."""
         if self._value is None or raw < self._value:
             return FELL.without_traceback()
         return Absent(Reason.IMPLAUSIBLE, f"the counter leapt from {self._value:g} to {raw:g}")
@@ -86,7 +86,7 @@ class Confirmation:
     _lower: int = 0  # readings in a row that were
 
     def read(self, raw: float) -> float:
-        """What to export after this reading."""
+        """Return the value to export after this reading."""
         last, self._last = self._last, raw
         if last is None:
             self._exported = raw
@@ -116,7 +116,7 @@ class Filters:
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """What is exported of this series; raises Absent while it is in doubt."""
+        """Return the value to export for this series; raises Absent while it is in doubt."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:

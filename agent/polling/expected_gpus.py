@@ -1,12 +1,13 @@
-"""How many GPUs a machine should have: the most that it ever showed, unless a person says so."""
+"""Number of GPUs that a machine should have: the most that were ever seen, unless it is
+configured."""
 
 import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.config.atomic_file import atomic_write
 from agent.config.regular_file import in_time, read_regular
-from agent.config.whole_file import write_whole
 from agent.errors import BadInput, LogEvent
 from agent.hardware.files import FileTree, names_in, read_text
 from agent.jobs.allocation import DRIVER
@@ -75,7 +76,7 @@ class ExpectedGpus:
         return known if known <= MOST else 0
 
     def _keep(self) -> None:
-        """On a thread of its own: a disk may hang."""
+        """Write on a separate thread: a disk may hang."""
         waits = self._writer is not None and self._writer.is_alive()
         if self._file is None or not self._keeps or waits or self._most <= self._kept:
             return
@@ -88,7 +89,7 @@ class ExpectedGpus:
 def _writing(file: Path, most: int) -> Callable[[], None]:
     def write() -> None:
         try:
-            write_whole(file, f"{most}\n".encode())
+            atomic_write(file, f"{most}\n".encode())
         except BadInput as error:
             log.warning(LogEvent("expected_gpus_not_kept", reason=str(error)))
 

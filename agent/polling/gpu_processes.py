@@ -17,8 +17,8 @@ class GpuProcesses:
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
     _divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
 
-    def settle(self, gpu: Labels, pids: Iterable[int]) -> None:
-        """These processes are on the GPU now."""
+    def set_processes(self, gpu: Labels, pids: Iterable[int]) -> None:
+        """Set the processes that are on the GPU now."""
         self._by_gpu[gpu] = tuple(pids)
 
     def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
@@ -33,7 +33,8 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Only these GPUs answer: forget those that are lost, and those whose index moved."""
+        """Keep only the GPUs that answer: forget those that are lost, and those whose index
+        moved."""
         kept = set(gpus)
         for gone in self._by_gpu.keys() - kept:
             del self._by_gpu[gone]
@@ -42,7 +43,7 @@ class GpuProcesses:
 
     @property
     def at_rest(self) -> bool:
-        """Whether there are GPUs, and no process is on any of them."""
+        """True if there are GPUs, and no process is on any of them."""
         there = list(self._by_gpu.values())
         return bool(there) and not any(there)
 

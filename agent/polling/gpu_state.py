@@ -11,7 +11,7 @@ WINDOW = 30.0
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """What sources find out about their GPU, and what others of its reads depend on."""
+    """State of a GPU that sources detect, and on which its other reads depend."""
 
     has_processes: bool = False  # a compute process is on it: costly reads run more often
     lost_at: float | None = None  # when it no longer answered, on the agent's clock
@@ -22,7 +22,7 @@ class GpuState:
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """How the GPU answers: written by the one thread that reads it, read by any."""
+    """Record of the GPU's answers: written by the one thread that reads it, read by any."""
 
     failures: int = 0  # reads in which a call failed that is not refused as a rule
     timeouts: int = 0  # of this turn: the driver gave up waiting
@@ -38,7 +38,7 @@ class GpuAnswers:
             self.longest = (self.longest[0], now - since)
 
     def failed(self, absences: Iterable[Absence]) -> bool:
-        """Whether a call of a read failed that should have been answered; it is counted then."""
+        """Return whether a call of a read failed that should have been answered; count it then."""
         reasons = {absence.reason for absence in absences}
         self.failures += Reason.FAILED in reasons
         self.timeouts += Reason.STALLED in reasons

@@ -1,4 +1,4 @@
-"""Which thread is with which GPU: one for all, and one more for each GPU whose call hangs.
+"""Assignment of threads to GPUs: one for all, and one more for each GPU whose call hangs.
 
 Callers of NVML at the same time spin on the driver's lock, so that one thread asks all GPUs in
 turn. It makes a visit to each. A visit that lasts too long is left to its thread, and another
@@ -41,7 +41,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds between the end of a call that hung and the next attempt; each is twice the last."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
-"""How long (in pauses; s) a GPU that answers again stays on its own thread: 5 min at first."""
+"""Time (in pauses; s) that a GPU that answers again stays on its own thread: 5 min at first."""
 
 MOST_IN_VAIN = 2
 """GPUs that may hang one after the other before any other answers."""
@@ -85,7 +85,7 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """Whether a call lasted longer than PATIENCE, and not only than OVERTAKEN."""
+        """True if a call lasted longer than PATIENCE, and not only than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     def took(self, now: float) -> float:
@@ -145,7 +145,7 @@ class GpuThreads:
         return 0.0
 
     def late(self, visit: Visit) -> bool:
-        """Whether what this visit still reads comes too late."""
+        """Return whether the remaining reads of this visit come too late."""
         took = self._clock.monotonic() - visit.since
         return visit.left is not None and took > self._patience
 
@@ -156,15 +156,16 @@ class GpuThreads:
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Whether the present visit hangs and cannot be left, or all GPUs hang; for any thread."""
+        """Return whether the present visit hangs and cannot be left, or all GPUs hang; for any
+        thread."""
         visit, now, left = self._visit, self._clock.monotonic(), self.left.values()
         if visit is not None:
             return now - visit.since > self._patience and self._useless(now)
         return 0 < self.gpus <= sum(one.took(now) > self._patience for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """On the thread of one GPU: the visit that was left has ended, or an attempt. One without
-        an answer (the GPU is lost) is repeated as if it were looked for with the others."""
+        """Note, on the thread of one GPU, the end of the visit that was left, or of an attempt. One
+        without an answer (the GPU is lost) is repeated as if it were looked for with the others."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is free
             took, left.busy_since, left.due = left.took(now), None, now

@@ -35,7 +35,7 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True)
 class NextQueries:
-    """When (s of the agent's clock) which query runs next; 0 is at once."""
+    """Time (s of the agent's clock) of the next run of each query; 0 is at once."""
 
     rediscovery: float = 0.0  # is the driver there, is a lost GPU back
     all_gpus: float = 0.0
@@ -60,7 +60,7 @@ class GpuWatch:
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
-    """What is to follow from what the threads of single GPUs found."""
+    """Actions to take after findings of the threads of single GPUs."""
     _connecting: Nvml | None = None  # while its GPUs are queried
     _events: EventSubscription | None = None
     _first_turn_over: bool = False
@@ -99,11 +99,11 @@ class GpuWatch:
         self._first_turn_over = True
 
     def complete(self) -> bool:
-        """Whether every read of every GPU that answers has run at least once."""
+        """Return whether every read of every GPU that answers has run at least once."""
         return self._first_turn_over and self.watched.have_run()
 
     def events(self) -> EventSubscription | None:
-        """What there is to wait for; None without a driver or a GPU."""
+        """Return the events to wait for; None without a driver or a GPU."""
         events = self._events
         return events if self.inventory.connected and events and events.handles else None
 
@@ -112,7 +112,7 @@ class GpuWatch:
         return [read for _, read in self.watched.in_order]
 
     def _read_all(self, emit: Emit) -> None:
-        """In visits to one GPU after the other."""
+        """Read in visits to one GPU after the other."""
         for gpu, pairs in groupby(self.watched.in_order, key=itemgetter(0)):
             if gpu.index in self.threads.left:
                 continue
@@ -151,7 +151,7 @@ class GpuWatch:
         return reading, raised
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """What a read raised may mean the end of its GPU, or of the driver."""
+        """Handle the error of a read, which may mean the end of its GPU, or of the driver."""
         if raised.reason is Reason.LOST:
             self.watched.lose(gpu, raised, emit)
             self._publish()
@@ -161,8 +161,8 @@ class GpuWatch:
     # GPUs that were left to threads of their own
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
-        """On the thread of one GPU: read it, or try it at growing intervals while it does not
-        answer promptly, until its thread is no longer needed."""
+        """Read the GPU, on its own thread, or try it at growing intervals while it does not answer
+        promptly, until its thread is no longer needed."""
         answered = True
         while True:
             gpu, since = self.watched.of(left.index), left.busy_since
@@ -218,9 +218,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """Of each GPU that answers, for any thread: its labels, seconds of the longest visit of the
-        last half minute, that of a call which hangs included; and failed reads. Of one that has not
-        answered since the start, the UUID is not known. None of a driver that hangs altogether."""
+        """Return the answers of each GPU that answers, for any thread: its labels, seconds of the
+        longest visit of the last half minute, that of a call which hangs included; and failed
+        reads. Of one that has not answered since the start, the UUID is not known. None of a driver
+        that hangs altogether."""
         now = self.clock.monotonic()
         if not self.inventory.connected or self.threads.blind():
             return

@@ -1,4 +1,4 @@
-"""How often each thing is read (seconds of the agent's clock): price follows work.
+"""Intervals of all reads (seconds of the agent's clock): cost follows work.
 
 The prices are measured (tests/hardware/README.md): a getter takes microseconds, an NVLink counter
 3 ms of CPU a GPU, an energy counter 5 ms, the counters of eighteen links 16 ms.

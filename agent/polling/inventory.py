@@ -1,4 +1,4 @@
-"""What is known of the GPUs and of the driver at one moment, for every thread to read."""
+"""Inventory of the GPUs and the driver at one moment, for every thread to read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -24,7 +24,7 @@ class Observer(Protocol):
         snapshot with what it adds to it."""
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """What it makes of it."""
+        """Return the reading derived from a snapshot."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class GuardedObserver:
         return seen or snapshot
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """What it makes of it; nothing but the failure where it fails."""
+        """Return the reading derived from a snapshot; after a failure, only the failure."""
         reading, failure = self._tried(lambda: self.observer.report(snapshot))
         if reading is None:
             key = ReadKey(self.source, "report")

@@ -57,8 +57,8 @@ HEALTH = ReadKey("agent", "health")
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """Which sources deliver, what reads cost, whether the configuration on disk is good, how often
-    the wall clock was set and when it last was."""
+    """Health of the agent: the sources that deliver, the cost of reads, the state of the
+    configuration on disk, and the steps of the wall clock with their last time."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
@@ -76,7 +76,8 @@ def no_report(snapshot: Snapshot, _: AgentHealth) -> Reading:
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Which sources deliver: none of their reads failed, and their worker is not stuck."""
+    """Return the sources that deliver: none of their reads failed, and their worker is not
+    stuck."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part == OFF:
@@ -178,7 +179,7 @@ class Poller:
             self._notify(listener, shown)
 
     def waiting_for(self) -> str:
-        """What has not been read once yet; empty when the agent is ready.
+        """Return the names of what has not been read once yet; empty when the agent is ready.
 
         A worker that hangs is not waited for: the rest is worth serving, and an alert reports it.
         """
@@ -200,7 +201,7 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """What a listener stumbles over must not end the agent; shown once until it hears again."""
+        """Log the error of a listener once until it succeeds again; it must not end the agent."""
         try:
             listener(shown)
         except Exception:

@@ -76,7 +76,7 @@ class ReadOutput:
             self.samples.append(Sample(metric, self.labels + labels, number))
 
     def ask(self, metric: Metric, read: Callable[[], float], *labels: str) -> None:
-        """What `read` gives, or why it gives nothing."""
+        """Return the result of `read`, or the reason why it has none."""
         try:
             self.add(metric, read(), *labels)
         except Absent as absent:
@@ -111,7 +111,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Whether its time has come; an interval that has become shorter counts at once."""
+    """Return whether the read is due; an interval that has become shorter counts at once."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -189,7 +189,7 @@ def _scope(question: Question) -> Scope | None:
 
 @dataclass(slots=True)
 class ReadCost:
-    """What a source has cost: seconds of wall time and of its thread's CPU time."""
+    """Cost of a source: seconds of wall time and of its thread's CPU time."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -262,7 +262,7 @@ def bound(out: ReadOutput) -> None:
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Whether the read asked to run again at once: what it said before still holds."""
+    """Return whether the read asked to run again at once: its last result stays valid."""
     return read.due <= reading.at
 
 
@@ -322,5 +322,5 @@ class ReadSchedule:
                     emit(reading)
 
     def complete(self) -> bool:
-        """Whether every read has run at least once."""
+        """Return whether every read has run at least once."""
         return all(read.runs for read in self.reads)

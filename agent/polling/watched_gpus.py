@@ -21,11 +21,11 @@ MOST_GPUS = 1024
 """More than any machine has: a driver that lists more is not to be believed."""
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
-"""From a device, its state and the number of the machine's GPUs to its reads."""
+"""Function from a device, its state and the number of the machine's GPUs to its reads."""
 
 
 def count_of(nvml: Nvml) -> int:
-    """How many GPUs the driver lists; raises Absent."""
+    """Return the number of GPUs that the driver lists; raises Absent."""
     count = nvml.call("nvmlDeviceGetCount")
     if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
         raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")
@@ -50,8 +50,8 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Whether it answers the same questions as `before`, under the same index, of the same
-        connection to the driver."""
+        """Return whether it answers the same questions as `before`, under the same index, of the
+        same connection to the driver."""
         here, there = self.device, before.device
         return (
             here.nvml is there.nvml
@@ -180,7 +180,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Whether none of the others has its UUID: else it is ambiguous, and is closed."""
+        """Return whether no other GPU has its UUID: else it is ambiguous, and is closed."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -234,14 +234,14 @@ class WatchedGpus:
                 gpu.device.close()
 
     def all_absent(self, absent: Absent, emit: Emit) -> None:
-        """Nothing is known of any GPU, for this reason."""
+        """Report all values of all GPUs as absent, for this reason."""
         for gpu in self._gpus.values():
             self._emit_absent(gpu, absent, emit)
 
     def must_be_queried(self) -> bool:
-        """Whether a GPU answers other questions now, at two looks in a row: MIG was switched, or it
-        was first queried at a moment at which it refused what it may not refuse for good. Raises
-        Left."""
+        """Return whether a GPU answers other questions now, at two looks in a row: MIG was
+        switched, or it was first queried when it refused calls that it may refuse only for a while.
+        Raises Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
@@ -253,7 +253,7 @@ class WatchedGpus:
         return False
 
     def all_gpus(self) -> list[WatchedGpu]:
-        """In the order of their indices, lost ones included."""
+        """Return the GPUs in the order of their indices, lost ones included."""
         return sorted(self._gpus.values(), key=lambda gpu: gpu.index)
 
     def of(self, index: int) -> WatchedGpu | None:
@@ -261,15 +261,16 @@ class WatchedGpus:
         return next((gpu for gpu in self.all_gpus() if gpu.index == index), None)
 
     def answering(self) -> list[WatchedGpu]:
-        """Those that are not lost."""
+        """Return the GPUs that are not lost."""
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def identities(self) -> list[GpuIdentity]:
-        """Of all, in the order of their indices."""
+        """Return the identities of all GPUs, in the order of their indices."""
         return [gpu.device.identity for gpu in self.all_gpus()]
 
     def have_run(self) -> bool:
-        """Whether every read of every GPU that answers has run at least once; for any thread."""
+        """Return whether every read of every GPU that answers has run at least once; for any
+        thread."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
 

@@ -14,7 +14,7 @@ from agent.model import Reading, ReadKey
 log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
-"""What a worker hands over: a reading, or the key of one to forget because its device is gone."""
+"""Result of a worker: a reading, or the key of one to forget because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
@@ -134,7 +134,7 @@ class InlineWorker(Worker):
         return ended
 
     def _start(self) -> None:
-        """Nothing to start."""
+        """Start nothing."""
 
 
 def _end(future: asyncio.Future[None]) -> None:

@@ -25,14 +25,14 @@ class XidListener(Protocol):
     """Called with each XID error."""
 
     refused: Mapping[str, Absent]
-    """By UUID: GPUs that cannot be listened to."""
+    """GPUs without events, by UUID."""
 
     def note(self, uuid: str, code: int, way: str = "nvml") -> None:
         """An XID error of a GPU, and by which way it came."""
 
 
 def handle_address(handle: Any) -> Any:
-    """What shows two handles of the same device to be the same."""
+    """Return a key that shows two handles to be the same device."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (ctypes.ArgumentError, TypeError):

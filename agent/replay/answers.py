@@ -1,4 +1,4 @@
-"""What backends answer, as JSON and back: values, structures, refusals, and the handle of a GPU.
+"""Answers of backends, as JSON and back: values, structures, refusals, and the handle of a GPU.
 
 A refusal is an object with one key: `error` (NVML's code), `mismatch` or `errno`. Every other
 object with one key is a structure, by the names in `REBUILD`.
@@ -57,7 +57,8 @@ class TapedDevice:
 
 
 def identity(pointer: Any) -> int:
-    """What distinguishes two opaque NVML pointers: the address, else the object itself."""
+    """Return a key that distinguishes two opaque NVML pointers: the address, else the object
+    itself."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):
@@ -159,7 +160,7 @@ def refusal(failure: Exception) -> Json:
 
 
 def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
-    """Whether the backend raised this."""
+    """Return whether the backend raised this answer."""
     if not isinstance(answer, dict) or len(answer) != 1:
         return False
     ((name, code),) = answer.items()

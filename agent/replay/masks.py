@@ -33,7 +33,7 @@ NAME = {
     "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
     "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
 }
-"""Where the name of a program stands in each file."""
+"""Position of a program's name in each file."""
 USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
 HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
 PROGRAMS = frozenset(
@@ -64,7 +64,7 @@ UNTAPED_NAMES = frozenset(
 
 
 def untaped(path: str) -> bool:
-    """Whether the content of this file must not reach a tape."""
+    """Return whether the content of this file must not reach a tape."""
     return path in HOST_NAME_FILES or basename(path) in UNTAPED_NAMES
 
 

@@ -86,7 +86,8 @@ class TapedNvml:
         return refuse(answer, key) if is_refusal(answer) else decode(answer)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[Entry]:
-        """What one call of many questions answers; refused if each of them was refused whole."""
+        """Return the answers to one call with many questions; refused if each of them was refused
+        whole."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]

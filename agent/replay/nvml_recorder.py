@@ -33,7 +33,7 @@ UNTAPED = {
     "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
     "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",
 }
-"""What is not on a tape; who records finds a library without it."""
+"""Functions that are not on a tape; a library that is being recorded appears without them."""
 
 WAIT = "nvmlEventSetWait"
 
@@ -46,7 +46,7 @@ def _nothing(_: Any) -> Json:
 
 
 def six_digits(value: float) -> float | None:
-    """What GPM measured, no finer than it measures; absent where it is not a number."""
+    """Return the value that GPM measured, in GPM's precision; None if it is not a number."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 

@@ -21,7 +21,7 @@ class TapedHost:
         self._clock = clock
 
     def answer(self, key: str, what: str) -> Any:
-        """What the tape holds; FileNotFoundError where it never held anything."""
+        """Return the answer on the tape; FileNotFoundError if it never had one."""
         now = self._clock.now()
         answers = self._series.get(key)
         if answers is None:
@@ -45,7 +45,7 @@ class TapedFiles(FileTree):
         return [str(name) for name in self._taped.answer(f"names {path}", path)]
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points to."""
+        """Return the target of a symbolic link."""
         return str(self._taped.answer(f"link {path}", path))
 
 
@@ -84,5 +84,5 @@ class TapePlayer:
 
     @property
     def finished(self) -> bool:
-        """Whether the tape has run out; its last answers stay."""
+        """True if the tape has run out; its last answers stay."""
         return self._clock.passed(self._seconds)

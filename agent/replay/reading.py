@@ -56,7 +56,7 @@ class Tape:
 
     @staticmethod
     def begins(path: str | Path) -> bool:
-        """Whether the file is a tape by its first line, of any version, whatever follows."""
+        """Return whether the file is a tape by its first line, of any version."""
         return _Reader(str(path)).begins()
 
 
@@ -200,7 +200,7 @@ class _Reader:
             self._answers(section, getattr(frame, section))
         for key, (kind, steps, values) in frame.samples.items():
             if len(steps) != len(values) or not all(fits_union(value, kind) for value in values):
-                raise ValueError("a batch of samples holds what are no values of its type")
+                raise ValueError("a batch of samples holds values that are not of its type")
             buffer = self._tape.buffers.setdefault(key, TapedBuffer())
             buffer.extend(self._at, kind, list(accumulate(steps)), values)
         for time, gpu, *parts in frame.events:

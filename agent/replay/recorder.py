@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.clock import Clock
-from agent.config.whole_file import write_whole
+from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import CALLS, Json, encode, key_of, refusal
@@ -61,7 +61,7 @@ class RecordingFiles(FileTree):
         )
 
     def link(self, path: str) -> str:
-        """Where a symbolic link points to."""
+        """Return the target of a symbolic link."""
         return asked(
             self._writer,
             self._key("link", path),
@@ -130,12 +130,12 @@ class TapeRecorder:
 
     @property
     def full(self) -> bool:
-        """Whether the tape has reached its largest size and takes nothing more."""
+        """True if the tape has reached its largest size and takes no more."""
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
         """Write the tape up to now; on failure (BadInput) `path` stays as it was."""
-        write_whole(Path(path), self.content())
+        atomic_write(Path(path), self.content())
 
     def content(self) -> bytes:
         return self._writer.content()

@@ -1,4 +1,4 @@
-"""Where on the tape a replay stands."""
+"""Position of a replay on the tape."""
 
 import threading
 
@@ -22,7 +22,7 @@ class TapeClock:
         self._start: float | None = None
 
     def now(self) -> int:
-        """Where the tape is read; time runs from the first call."""
+        """Return the position on the tape; time runs from the first call."""
         now = self.clock.monotonic()
         with self._lock:
             if self._start is None:
@@ -30,5 +30,5 @@ class TapeClock:
             return round((now - self._start) * 1000) + self._ahead
 
     def passed(self, seconds: float) -> bool:
-        """Whether so many seconds have been played."""
+        """Return whether so many seconds have been played."""
         return self._start is not None and self.now() - self._ahead > round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""What a tape holds once it is read: series of answers, sample buffers, events; and its checks."""
+"""Content of a tape that was read: series of answers, sample buffers, events; and its checks."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -65,12 +65,12 @@ class TapedEvent(NamedTuple):
 
 
 def is_count(value: Json) -> TypeGuard[int]:
-    """Whether this is an unsigned integer as NVML has them."""
+    """Return whether this is an unsigned integer as NVML has them."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < WIDEST
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
-    """Whether this is a number that fits NVML's value union."""
+    """Return whether this is a number that fits NVML's value union."""
     return isinstance(value, float) or (
         isinstance(value, int) and not isinstance(value, bool) and abs(value) < WIDEST
     )
@@ -82,7 +82,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def fits_union(value: Json, kind: int) -> TypeGuard[int | float]:
-    """Whether this is a value of that type: fractions are for doubles."""
+    """Return whether this is a value of that type: fractions are for doubles."""
     return is_number(value) and (kind == pynvml.NVML_VALUE_TYPE_DOUBLE or isinstance(value, int))
 
 
@@ -140,4 +140,4 @@ CHECKS: dict[str, Callable[[str, Json], None]] = {
     FIELDS: _check_field,
     GPM: _check_metric,
 }
-"""What may stand in a section of a frame; samples and events are checked as they are laid out."""
+"""Checks of the sections of a frame; samples and events are checked when they are unpacked."""

@@ -97,7 +97,7 @@ def _kwh(joules: float | None) -> str:
 
 
 def _causes(row: GpuTime) -> str:
-    """Where the time of one row went, most first, and the advice for the worst."""
+    """Return the division of one row's time, largest first, and the advice for the worst part."""
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
     rows = "".join(
         f'<tr><td>{escape(words(pair))}</td><td class="n">{seconds / HOUR:.2f}</td>'

@@ -1,4 +1,4 @@
-"""Where GPU-seconds went, by node, job, user or account: rows, the worst first. Pure."""
+"""GPU-seconds by node, job, user or account: rows, the worst first. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from agent.model import LOST_STATES, Cause, Pair, State, time_in
 Document = dict[str, Any]
 
 LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "account"}
-"""What a report may be by, and the label that has it."""
+"""Groupings of a report, and the label of each."""
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
@@ -40,7 +40,7 @@ class GpuTime(NamedTuple):
 
     @property
     def goodput(self) -> Goodput:
-        """What came of it; of a node hours without a process were given to none."""
+        """Goodput of the row; the hours of a node without a process count as not allocated."""
         idle = self.seconds.get((State.IDLE, Cause.NONE), 0.0) if self.unassigned else 0.0
         return Goodput(self.total - idle, self.of(State.BUSY), self.tensor)
 
@@ -85,13 +85,14 @@ def together(rows: Iterable[GpuTime]) -> Goodput:
 
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Those that lost most GPU-seconds first, then those that were idle longest."""
+    """Return the rows with the largest loss of GPU-seconds first, then those idle for longest."""
     kept = (_printable(row) for row in rows if row.total > 0)
     return tuple(sorted(kept, key=lambda row: (-row.lost, -row.of(State.IDLE), row.name)))
 
 
 def _printable(row: GpuTime) -> GpuTime:
-    """With names that can stand in a terminal: those of an agent or a file may hold anything."""
+    """Return the row with names that are safe for a terminal: those of an agent or a file may hold
+    anything."""
     about = {label: encodable(value) for label, value in row.about.items()}
     return row._replace(name=encodable(row.name), about=about)
 

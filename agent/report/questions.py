@@ -1,4 +1,4 @@
-"""Where reports come from: Prometheus or VictoriaMetrics, and the jobs that one agent remembers."""
+"""Data sources of reports: Prometheus or VictoriaMetrics, and the jobs that one agent remembers."""
 
 import base64
 import http.client
@@ -39,13 +39,13 @@ JOB = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
 
 class NoAnswer(BadInput):
-    """What was asked does not answer, or with something else."""
+    """Error of a server that does not answer, or answers with something else."""
 
 
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
     if job and not JOB.fullmatch(job):
-        raise BadInput(f"{job!r:.60} is no job: letters, digits and _.:@/- are expected")
+        raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
     inside = ", ".join((*names, "state", "cause"))
@@ -86,7 +86,8 @@ def failed_scrapes(url: str, since: str) -> float:
 def _by_pair(
     answer: Iterable[tuple[Mapping[str, str], float]], names: Iterable[str]
 ) -> dict[tuple[str, ...], dict[Pair, float]]:
-    """By the values of these labels, then by state and cause, of those that are known here."""
+    """Return the sums by the values of these labels, then by state and cause, as far as they are
+    known here."""
     found: dict[tuple[str, ...], dict[Pair, float]] = {}
     for labels, value in answer:
         pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
@@ -97,7 +98,8 @@ def _by_pair(
 
 
 def rules_loaded(url: str) -> bool:
-    """Whether this Prometheus has the rules that reports need; false if it does not list them."""
+    """Return whether this Prometheus has the rules that reports need; false if it does not list
+    them."""
     try:
         groups = fetched(f"{url.rstrip('/')}/api/v1/rules")["data"]["groups"]
         return any(rule["name"] == SECONDS_RECORD for group in groups for rule in group["rules"])

@@ -40,8 +40,8 @@ def interpreter() -> Path:
     python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
     if any(python.is_relative_to(folder) for folder in HIDDEN):
         raise BadInput(
-            f"a service cannot run {python}, for it may not see that folder: "
-            "install with a Python of the system, such as /usr/bin/python3"
+            f"a service cannot run {python}, because it may not see that folder: install with a "
+            "Python of the system, such as /usr/bin/python3"
         )
     return python
 
@@ -110,7 +110,8 @@ class OwnEnvironment:
         return SCRIPT.format(python=self.home / "bin" / "python")
 
     def _aside(self) -> tuple[Path, Path]:
-        """Where a new environment is made, and where an old one goes: there only meanwhile."""
+        """Return the paths of a new environment while it is built, and of the old one while it is
+        replaced."""
         name = self.home.name
         return self.home.with_name(f"{name}.new"), self.home.with_name(f"{name}.old")
 
@@ -137,7 +138,7 @@ class OwnEnvironment:
         return f"{self.python()} {self.program().digest()}\n"
 
     def _is_whole(self) -> bool:
-        """Whether the interpreter is there, and every file of the program."""
+        """Return whether the interpreter is there, and every file of the program."""
         packages = self.home / PACKAGES
         there = all((packages / name).exists() for name in self.program().files)
         return there and os.access(self.home / "bin" / "python", os.X_OK)

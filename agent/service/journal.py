@@ -13,7 +13,7 @@ from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
-    """How the agent logs to standard error."""
+    """Configuration of the agent's log on standard error."""
 
     table = "log"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -78,8 +78,8 @@ FORMATTERS: dict[str, type[logging.Formatter]] = {"logfmt": LogfmtFormatter, "js
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the stream is the one that systemd joined to the journal: JOURNAL_STREAM names its
-    device and inode. Both matter, for children inherit the variable and may write elsewhere."""
+    """Return whether the stream is the one that systemd joined to the journal: JOURNAL_STREAM names
+    its device and inode. Both matter, for children inherit the variable and may write elsewhere."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # closed, or no file at all

@@ -1,4 +1,5 @@
-"""What a part of the service is, and the simplest: files, links, folders of the user's."""
+"""Protocol of a part of the service, and the simplest parts: files, links, folders of the
+user's."""
 
 import shutil
 from collections.abc import Callable
@@ -6,26 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from agent.config.whole_file import write_whole
+from agent.config.atomic_file import atomic_write
 
 
 class InstallPart(Protocol):
     """Something that the service needs on this machine. Sentences begin with a verb."""
 
     def right(self) -> bool:
-        """Whether it is there as it should be."""
+        """Return whether the part is present and correct."""
 
     def there(self) -> bool:
-        """Whether anything of it is there."""
+        """Return whether anything of the part is present."""
 
     def putting(self) -> str:
-        """What `put` does, in one sentence."""
+        """Return a sentence on what `put` does."""
 
     def put(self) -> None:
         """Bring it there. Raises OSError or BadInput."""
 
     def removing(self) -> str:
-        """What `remove` does, in one sentence."""
+        """Return a sentence on what `remove` does."""
 
     def remove(self) -> None:
         """Leave nothing of it. Raises OSError or BadInput."""
@@ -52,7 +53,7 @@ class InstalledFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for left in self.path.parent.glob(f".{self.path.name}.????????"):
             left.unlink()  # of a run that was killed
-        write_whole(self.path, self.text.encode(), 0o644)
+        atomic_write(self.path, self.text.encode(), 0o644)
         if self.reload:
             self.reload()
 

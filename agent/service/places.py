@@ -1,4 +1,4 @@
-"""Where everything of the service lies, below a root."""
+"""Paths of the service's files, below a root."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class InstallPaths:
 
     @property
     def state(self) -> tuple[Path, Path]:
-        """Where systemd keeps what the service remembers: a link, and where it leads."""
+        """Folder where systemd keeps the state of the service: a link, and its target."""
         return self.at("/var/lib/dgx-telemetry"), self.at("/var/lib/private/dgx-telemetry")
 
     @property
@@ -43,11 +43,11 @@ class InstallPaths:
 
     @property
     def packaged(self) -> bool:
-        """Whether a package of the distribution brought the unit."""
+        """True if a package of the distribution brought the unit."""
         folders = ("/usr/lib/systemd/system", "/lib/systemd/system")
         return any(self.at(f"{folder}/dgx-telemetry.service").exists() for folder in folders)
 
     @property
     def booted(self) -> bool:
-        """Whether systemd runs this machine (what sd_booted(3) asks)."""
+        """True if systemd runs this machine (the test of sd_booted(3))."""
         return self.at("/run/systemd/system").is_dir()

@@ -27,7 +27,7 @@ def parts(
 def files(
     places: InstallPaths, systemctl: Systemctl, environment: OwnEnvironment
 ) -> list[InstallPart]:
-    """What lies on the disk."""
+    """Return the parts of the service on disk."""
     configuration = InstalledFile(places.configuration / "config.toml", shipped.text("config.toml"))
 
     def unit(name: str, text: str) -> InstalledFile:
@@ -45,12 +45,13 @@ def files(
 
 
 def missing(parts: Sequence[InstallPart]) -> list[tuple[str, InstallPart]]:
-    """What is not as it should be, with what will be done about it, in order."""
+    """Return the parts that are missing or wrong, with what `put` will do, in order."""
     return [(part.putting(), part) for part in parts if not part.right()]
 
 
 def removable(parts: Sequence[InstallPart], *, purge: bool) -> list[tuple[str, InstallPart]]:
-    """What is there, with how it goes, last things first; settings only to purge."""
+    """Return the parts that are present, with what `remove` will do, last parts first; settings
+    only to purge."""
     return [
         (part.removing(), part)
         for part in reversed(parts)

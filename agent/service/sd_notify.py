@@ -27,7 +27,7 @@ def reloading() -> str:
 
 
 def status(sentence: str) -> str:
-    """What `systemctl status` shows."""
+    """Return the line for `systemctl status`."""
     return f"STATUS={' '.join(sentence.split())}"
 
 

@@ -41,7 +41,7 @@ class SimulationError(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What to simulate: a system, a full driver version, a scenario."""
+    """Choice of a simulation: a system, a full driver version, a scenario."""
 
     system: SystemModel
     driver: str

@@ -57,7 +57,7 @@ def address_of(pointer: Any) -> int:
 
 
 class CallGuard:
-    """Who is asked, and whether the real one would answer."""
+    """Check of a call: the object asked, and whether the real one would answer."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -79,7 +79,7 @@ class CallGuard:
 
     @property
     def users(self) -> int:
-        """How many have initialised NVML, and hold the driver."""
+        """Number of users that have initialised NVML, and hold the driver."""
         return self._users if self._generation == self.machine.driver.generation else 0
 
     def need_init(self) -> None:

@@ -54,7 +54,8 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 def nvml_version(driver: str) -> str:
-    """What `nvmlSystemGetNVMLVersion` says: CUDA generation, then the driver's version."""
+    """Return the answer of `nvmlSystemGetNVMLVersion`: CUDA generation, then the driver's
+    version."""
     branch = numbers(driver)[0]
     generation = next(number for first, number in GENERATIONS if branch >= first)
     return f"{generation}.{driver}"
@@ -74,7 +75,7 @@ class SimulatedDriver:
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
 
     def hang(self, on: bool) -> None:
-        """From now on no device call returns, or all do again."""
+        """Let no device call return from now on, or all again."""
         self.hung = on
 
     def xid(self, index: int, code: int) -> None:

@@ -1,4 +1,4 @@
-"""What can break in a simulated machine, and its repair.
+"""Faults of a simulated machine, and their repair.
 
 After any of these the machine lets its counters follow (`Machine.apply`).
 """
@@ -90,7 +90,7 @@ class SimulatedFaults:
         gpu.health.recovery = int(not older)
 
     def end_fabric(self) -> None:
-        """Without the Fabric Manager no GPU joins."""
+        """Stop the Fabric Manager, without which no GPU joins."""
         self.host.fabric_service = False
         for gpu in self.gpus:
             gpu.health.fabric_state = 2

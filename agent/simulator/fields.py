@@ -29,7 +29,7 @@ HEALTHY_BER = 0x010F
 
 
 class FieldContext(NamedTuple):
-    """What an answer is made of: the GPU, its link if one is meant, the machine's time (s)."""
+    """Context of an answer: the GPU, its link if one is meant, the machine's time (s)."""
 
     gpu: SimulatedGpu
     scope: int
@@ -82,7 +82,7 @@ def _c2c(q: Question) -> bool:
 
 
 def _link_errors(q: Question) -> bool:
-    """Of the links up to the fourth generation (nvml.h at id 161)."""
+    """Return whether links count these errors: up to the fourth generation (nvml.h at id 161)."""
     return q.linked and AMPERE <= q.arch < BLACKWELL
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.model import Kind, Sample
 
-LIVES = 130
+LIFETIME = 130
 """Ticks of a second: every scenario shows its trait within a minute, and a minute is kept."""
 
 EVERY, KEPT = 5, 12
@@ -22,7 +22,7 @@ Moment = tuple[Sample, ...]
 
 @dataclass(slots=True, eq=False)
 class FleetMachine:
-    """What one agent reports. Times are seconds of the fleet's clock."""
+    """Metrics of one simulated agent. Times are seconds of the fleet's clock."""
 
     ticks: int = 0
     newest: Moment = ()
@@ -32,14 +32,14 @@ class FleetMachine:
 
     @property
     def lives(self) -> bool:
-        """Whether its agent is still to tick."""
-        return self.ticks < LIVES
+        """True while its agent ticks."""
+        return self.ticks < LIFETIME
 
     def take(self, samples: Iterable[Sample], now: float) -> None:
         """A tick is over."""
         self.ticks += 1
         self.newest = tuple(samples)
-        if self.ticks > LIVES - EVERY * KEPT - 1 and (LIVES - self.ticks) % EVERY == 0:
+        if self.ticks > LIFETIME - EVERY * KEPT - 1 and (LIFETIME - self.ticks) % EVERY == 0:
             self.moments.append(self.newest)
         if not self.lives:
             first, last = (dict(_counters(m)) for m in (self.moments[0], self.moments[-1]))
@@ -47,7 +47,7 @@ class FleetMachine:
             self.since = now
 
     def samples(self, now: float) -> Iterable[Sample]:
-        """What its agent would report now."""
+        """Return the samples that its agent would report now."""
         return self.newest if self.lives else self._again(now)
 
     def _again(self, now: float) -> Iterator[Sample]:

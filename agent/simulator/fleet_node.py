@@ -16,10 +16,11 @@ from agent.simulator.fleet_plan import NodePlan
 from agent.simulator.noise import noise
 
 BYTES, POWER = 0.03, 0.03
-"""How far nodes of one job differ: the share of the bytes that they move, of the watts of a GPU."""
+"""Differences between nodes of one job: ratio of the bytes that they move, of the watts of a
+GPU."""
 
 DEGREES = 2.0
-"""How far GPUs differ in temperature; it cannot be distinguished from one that is cooled worse."""
+"""Differences between GPUs in temperature; a GPU cooled worse looks the same."""
 
 LAST_TICK = "dgx_agent_last_tick_timestamp_seconds"
 GPU_INFO, JOB_INFO = "dgx_gpu_info", "dgx_gpu_job_info"
@@ -41,7 +42,7 @@ class _OwnSeries:
 
 
 class SimulatedNode:
-    """What the agent of one node reports, from the moment (s) that it has started."""
+    """Metrics of the agent of one node, from the moment (s) that it has started."""
 
     def __init__(self, plan: NodePlan, began: float, job_info: Metric) -> None:
         self.plan = plan
@@ -70,7 +71,8 @@ class SimulatedNode:
                 yield Sample(self._job_info, (*own.labels[:2], *names), 1.0)
 
     def _counted(self, own: _OwnSeries, scenario: str, value: float, now: float) -> float:
-        """What it has counted; a machine that it was not like before begins with nothing."""
+        """Return the count of a counter; it begins at 0 on a machine that was in another state
+        before."""
         if own.like == scenario:
             own.grown += max(0.0, value - own.last) * own.factor
         own.like, own.last = scenario, value
@@ -95,7 +97,7 @@ class SimulatedNode:
         return value
 
     def _unlike(self, metric: Metric, labels: tuple[str, ...]) -> tuple[float, float]:
-        """By which factor and how many units it differs from the other machine."""
+        """Return the factor and the number of units by which it differs from the other machine."""
         gpu = labels[metric.labels.index("gpu")] if "gpu" in metric.labels else ""
         unlike = noise(self.plan.number, int(gpu or -1))
         name = metric.name.removesuffix("_total")

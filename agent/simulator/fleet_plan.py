@@ -1,4 +1,4 @@
-"""What a simulated fleet is: racks of nodes, jobs over them, and what happens to which node.
+"""Plan of a simulated fleet: racks of nodes, jobs over them, and events by node.
 
 The same number of nodes gives the same fleet. README.md beside this says what a node of it is.
 """
@@ -27,7 +27,7 @@ NETWORK = "127.124"
 
 
 class Phase(NamedTuple):
-    """What a node is like for so many seconds."""
+    """State of a node for a number of seconds."""
 
     scenario: str
     seconds: float = inf
@@ -43,14 +43,14 @@ class FleetJob(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """Without power from `begin` for so many seconds, again each `every` (s)."""
+    """Outage of power from `begin` for so many seconds, again each `every` (s)."""
 
     begin: float
     seconds: float
     every: float
 
     def holds(self, now: float) -> bool:
-        """Whether there is none now."""
+        """Return whether there is no outage now."""
         return now >= self.begin and (now - self.begin) % self.every < self.seconds
 
 
@@ -78,7 +78,7 @@ class NodePlan:
         return f"{NETWORK}.{self.number // 250}.{self.number % 250 + 1}"
 
     def scenario(self, now: float) -> str:
-        """What it is like so many seconds after the start."""
+        """Return the scenario so many seconds after the start."""
         at = (now + self.shift) % sum(phase.seconds for phase in self.phases)
         for phase in self.phases:
             if at < phase.seconds:
@@ -87,7 +87,7 @@ class NodePlan:
         return self.phases[-1].scenario
 
     def answers(self, now: float) -> bool:
-        """Whether it has power, and a place in the fleet."""
+        """Return whether the node has power, and a place in the fleet."""
         return now < self.removed and not (self.outage and self.outage.holds(now))
 
 
@@ -105,7 +105,7 @@ ROLES: tuple[tuple[str, Sequence[Phase]], ...] = (
     ("", (Phase("idle"),)),
     ("vision", (Phase("starved-peer", 600.0), Phase("training", 1200.0))),
 )
-"""Whose job a node has, and what it is like; in turn, for all without an event of their own."""
+"""Job and role of each node, in turn, for all without an event of their own."""
 
 POWER_CUT = 300.0
 """Seconds until the last rack loses its power, for ten minutes of each hour."""
@@ -145,7 +145,7 @@ def _others(first: int, last: int) -> Iterator[NodePlan]:
 
 
 def _eventful(nodes: Sequence[NodePlan], cut: Outage) -> Iterator[NodePlan]:
-    """What happens to single nodes, and to the last rack."""
+    """Return the nodes with events of their own, and the last rack."""
     joint, racks = min(JOINT, len(nodes) // 2), _rack(len(nodes))
     for node in nodes:
         place = node.number - joint

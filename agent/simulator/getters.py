@@ -1,4 +1,4 @@
-"""What a GPU is and does now: the getters of NVML, one table row each."""
+"""State of a simulated GPU: the getters of NVML, one table row each."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ SWITCH_BUSES = (0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9)
 SWITCH_DEVICE = 0x1AF110DE
 ALL_ONES = 0xFFFFFFFF
 CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
-"""Where a tray is, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
+"""Position of a tray, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names by `nvmlNvLinkErrorCounter_t`."""
@@ -222,7 +222,8 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Not reported of a link that is down; of an NVSwitch of the fourth generation all ones."""
+    """Return the far end of a link; a link that is down reports none, an NVSwitch of the fourth
+    generation all ones."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(refusals.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus, gpu.model.device_id)

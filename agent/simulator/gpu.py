@@ -111,7 +111,7 @@ class SimulatedGpu:
 
     @property
     def wire_per_payload(self) -> float:
-        """What NVLink's protocol adds, as a factor."""
+        """Overhead of NVLink's protocol, as a factor."""
         return FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
 
     def _link_rates(self, load: GpuLoad) -> dict[str, float]:
@@ -131,16 +131,17 @@ class SimulatedGpu:
 
     @property
     def _recoveries(self) -> float:
-        """Of a faulty link for each packet that it sends again: NVLink 5 counts no replays."""
+        """Recoveries of a faulty link for each packet that it sends again: NVLink 5 counts no
+        replays."""
         return float(self.model.architecture >= BLACKWELL)
 
     def active(self, link: SimulatedLink) -> bool:
-        """Whether both ends of the link are there and it is not cut."""
+        """Return whether both ends of the link are there and it is not cut."""
         return not link.cut and link.peer not in self.cut_peers
 
     @property
     def awake(self) -> bool:
-        """Not in its lowest power state: someone holds a context, or works."""
+        """True if it is not in its lowest power state: a process holds a context, or works."""
         return bool(self.processes) or self.work.mean("utilisation") > 0
 
     def celsius(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""How the parts of a simulated machine are: what driver and kernel report of their health."""
+"""Health of the parts of a simulated machine, as driver and kernel report it."""
 
 from dataclasses import dataclass, field
 

@@ -14,7 +14,7 @@ LOOPBACK = "lo"
 
 
 class SimulatedDiskCounters(NamedTuple):
-    """Of psutil's what is asked for: bytes, milliseconds."""
+    """Fields of psutil's that are read: bytes, milliseconds."""
 
     read_bytes: int
     write_bytes: int
@@ -26,14 +26,14 @@ class SimulatedDiskCounters(NamedTuple):
 
 
 class SimulatedNicCounters(NamedTuple):
-    """Of psutil's what is asked for."""
+    """Fields of psutil's that are read."""
 
     bytes_sent: int
     bytes_recv: int
 
 
 class SimulatedCpuTimes(NamedTuple):
-    """Of psutil's what a simulated host spends: seconds since boot, of all CPUs together."""
+    """Fields of psutil's that a simulated host spends: seconds since boot, of all CPUs together."""
 
     user: float
     system: float
@@ -120,7 +120,7 @@ class SimulatedSlurm(NoSchedulers):
 
 
 class SimulatedSmart:
-    """What udisks2 would report of the disks of a simulated machine."""
+    """SMART data of the disks of a simulated machine, as udisks2 would report it."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -18,7 +18,7 @@ UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>"
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""What a line says, by code; that of GPUs that retire pages where it differs."""
+"""Text of a line, by code; that of GPUs that retire pages where it differs."""
 
 GARBAGE: Sequence[str] = _TABLES["garbage"]
 """Lines that report no error."""
@@ -28,7 +28,7 @@ RING = 20_000
 
 
 class SimulatedKernelLog:
-    """What the kernel wrote; read once from its beginning."""
+    """Kernel log of a simulated machine; each reader begins at its start."""
 
     def __init__(self, now: Callable[[], float], driver: int, older: bool) -> None:
         self._now = now
@@ -38,7 +38,7 @@ class SimulatedKernelLog:
         self.lost = 0
 
     def lines(self) -> Sequence[LogLine]:
-        """What came since the last call."""
+        """Return the lines since the last call."""
         found = list(self._lines)
         self._lines.clear()
         return found

@@ -1,4 +1,4 @@
-"""What jobs ask of a GPU and of the host: `loads.toml`. Shares are 0-1 of what the part can do."""
+"""Loads of jobs on a GPU and on the host: `loads.toml`. Shares are 0-1 of what the part can do."""
 
 import tomllib
 from math import inf
@@ -14,7 +14,7 @@ that reads each second meet every phase in turn."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """What one GPU does in one phase of a step."""
+    """Load of one GPU in one phase of a step."""
 
     power: float  # of the power limit
     activity: float = 0.0  # a kernel runs

@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def scenario(self) -> str:
-        """What plays now; the tour changes it."""
+        """Name of the scenario that plays now; the tour changes it."""
         self.advance()
         return self._player.scenario
 

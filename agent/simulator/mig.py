@@ -73,7 +73,7 @@ class SimulatedInstance:
 
     @property
     def name(self) -> str:
-        """As the driver makes it of slices and memory."""
+        """Name of the profile, as the driver derives it from slices and memory."""
         _, slices, eighths = self.profile
         model = self.gpu.model
         return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
@@ -92,7 +92,7 @@ OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
-    """Those of a GPU; none without MIG."""
+    """Return the instances of a GPU; none without MIG."""
     return [SimulatedInstance(gpu, place) for place in range(len(PROFILES)) if gpu.mig]
 
 

@@ -8,11 +8,11 @@ from agent.simulator.ranks import SimulatedRank
 
 HERE = "127.0.0.1"
 KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-"""What NCCL counts, in its order."""
+"""Collectives that NCCL counts, in its order."""
 
 
 def answer_of(listed: Sequence[SimulatedRank]) -> NcclAnswer:
-    """What NCCL reports of the job on a simulated machine: one communicator."""
+    """NCCL's answer on the job of a simulated machine: one communicator."""
     there = tuple(
         _rank(r, {**dict.fromkeys(KINDS, 0), **r.launched}) for r in listed if not r.missing
     )

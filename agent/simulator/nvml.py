@@ -23,7 +23,7 @@ CALLS: dict[str, Call] = {
 
 
 class SimulatedNvml:
-    """What the agent takes for pynvml."""
+    """Replacement of the module pynvml."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -32,12 +32,12 @@ class SimulatedNvml:
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """What is open: connections, which keep the driver from being unloaded, event sets and GPM
-        samples."""
+        """Return the number of open resources: connections, which keep the driver from being
+        unloaded, event sets and GPM samples."""
         return self.guard.users, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
-        """What no one gave back is gone with the driver, or with the last that used it."""
+        """Drop handles that were not returned, with the driver or with its last user."""
         self.samples: dict[int, gpm.GpmCounters | None] = {}
         self.sets: dict[int, events.EventSet] = {}
         self.machine.driver.listeners.clear()

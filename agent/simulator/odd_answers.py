@@ -20,20 +20,20 @@ KINDS: dict[str, tuple[Any, ...]] = {
     "word": ("[N/A]", None),
     "text": (b"\xff\xfe\x80",),
 }
-"""What the fault `implausible-KIND` answers; 82505 % and 644245923 degrees were seen (L40S)."""
+"""Answers of the fault `implausible-KIND`; 82505 % and 644245923 degrees were seen (L40S)."""
 
 EVERYTHING = "everything"
 HANDLES = frozenset({"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex"})
 IDENTITY = frozenset({"nvmlDeviceGetUUID"})
-"""Without it a GPU is not known from another: nothing but this may cost one."""
+"""Calls that identify a GPU: an odd answer to one of these alone may make a GPU unknown."""
 
 DOUBLE, TYPES = 0, 8
 
 
 @dataclass(slots=True)
 class OddAnswers:
-    """Which values, of which GPU, and how often: the share of a function's seconds. The next answer
-    after an odd one is right: what stays is no mistake that anybody could see."""
+    """Odd answers: which values, of which GPU, and how often, as a share of a function's seconds.
+    The next answer after an odd one is right: what stays is no mistake that anybody could see."""
 
     values: tuple[Any, ...]
     gpu: int = 0
@@ -41,7 +41,7 @@ class OddAnswers:
     _odd: dict[str, int] = field(default_factory=dict)  # when each question was last answered so
 
     def value(self, function: str, given: Sequence[Any], second: int) -> Any | None:
-        """What the function answers in this second; KeyError where it answers as ever."""
+        """Return the odd answer of the function in this second; KeyError if it answers as usual."""
         place = crc32(f"{function}@{second}".encode())
         question = (
             f"{function}{[one for one in given if isinstance(one, int | str | list | tuple)]}"

@@ -1,4 +1,5 @@
-"""Which scenario plays, which part of it, and which of its faults are due; times in seconds."""
+"""Player of scenarios: the current part of the current one, and the faults that are due; times in
+seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ SLACK = 1e-9  # s: a moment has come although floating point says that it just h
 
 @dataclass(slots=True)
 class _Due:
-    """When a fault of the scenario strikes next."""
+    """Time at which a fault of the scenario strikes next."""
 
     fault: Breakage
     at: float
@@ -37,7 +38,7 @@ class ScenarioPlayer:
 
     @property
     def load(self) -> ScenarioLoad:
-        """What plays now."""
+        """Load that plays now."""
         return self._parts[self._part]
 
     def start(self, name: str, now: float) -> None:

@@ -15,7 +15,7 @@ READ_SIZE = 131_072  # bytes of a usual request
 PACKET = 1500
 STATES = {"T": "T (stopped)", "R": "R (running)", "D": "D (disk sleep)", "S": "S (sleeping)"}
 WAITS = {"T": "do_signal_stop", "R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"}
-"""Where in the kernel a thread waits, by its state."""
+"""Place in the kernel where a thread waits, by its state."""
 
 ProcessFile = Callable[[Machine, SimulatedProcess], str]
 ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
@@ -51,7 +51,7 @@ def _process(machine: Machine, parts: list[str]) -> SimulatedProcess | None:
 
 
 def content_of(machine: Machine, path: str) -> Content | None:
-    """What writes a file of a process; None where there is no such file or process."""
+    """Return the writer of a process file; None if there is no such file or process."""
     parts = path.strip("/").split("/")
     process = _process(machine, parts)
     if process is None:

@@ -1,4 +1,4 @@
-"""What NCCL would know of the simulated job: its ranks, and the collectives each has launched."""
+"""NCCL's view of the simulated job: its ranks, and the collectives each has launched."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 
 BROADCASTS = 2
-"""That DistributedDataParallel starts with: the parameters, the buffers."""
+"""Collectives at the start of DistributedDataParallel: the parameters, the buffers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a real machine refuses: return codes of NVML, and what they depend on."""
+"""Refusals of a real machine: return codes of NVML, and their conditions."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ LINK_SLOTS = 18
 
 
 class Question(NamedTuple):
-    """Who is asked, in which state: what decides whether a function or a field is answered."""
+    """Condition of a call: the object asked and its state, which decide whether a function or a
+    field is answered."""
 
     model: GpuModel
     driver: Driver
@@ -50,7 +51,7 @@ class Question(NamedTuple):
         return self.arch >= MAXWELL and self.model.slot and not self.mig
 
     def whole(self, architecture: int) -> bool:
-        """From this architecture on, and not for the whole GPU while MIG is on."""
+        """Return whether the GPU is of this architecture or newer, and MIG is off."""
         return self.arch >= architecture and not self.mig
 
     def link_code(self, link: int) -> int:

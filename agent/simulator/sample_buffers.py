@@ -30,7 +30,7 @@ LONGEST = 18.0
 
 
 class SampleBuffers:
-    """What the buffers of one GPU hold; times in seconds of machine time."""
+    """Content of the sample buffers of one GPU; times in seconds of machine time."""
 
     def __init__(self, model: GpuModel, index: int, meter: StepMeter) -> None:
         self._model = model
@@ -41,7 +41,7 @@ class SampleBuffers:
         self.speed = 1.0  # of the clock: who asks must come back as soon as on a real machine
 
     def utilisation(self, name: str, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """When and how many percent: mean of the counter `name` over each fifth of a second.
+        """Return samples (time, percent): mean of the counter `name` over each fifth of a second.
         `seen` is the time of the last sample that is not wanted any more."""
         return ((at, self.percent(name, at)) for at in self._moments(UTILISATION, now, seen))
 
@@ -51,7 +51,7 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """When and how many watts. Where the sensor's windows follow each other, or one window
+        """Return samples (time, watts). Where the sensor's windows follow each other, or one window
         makes several samples, each is worked out once."""
         window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0

@@ -34,7 +34,7 @@ TOUR, SLOT = "tour", 60.0
 """The tour stays with each scenario for so many seconds."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Of a job over several nodes: what one machine shows of it. Played by fleets alone."""
+"""Scenarios of one machine in a job over several nodes. Played by fleets alone."""
 
 NAMES: tuple[str, ...] = (
     *("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie"),
@@ -52,15 +52,15 @@ Strike = Callable[[SimulatedFaults], None]
 
 
 class Need(NamedTuple):
-    """What a system must have for a scenario, in words and as a question."""
+    """Requirement of a scenario, in words and as a question."""
 
     words: str
     met: Callable[[SystemModel], bool]
 
 
 class Breakage(NamedTuple):
-    """What breaks `at` seconds after a scenario began, and again `every` seconds, and where it can;
-    some scenarios break nothing."""
+    """Fault that strikes `at` seconds after a scenario began, and again `every` seconds, where it
+    can; some scenarios have none."""
 
     need: Need
     strike: Strike | None = None
@@ -166,7 +166,7 @@ FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:
-    """What breaks by this name; None where nothing is called so."""
+    """Return the fault of this name; None if there is none."""
     if found := XID.fullmatch(name):
         code = int(found[1])
         return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
@@ -181,12 +181,13 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def faults_of(name: str) -> list[Breakage]:
-    """What breaks in a scenario, and in all that is joined to it."""
+    """Return the faults of a scenario, and of all that is joined to it."""
     return [fault for part in parts(name) if (fault := _fault(part)) and fault.strike]
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """What this system does not have for the scenario, in words; empty where it can have it."""
+    """Return the missing requirement of the scenario on this system, in words; empty if it can
+    play."""
     needs = [fault.need for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))
 

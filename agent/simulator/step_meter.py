@@ -52,7 +52,7 @@ class StepRates:
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Where in which step one is, so many seconds after a first step began."""
+        """Return the step and the place in it, so many seconds after a first step began."""
         if self._uniform:
             return StepPlace(0, 0.0, 1.0, seconds)
         begin, end = self._present
@@ -66,11 +66,11 @@ class StepRates:
         return StepPlace(phase, begin / self._step, length, within - self._begins[phase])
 
     def _begin(self, number: int) -> float:
-        """When a step begins."""
+        """Return the begin of a step."""
         return (number + JITTER * _off(number)) * self._step
 
     def count(self, name: str, place: StepPlace) -> float:
-        """What `name` counts from the beginning of the first step to this place."""
+        """Return the count of `name` from the beginning of the first step to this place."""
         course = self._courses.get(name)
         if course is None:
             return 0.0
@@ -80,12 +80,13 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""By how much of the jitter a step is off: the GPUs of a job, and many reads, ask for the same."""
+"""Part of the jitter that a step has, cached: the GPUs of a job, and many reads, ask for the
+same."""
 
 
 class _Span(NamedTuple):
-    """From `since` (s) on these are the rates. `origin` is when a step began; `base` are the totals
-    at `since`, less what the steps had counted from their origin to then."""
+    """Rates from `since` (s) on. `origin` is when a step began; `base` are the totals at `since`,
+    less what the steps had counted from their origin to then."""
 
     since: float
     base: Mapping[str, float]

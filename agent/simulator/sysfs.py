@@ -17,7 +17,7 @@ from agent.simulator.system_models import (
 from agent.simulator.traffic import WORD
 
 Content = str | int | Callable[[], str | int]
-"""What a file holds, without the end of its last line; or what writes it."""
+"""Content of a file, without the end of its last line; or its writer."""
 
 Tree = dict[str, Content]
 
@@ -72,7 +72,8 @@ def tree(machine: Machine) -> Tree:
 
 
 def unlisted(machine: Machine) -> Tree:
-    """What is read by its path alone: the processes of the Fabric Manager and of the kernel."""
+    """Return the files that are read by path alone: processes of the Fabric Manager and of the
+    kernel."""
     if not machine.system.nvswitches:
         return {}
 

@@ -134,7 +134,7 @@ def _system(path: Path) -> SystemModel:
 
 
 def address(bus: int) -> str:
-    """Where the device on this bus is, as the kernel writes it."""
+    """Return the address of the device on this bus, in the kernel's form."""
     domain, bus = divmod(bus, 256)
     return f"{domain:04x}:{bus:02x}:00.0"
 

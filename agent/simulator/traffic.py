@@ -15,7 +15,7 @@ BACKGROUND = 0.01
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
 QUIET_BUSY = 0.001  # share of time that a disk is busy with those
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
-"""What every disk has counted since boot, before the simulation began."""
+"""Counts of every disk since boot, before the simulation began."""
 
 REQUEST = 128 * 1024
 """Bytes of a request, as the kernel's read-ahead makes them."""
@@ -31,7 +31,7 @@ PRESSURE_KINDS = ("some", "full")
 
 
 class SimulatedTraffic:
-    """What flows through the host: bytes of disks and ports, CPU time, time waited."""
+    """Traffic of the host: bytes of disks and ports, CPU time, time waited."""
 
     def __init__(self, system: SystemModel) -> None:
         self.system = system
@@ -49,7 +49,7 @@ class SimulatedTraffic:
         return self._meter.read(name, now)
 
     def storage(self) -> StorageRates:
-        """What the load lets processes read and write."""
+        """Return the bytes that the load's processes read and write."""
         load, disks = self.load, self.system.data_speed
         local = load.disk * disks
         shared = load.network * self._limit(self.system.nics[0]) if load.mounted else 0.0
@@ -70,7 +70,7 @@ class SimulatedTraffic:
         return hca.lower if self._slow(hca) else hca.rate
 
     def is_down(self, hca: HcaModel) -> bool:
-        """Whether the port has lost its link."""
+        """Return whether the port has lost its link."""
         return self.health.port_down and hca == self.system.hcas[0]
 
     def lose_link(self) -> None:

@@ -15,7 +15,7 @@ from agent.sources.gpu_context import GpuContext
 ACTIVITY = GpuMetric.ratio(
     "dgx_gpu_activity_ratio",
     "Share of time, 0-1, in which the GPU's compute or graphics engine was active; a mean since "
-    "the last reading. Copies alone do not count where GPM is there.",
+    "the last reading. Copies alone do not count if GPM is available.",
     "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
 )
 ACTIVE_SECONDS = GpuMetric.counter(
@@ -51,8 +51,8 @@ TENSOR_THROUGHPUT = GpuMetric.ratio(
 )
 TENSOR_SECONDS = GpuMetric.counter(
     "dgx_gpu_tensor_throughput_seconds_total",
-    "Seconds at the peak of the tensor cores that would do what they did since the agent started: "
-    "the integral of dgx_gpu_tensor_throughput_ratio, with nothing lost between scrapes.",
+    "Seconds at the peak of the tensor cores that equal their work since the agent started: the "
+    "integral of dgx_gpu_tensor_throughput_ratio, with nothing lost between scrapes.",
     "as dgx_gpu_tensor_throughput_ratio",
     fastest=STEPWISE,
 )

@@ -1,4 +1,4 @@
-"""What the agent says of itself: which sources are up, what they cost, what is absent and why."""
+"""Metrics of the agent itself: sources that are up, their cost, absent values and the reasons."""
 
 import platform
 from collections import Counter
@@ -46,13 +46,13 @@ LAST_TICK = gauge(
 )
 CONFIG_OK = gauge(
     "dgx_agent_config_last_reload_successful",
-    "1 if the configuration was good when it was last read.",
+    "1 if the configuration was valid when it was last read.",
     "the agent",
 )
 CLOCK_STEPS = counter(
     "dgx_agent_clock_steps_total",
-    "How often the machine's wall clock was set by a second or more since the agent started; what "
-    "happens in the first ten minutes after boot does not count.",
+    "Number of times that the machine's wall clock was set by a second or more since the agent "
+    "started; the first ten minutes after boot do not count.",
     "CLOCK_REALTIME against CLOCK_BOOTTIME",
 )
 CLOCK_STEPPED_AT = internal(

@@ -1,4 +1,4 @@
-"""Which GPUs jobs were given: what Slurm's cgroups show, what Slurm and the kubelet say."""
+"""Allocation of GPUs to jobs, as Slurm's cgroups, Slurm and the kubelet report it."""
 
 import logging
 import re
@@ -22,8 +22,8 @@ from agent.sources.options import HostOptions
 
 
 class AllocationConfig(Section, frozen=True):
-    """Who is asked which GPUs jobs were given: `slurm` by squeue and scontrol, `kubelet` at its
-    pod-resources socket, empty for never; `resource_slices` of the API server, for claims."""
+    """Sources of allocations: `slurm` by squeue and scontrol, `kubelet` at its pod-resources
+    socket, empty for never; `resource_slices` of the API server, for claims."""
 
     table = "allocation"
     slurm: bool = False
@@ -33,8 +33,8 @@ class AllocationConfig(Section, frozen=True):
 
 ALLOCATED = GpuMetric.gauge(
     "dgx_gpu_allocated",
-    "1 while a job or a container was given the GPU, whether it uses it or not, 0 while none was; "
-    "only where Slurm or the kubelet reports it.",
+    "1 while the GPU is allocated to a job or a container, used or not, 0 while it is not; only "
+    "if Slurm or the kubelet reports it.",
     "devices.list of Slurm's cgroups (version 1), SLURM_JOB_GPUS of a job's processes, scontrol, "
     "or the kubelet's pod-resources socket; /proc/driver/nvidia/gpus/*/information",
 )
@@ -49,8 +49,8 @@ FIRST_CONTROL = 254
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""
 
-HIDDEN = "which GPUs Slurm gave to a job stands in the environment of its processes, which may not \
-be read: set allocation.slurm = true"
+HIDDEN = "the environment of a job's processes, which has its GPUs of Slurm, may not be read: \
+set allocation.slurm = true"
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
 """Without its number, as HIDDEN: only job.info lets that leave."""
 
@@ -83,7 +83,7 @@ class AllocationRead:
         self._claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
-        """What was asked for is taken in as soon as it is reported."""
+        """Return the interval; an answer is taken in as soon as it is there."""
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
 
     def read(self, out: ReadOutput) -> None:

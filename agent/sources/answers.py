@@ -1,4 +1,4 @@
-"""How each GPU answers the driver's calls: how long they take, and how many fail."""
+"""Duration and failures of each GPU's answers to calls of the driver."""
 
 from collections.abc import Iterator
 
@@ -9,16 +9,16 @@ from agent.polling.reads import Read, ReadOutput, fixed
 
 READ_SECONDS = GpuMetric.gauge(
     "dgx_gpu_read_seconds",
-    "Seconds that the driver calls of the GPU took in all in the longest turn of the last 30 to "
-    "60 s; a turn is each second. While the GPU does not answer, the longest since then, with the "
-    "time so far of a call that has not returned.",
+    "Total seconds of the driver calls of the GPU in the longest turn of the last 30 to 60 s; "
+    "there is a turn each second. While the GPU does not answer, the longest since then, "
+    "including the time so far of a call that has not returned.",
     "the agent's monotonic clock",
 )
 READ_FAILURES = GpuMetric.counter(
     "dgx_gpu_read_failures_total",
-    "Reads of the GPU since the agent started in which a driver call failed or timed out. What "
-    "this GPU refuses as a rule (not supported, no permission, not found, MIG) does not count, nor "
-    "does a GPU that is lost.",
+    "Reads of the GPU since the agent started in which a driver call failed or timed out. Calls "
+    "that this GPU always refuses (not supported, no permission, not found, MIG) do not count, "
+    "nor does a GPU that is lost.",
     "NVML's return codes",
 )
 

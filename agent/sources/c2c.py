@@ -36,7 +36,7 @@ LINK_UP = gauge(
 )
 LINK_SPEED = gauge(
     "dgx_gpu_c2c_link_speed_bytes_per_second",
-    "What one link to the CPU can carry in each direction, in bytes per second.",
+    "Capacity of one link to the CPU in each direction, in bytes per second.",
     _FIELD.format("172 (MB/s)"),
     LINK_LABELS,
     Range(0, 1e13),

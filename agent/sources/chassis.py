@@ -34,7 +34,7 @@ MICRO, MILLI = 1e-6, 1e-3
 
 
 class SensorKind(NamedTuple):
-    """Which files of which chips belong to the chassis, and what they hold.
+    """Files of chips that belong to the chassis, and their unit.
 
     A file counts if its chip's name or its label matches: `power_meter` is ACPI's meter of the
     whole system, while labels are what the board's maker wrote beside a sensor.
@@ -134,11 +134,12 @@ def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[Sensor
 
 
 def value(files: FileTree, sensor: Sensor) -> float:
-    """What a sensor reads, in the unit of its metric; raises Absent where that is no reading."""
+    """Return the reading of a sensor, in the unit of its metric; raises Absent if it is no
+    reading."""
     kind = sensor.kind
     read = read_int(files, sensor.path) * kind.unit
     if not kind.least < read < kind.most:
-        raise Absent(Reason.UNKNOWN, f"{sensor.path} reads {read:g}, which is no reading")
+        raise Absent(Reason.UNKNOWN, f"{sensor.path} reads {read:g}, which is not a reading")
     return read
 
 

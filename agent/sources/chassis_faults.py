@@ -14,8 +14,8 @@ from agent.sources.options import MOST_DEVICES, HostOptions, flag, left_out
 CLASS = "/sys/class/hwmon"
 FAULT = gauge(
     "dgx_chassis_fault",
-    "1 while a fan, a power supply or a temperature of the box raises an alarm, by its own chip; 0 "
-    "while it does not.",
+    "1 while a fan, a power supply or a temperature of the box raises an alarm, as its own chip "
+    "reports; 0 otherwise.",
     "/sys/class/hwmon: *_alarm and *_fault of the box's chips",
     ("sensor", "kind"),
 )

@@ -24,7 +24,7 @@ from agent.sources.gpu_context import GpuContext
 HERTZ = Range(0, 1e10)
 CLOCK = gauge(
     "dgx_gpu_clock_hertz",
-    "Clock now, in hertz; it falls when the GPU idles.",
+    "Present clock in hertz; it falls when the GPU is idle.",
     "nvmlDeviceGetClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,
@@ -39,15 +39,15 @@ CLOCK_LIMIT = gauge(
 PERFORMANCE_STATE = GpuMetric.gauge(
     "dgx_gpu_performance_state",
     "Performance state: 0 (P0) is the fastest, 15 the slowest. Data centre GPUs stay at 0; on "
-    "others a higher one under load means clocks that are held down.",
+    "others a higher one under load means reduced clocks.",
     "nvmlDeviceGetPerformanceState",
     possible=Range(0, 15),
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
     "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is normal "
-    "while the clocks stay high. From the driver's counters where it has one, else the reason "
-    "bits seen at each tick.",
+    "while the clocks stay high. From the driver's counters if it has them, else from the reason "
+    "bits at each tick.",
     "nvmlDeviceGetFieldValues 74-79 and 269-271 (driver 580.82 and newer), else "
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),

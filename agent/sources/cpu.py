@@ -1,4 +1,4 @@
-"""How busy the host's cores are."""
+"""Load of the host's cores."""
 
 from collections.abc import Iterator
 

@@ -38,8 +38,8 @@ WRITTEN_BYTES = counter(
 )
 BUSY = counter(
     "dgx_disk_busy_seconds_total",
-    "Seconds since boot in which the disk or array had at least one request in flight; all of the "
-    "time is not yet saturation, for NVMe disks serve many requests at once.",
+    "Seconds since boot in which the disk or array had at least one request in flight; being busy "
+    "all of the time is not yet saturation, because NVMe disks serve many requests at once.",
     "psutil.disk_io_counters(perdisk=True).busy_time, of /proc/diskstats",
     ("device",),
 )
@@ -78,8 +78,7 @@ INFO = gauge(
 )
 MEMBERS = gauge(
     "dgx_raid_members",
-    "Members of the md array: those that work, and those that are missing; 0 and 1 of an array "
-    "that does not run.",
+    "Members of the md array that work, and that are missing; 0 and 1 if the array does not run.",
     "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
@@ -151,7 +150,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 
 
 def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
-    """How many members each array has, and should have."""
+    """Number of members that each array has, and should have."""
     blocks, ignored = names_in(host.files, BLOCK), options.settings[DiskConfig].ignore
     arrays = [a for a in arrays_among(host.files, blocks) if not ignored.search(a)]
     if not arrays:
@@ -201,7 +200,8 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """How many members the array is made of; while it is reshaped, the new number comes first."""
+    """Return the number of members of the array; while it is reshaped, the new number comes
+    first."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     first = text.partition(" ")[0]
@@ -211,7 +211,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """How many members work; levels without redundancy have no `degraded`: count what is left."""
+    """Return the number of working members; levels without redundancy have no `degraded`: count the
+    rest."""
     try:
         return expected - read_int(files, f"{BLOCK}/{array}/md/degraded")
     except Absent as absent:

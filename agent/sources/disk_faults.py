@@ -13,7 +13,7 @@ from agent.sources.options import MOST_DEVICES, HostOptions, flag, left_out
 
 FAULT = gauge(
     "dgx_disk_fault",
-    "1 while the disk shows this sign of failing, 0 while it shows that all is well: its "
+    "1 while the disk shows this sign of failing, 0 while it shows that it is healthy: its "
     "controller is gone, it reports that it is too hot, its file system has recorded errors, SMART "
     "says that it fails.",
     "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
@@ -65,7 +65,7 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
 
 
 def _smart(host: Host, out: ReadOutput) -> None:
-    """What SMART says of every disk."""
+    """Export SMART's verdict on every disk."""
     disks = _disks(host.files)
     failing = host.smart.failing()
     for disk in disks[:MOST_DEVICES]:

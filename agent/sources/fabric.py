@@ -41,10 +41,10 @@ MASK_SHIFTS = {
     "route_unhealthy": 4,
     "access_timeout_recovery": 6,
 }
-"""Where in the mask each kind stands, in two bits: 0 not reported, 1 true, 2 false."""
+"""Shift of each kind in the mask, of two bits: 0 not reported, 1 true, 2 false."""
 
 CONFIGURATION_SHIFT, CONFIGURATION_RIGHT = 8, 1
-"""Where four bits say what is wrong with the configuration: 0 not reported, 1 nothing."""
+"""Shift of the four bits on a wrong configuration: 0 not reported, 1 correct."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
@@ -55,7 +55,7 @@ ANSWERS = (
 
 
 def health(mask: int) -> Iterator[tuple[str, bool]]:
-    """What the mask reports, each kind with whether it holds."""
+    """Return each kind that the mask reports, with its value."""
     for kind, shift in MASK_SHIFTS.items():
         if (value := mask >> shift & 0x3) in {1, 2}:
             yield kind, value == 1

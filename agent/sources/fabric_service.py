@@ -12,7 +12,7 @@ from agent.sources.options import HostOptions
 
 RUNNING = gauge(
     "dgx_fabric_manager_running",
-    "1 where the Fabric Manager runs, 0 where it does not and the NVSwitches of this machine need "
+    "1 if the Fabric Manager runs, 0 if it does not although the NVSwitches of this machine need "
     "it: then no program that uses several GPUs can start.",
     "/proc/driver/nvidia-nvswitch/devices, and root's processes named nv-fabricmanager",
 )
@@ -44,7 +44,7 @@ class FabricServiceRead:
         out.add(RUNNING, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Whether root runs this program; of most processes the name is enough to say no."""
+        """Return whether root runs this program; of most processes the name is enough to say no."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         try:

@@ -15,12 +15,12 @@ from agent.sources.options import HostOptions
 MOUNTS = internal(
     "dgx_workload_mounts",
     "File systems that are mounted, of any kind: where this is known, so are those of the network.",
-    "/proc/1/mounts, or /proc/mounts where that is hidden",
+    "/proc/1/mounts, or /proc/mounts if that is hidden",
 )
 NETWORK_MOUNTS = internal(
     "dgx_workload_network_mounts",
     "Mounts of a kind of network file system; none of a kind that is not mounted.",
-    "/proc/1/mounts, or /proc/mounts where that is hidden",
+    "/proc/1/mounts, or /proc/mounts if that is hidden",
     ("kind",),
 )
 
@@ -39,7 +39,7 @@ FUSE_KINDS = {
 
 
 def over_network(device: str, kind: str) -> bool:
-    """Whether a line of /proc/mounts with these first and third fields is of a network."""
+    """Return whether a line of /proc/mounts with these first and third fields is of a network."""
     fuse, _, program = kind.partition(".")
     return kind in KINDS or (fuse == "fuse" and (program or device) in FUSE_KINDS)
 

@@ -24,18 +24,19 @@ UTILIZATION = GpuMetric.ratio(
 )
 MEMORY_UTILIZATION = GpuMetric.ratio(
     "dgx_gpu_memory_utilization_ratio",
-    "Share of NVML's last sample period, 0-1, in which device memory was read or written. It is "
-    "time, not bandwidth, and all that GPUs before Hopper report of their memory.",
+    "Share of NVML's last sample period, 0-1, in which device memory was read or written. It "
+    "measures time, not bandwidth; GPUs before Hopper report nothing else of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
 )
 PERSISTENCE_MODE = GpuMetric.flag(
     "dgx_gpu_persistence_mode",
-    "1 where the driver keeps the GPU initialised while no one uses it.",
+    "1 if the driver keeps the GPU initialised while it is unused.",
     "nvmlDeviceGetPersistenceMode",
 )
 RECOVERY_ACTION = GpuMetric.gauge(
     "dgx_gpu_recovery_action",
-    "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer traffic, "
+    "Action that the driver requests: 0 none, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer "
+    "traffic, "
     "4 drain and reset, 5 restart IMEX, 6 reset the bus, 7 reboot the node (driver 610 and newer).",
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
     possible=Range(0, 15),
@@ -44,8 +45,9 @@ RECOVERY_ACTION = GpuMetric.gauge(
 
 PLATFORM = gauge(
     "dgx_gpu_platform_info",
-    "1, with where the GPU is in its rack: serial number of the chassis, slot and tray in it, host "
-    "of the tray, number of the GPU on its host; empty where there is no chassis of trays.",
+    "1, with the GPU's place in its rack in the labels: serial number of the chassis, slot and "
+    "tray in it, host "
+    "of the tray, number of the GPU on its host; empty if there is no chassis of trays.",
     "nvmlDeviceGetPlatformInfo (driver 570 and newer)",
     (*GPU_LABELS, "chassis_serial", "slot", "tray", "host", "module"),
     FLAG,

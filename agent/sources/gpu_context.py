@@ -1,4 +1,4 @@
-"""What sources need to build the reads of one GPU."""
+"""Context from which sources build the reads of one GPU."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

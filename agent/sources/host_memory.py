@@ -1,4 +1,4 @@
-"""How much memory the host has, and how much of it programs could still get."""
+"""Memory of the host: its size, and how much programs could still get."""
 
 from collections.abc import Iterator
 from functools import partial

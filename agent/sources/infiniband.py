@@ -45,7 +45,7 @@ ERRORS = event_counter(
 )
 LINK_UP = gauge(
     "dgx_infiniband_link_up",
-    "1 where the port is active and its physical link is up.",
+    "1 if the port is active and its physical link is up.",
     "/sys/class/infiniband/<device>/ports/<port>/state (4: ACTIVE) and phys_state (5: LinkUp)",
     PORT_LABELS,
 )

@@ -18,8 +18,8 @@ from agent.sources.gpu_context import GpuContext
 LABELS = (*GPU_LABELS, "gpu_instance")
 INFO = gauge(
     "dgx_gpu_instance_info",
-    "1 for each MIG device: the compute instance of a GPU instance, its profile, and its own UUID, "
-    "by which CUDA and Kubernetes call it.",
+    "1 for each MIG device: the compute instance of a GPU instance, its profile, and its own "
+    "UUID, which CUDA and Kubernetes use.",
     "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetGpuInstanceId, "
     "nvmlDeviceGetComputeInstanceId, nvmlDeviceGetName and nvmlDeviceGetUUID of it",
     (*LABELS, "compute_instance", "profile", "mig_uuid"),

@@ -39,8 +39,8 @@ SWITCH_ERROR_AT = internal(
 FORGED = counter(
     "dgx_kernel_log_forged_records_total",
     "Lines of the kernel's log since the agent started that hold the words of an error of the "
-    "driver and that the driver did not write: a program with such a name crashed. They count as "
-    "no error.",
+    "driver and that the driver did not write: a program with such a name crashed. They do not "
+    "count as errors.",
     "the kernel's log",
 )
 

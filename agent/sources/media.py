@@ -1,4 +1,4 @@
-"""How busy the GPU's video and image engines are: they work beside the multiprocessors."""
+"""Utilisation of the GPU's video and image engines, which work beside the multiprocessors."""
 
 from collections.abc import Iterator
 from functools import partial

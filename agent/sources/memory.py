@@ -12,7 +12,7 @@ from agent.specs.machine import MachineSpecs
 USED = GpuMetric.gauge(
     "dgx_gpu_memory_used_bytes",
     "Device memory in use, in bytes, without what the driver reserves for itself (drivers before "
-    "510 count that in).",
+    "510 include that).",
     "nvmlDeviceGetMemoryInfo version 2, else version 1",
     possible=BYTES,
 )

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 COLLECTIVES = GpuMetric.counter(
     "dgx_gpu_collectives_total",
     "Collectives that the process on this GPU has launched since its job began, of all kinds and "
-    "communicators, as NCCL reports; only of jobs on several GPUs, and only where job.nccl is on.",
+    "communicators, as NCCL reports; only for jobs on several GPUs, and only if job.nccl is on.",
     "NCCL's RAS service on localhost:28028 (NCCL 2.30 or newer)",
 )
 

@@ -40,8 +40,8 @@ TRANSMITTED = counter(
 )
 LINK_UP = gauge(
     "dgx_network_link_up",
-    "1 where the NIC can pass packets, 0 where it is down or has no carrier.",
-    "/sys/class/net/<device>/operstate, or carrier where that is unknown",
+    "1 if the NIC can pass packets, 0 if it is down or has no carrier.",
+    "/sys/class/net/<device>/operstate, or carrier if that is unknown",
     ("device",),
 )
 SPEED = internal(

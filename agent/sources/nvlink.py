@@ -110,8 +110,8 @@ LINKS = GpuMetric.gauge(
 )
 LINKS_EXPECTED = GpuMetric.gauge(
     "dgx_nvlink_links_expected",
-    "NVLinks that the GPU has in this system by its spec sheet; on a system that is not "
-    "recognised, the most that were up since the agent started.",
+    "NVLinks of the GPU in this system by its spec sheet; on an unknown system, the most that "
+    "were up since the agent started.",
     "agent/specs, else nvmlDeviceGetNvLinkState",
     possible=Range(0, MOST_LINKS),
 )
@@ -150,7 +150,7 @@ ERROR_FIELDS = {
     "recovery": FieldId.NVLINK_RECOVERIES,
     "crc": FieldId.NVLINK_CRC_ERRORS,
 }
-"""Label `kind` to field: Ampere and newer. A healthy Hopper link counts data errors that it mends
+"""Label `kind` to field: Ampere and newer. A healthy Hopper link counts data errors that it fixes
 on the way (kinds 3 and 4 above), so those are no sign of trouble and are left out there."""
 
 NVLINK5_ERRORS = {
@@ -300,7 +300,7 @@ class LinkReads:
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
-    """What is at the other end of a link, and its PCI address if it is a GPU.
+    """Return the device at the far end of a link, and its PCI address if it is a GPU.
 
     A switch gives all ones, and so does a link that is down. Drivers before 470 do not know the
     kind: a valid address is then taken for a GPU: they support no NVSwitch system known here.

@@ -1,4 +1,4 @@
-"""What the user may choose of sources."""
+"""Options of sources."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ scrape."""
 
 
 def left_out(count: int, key: str = "") -> Absent | None:
-    """What says how many of so many devices are left out; `key` is the setting that chooses."""
+    """Return the absence that says how many of so many devices are left out; `key` is the setting
+    that selects them."""
     if count <= MOST_DEVICES:
         return None
     why = f"{count - MOST_DEVICES} of {count} devices are left out"
@@ -32,7 +33,7 @@ def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[s
 
 
 def flag(files: FileTree, path: str) -> bool | None:
-    """Whether a file holds a number above 0; None where it cannot be read."""
+    """Return whether a file holds a number above 0; None where it cannot be read."""
     try:
         return read_int(files, path) > 0
     except Absent:
@@ -54,8 +55,8 @@ class HostOptions:
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether bytes are counted link by link, and shown against the limit of each link, which shows
-    a slow link from its neighbours. Totals, errors and the state of each link always are."""
+    """Option to count bytes per link, against the limit of each link, so that a slow link stands
+    out. Totals, errors and the state of each link always are."""
 
     table = "nvlink"
     per_link: bool = True

@@ -15,8 +15,8 @@ from agent.specs.pcie_rates import pcie_bytes_per_second
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
-    "large copies). Integrated from rates, for the GPU's own byte counters have 32 bits and wrap "
-    "in 78 ms at full speed: GPM means where there is GPM, else one 20 ms window per read."
+    "large copies). Integrated from rates, because the GPU's own byte counters have 32 bits and "
+    "wrap in 78 ms at full speed: GPM means if GPM is available, else one 20 ms window per read."
 )
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 
@@ -114,7 +114,7 @@ class PcieFromCall:
 
 
 def _fastest(device: NvmlDevice) -> float:
-    """What the link could carry at most, in bytes per second, with room for doubt."""
+    """Return the greatest possible rate of the link, in bytes per second, with some margin."""
     try:
         generation = int(GENERATION_LIMIT.checked(device.get("MaxPcieLinkGeneration")))
         width = int(WIDTH_LIMIT.checked(device.get("MaxPcieLinkWidth")))

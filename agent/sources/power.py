@@ -29,14 +29,14 @@ POWER = GpuMetric.gauge(
 )
 POWER_LIMIT = GpuMetric.gauge(
     "dgx_gpu_power_limit_watts",
-    "The power limit now enforced, in watts.",
+    "Enforced power limit in watts.",
     "nvmlDeviceGetEnforcedPowerLimit",
     possible=WATTS,
 )
 DEFAULT_LIMIT = GpuMetric.gauge(
     "dgx_gpu_power_default_limit_watts",
-    "The power limit that the board comes with, in watts; where dgx_gpu_power_limit_watts is lower "
-    "somebody lowered it.",
+    "Default power limit of the board in watts; if dgx_gpu_power_limit_watts is lower, somebody "
+    "lowered it.",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     possible=WATTS,
 )
@@ -57,7 +57,7 @@ MODULE_POWER = GpuMetric.gauge(
 )
 MODULE_LIMIT = GpuMetric.gauge(
     "dgx_gpu_module_power_limit_watts",
-    "The power limit now enforced of the module that the GPU is on, in watts.",
+    "Enforced power limit of the module that the GPU is on, in watts.",
     "nvmlDeviceGetFieldValues 190, scope module",
     possible=MODULE_WATTS,
 )

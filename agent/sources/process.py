@@ -137,7 +137,7 @@ class Processes:
             listed = running(self._device)
             working = self._working(listed)
         finally:  # where the driver refuses, no one is known to be there
-            self._gpu_processes.settle(self._device.labels, working)
+            self._gpu_processes.set_processes(self._device.labels, working)
         self._state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
         held = [p.memory for p in listed]
@@ -163,7 +163,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Whether root runs this server, or its daemon does for the user of the first client."""
+        """Return whether root runs this server, or its daemon does for the user of the first
+        client."""
         files = self._host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):

@@ -1,4 +1,4 @@
-"""Which system this is, and how many of its GPUs answer."""
+"""System of this machine, and the number of its GPUs that answer."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,21 +14,21 @@ from agent.specs.machine import MachineSpecs, SpecConfig
 INFO = gauge(
     "dgx_system_info",
     "1, with the system that the agent recognised, its product name and the versions "
-    "of driver and NVML in the labels; what is not known is empty.",
+    "of driver and NVML in the labels; unknown labels are empty.",
     "agent/specs, /sys/class/dmi/id/product_name, nvmlSystemGetDriverVersion, "
     "nvmlSystemGetNVMLVersion",
     ("system", "title", "product", "driver_version", "nvml_version"),
 )
 GPUS = gauge(
     "dgx_system_gpus",
-    "GPUs that answered when they were last asked, or whose calls hang (dgx_gpu_read_seconds); "
+    "GPUs that answered their last query, or whose calls hang (dgx_gpu_read_seconds); "
     "dgx_agent_source_up shows a driver that hangs.",
     "nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex",
 )
 GPUS_EXPECTED = gauge(
     "dgx_system_gpus_expected",
-    "GPUs that the system should have: `gpus` of the configuration, else its spec sheet; on a "
-    "system that is not recognised, the most that ever showed.",
+    "GPUs that the system should have: `gpus` of the configuration, else its spec sheet; on an "
+    "unknown system, the most that were ever seen.",
     "agent/specs, else nvmlDeviceGetCount, /proc/driver/nvidia/gpus and /sys/bus/pci/devices",
 )
 

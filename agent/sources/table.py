@@ -63,7 +63,7 @@ SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
     **dict.fromkeys((48, 94, 95), (ecc.ERRORS, "uncorrected")),
     154: (gpu.RECOVERY_ACTION, ""),
 }
-"""What NVML shows of an XID error besides an event: a metric, and a label of its series."""
+"""Exports of an XID error that NVML has besides the event: a metric, and a label of its series."""
 
 SOURCES: tuple[ModuleType, ...] = (
     system,

@@ -42,7 +42,7 @@ LIMIT = gauge(
 )
 MARGIN = GpuMetric.gauge(
     "dgx_gpu_temperature_margin_celsius",
-    "Degrees Celsius left to the end of the operating range (to the slowdown where no range is "
+    "Degrees Celsius left to the end of the operating range (to the slowdown if no range is "
     "given).",
     "threshold minus the temperature, which is what nvmlDeviceGetMarginTemperature gives "
     "at a hundredth of its price",

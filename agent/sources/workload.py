@@ -35,9 +35,8 @@ from agent.sources.options import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """What is asked and shown of jobs: `info` exports those on each GPU by name and user; `nccl` is
-    when NCCL's service on this host is asked how the ranks of each job get on, which has ended
-    jobs."""
+    """Options for jobs: `info` exports those on each GPU by name and user; `nccl` is when NCCL's
+    service on this host is asked how the ranks of each job get on, which has ended jobs."""
 
     table = "job"
     older = MappingProxyType({"nccl": MappingProxyType({"true": "always", "false": "off"})})
@@ -103,7 +102,7 @@ RECEIVED = GpuMetric.internal(
     "Bytes received by all interfaces of the network namespace of the GPU's first process.",
     "/proc/PID/net/dev",
 )
-LIVES = GpuMetric.internal(
+NEWEST_PROCESS_AGE = GpuMetric.internal(
     "dgx_workload_arrived_seconds",
     "How long ago the newest process of the GPU came, in seconds; of processes older than the "
     "agent the time since their start.",
@@ -126,9 +125,10 @@ JOB_PROCESS = internal(
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
-    "1 for each job on the GPU, or that was given it, at most 8. Only with job.info = true in the "
+    "1 for each job that runs on the GPU or was allocated it, at most 8. Only with job.info = true "
+    "in the "
     "configuration: off by default, because every job makes a new series and the labels name "
-    "users. What is not known is empty.",
+    "users. Unknown labels are empty.",
     "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
     (*GPU_LABELS, *JobLabels._fields),
 )
@@ -188,12 +188,12 @@ class Workload:
             self._add_jobs(out, gpu, pids, jobs)
             hidden = self._process_table.hidden(pids)
             if hidden is not None:
-                for metric in (*OF_PROCESSES, *OF_CGROUP, LIVES, JOB):
+                for metric in (*OF_PROCESSES, *OF_CGROUP, NEWEST_PROCESS_AGE, JOB):
                     out.absent(metric, hidden, *gpu)
                 continue
             age = self._process_table.age(pids)
             if age is not None:
-                out.add(LIVES, age, *gpu)
+                out.add(NEWEST_PROCESS_AGE, age, *gpu)
             if pids:
                 self._add_times(out, gpu, pids, self._times.read(gpu, pids, all_pids, out.at))
                 self._add_cgroup(out, gpu, pids[0])
@@ -207,8 +207,8 @@ class Workload:
         return self._options.settings[JobConfig].info
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
-        """What each job is called, by its key: its processes may have begun apart, or not all say
-        as much, on one GPU or several."""
+        """Return the names of each job, by its key: its processes may have begun apart, and not all
+        report as much, on one GPU or several."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self._allocations.of(gpu[1])
@@ -282,7 +282,7 @@ class Workload:
                 out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
-        """What the job's own cgroup and network namespace count."""
+        """Add the counts of the job's own cgroup and network namespace."""
         received = cgroup.received(self._files, pid)
         if received is not None:
             out.add(RECEIVED, received, *gpu)
@@ -306,7 +306,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Whether a process of this job is there: of the same number, or in the same pod."""
+    """Return whether a process of this job is there: of the same number, or in the same pod."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -332,7 +332,7 @@ def reads(
     """The read of all processes on GPUs; `spawn` runs what may block."""
     run = Workload(host, clock, gpu_processes, options, allocations, spawn=spawn).read
     metrics = (
-        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, LIVES),
+        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, NEWEST_PROCESS_AGE),
         *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
     )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

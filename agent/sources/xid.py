@@ -55,7 +55,7 @@ AT = internal(
 NVLINK_FAULTS = counter(
     "dgx_gpu_nvlink_faults_total",
     "XID errors 144 to 150 (NVLink 5) since the agent started, by the unit that reported them and "
-    "by the first action that they ask for.",
+    "by the first action that they require.",
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
 )
@@ -63,8 +63,8 @@ UNCONFIRMED = GpuMetric.counter(
     "dgx_gpu_unconfirmed_xid_errors_total",
     "Lines of the kernel's log since the agent started that report an XID error which NVML "
     "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose "
-    "uncorrected ECC errors do not grow; 154 of one whose driver requests nothing. They count as "
-    "no error.",
+    "uncorrected ECC errors do not grow; 154 of one whose driver requests nothing. They do not "
+    "count as errors.",
     "the kernel's log, compared with NVML",
 )
 
@@ -165,7 +165,7 @@ class XidCounts:
             self._faults[where, str(line.code), line.unit, action.value] += 1
 
     def log_answers(self, answers: bool) -> None:
-        """Whether the kernel's log can be read."""
+        """Export whether the kernel log can be read."""
         self._logged = answers
 
     def _claim(self, way: str, where: str, code: int, who: str = "") -> None:
@@ -211,8 +211,8 @@ class XidCounts:
                 burst.present = next(here, ())
 
     def _goes_on(self, way: str, uuid: str, who: str) -> bool:
-        """Whether this line is one more of an exception that was counted a moment ago: its first
-        lines name no process, and its last one does."""
+        """Return whether this line is one more of an exception that was counted a moment ago: its
+        first lines name no process, and its last one does."""
         began, named = self._exceptions.get((way, uuid), (-EXCEPTION, set()))
         if self._now - began >= EXCEPTION:
             if len(self._exceptions) > MOST_EXCEPTIONS:
@@ -236,7 +236,7 @@ class XidCounts:
         known = unmet | self._known
         self._now = out.at
         self._check_claims(out.at)
-        self._tell_of_bursts(out.at)
+        self._log_bursts(out.at)
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
         silent = {} if self._logged else dict(self.refused)
@@ -295,7 +295,7 @@ class XidCounts:
             if (uuid := self._met(where)) in self._known:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
-    def _tell_of_bursts(self, now: float) -> None:
+    def _log_bursts(self, now: float) -> None:
         """Log what began a moment ago, once; and at the end of a burst how many came besides."""
         with self._lock:
             bursts = dict(self._bursts)

@@ -113,7 +113,7 @@ def _own(directory: Path) -> Iterator[Found]:
 
 
 def _sheet(file: str, content: dict[str, Any]) -> SheetFile:
-    """What stands in one file; `file` is its name in messages."""
+    """Return the content of one file; `file` is its name in messages."""
     if not content:
         raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
     for table in content.values():
@@ -125,7 +125,7 @@ def _sheet(file: str, content: dict[str, Any]) -> SheetFile:
 
 
 def _give_source(table: object) -> None:
-    """Its source to every figure of a table that names none of its own."""
+    """Give the source of a table to each of its figures without one."""
     if not isinstance(table, dict) or "source" not in table:
         return
     for value in table.values():

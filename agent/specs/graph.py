@@ -27,7 +27,8 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[PairDifference, ...]:
-    """What is left under the best matching of two graphs with as many nodes; none if they are one.
+    """Return the differences under the best matching of two graphs with as many nodes; none if they
+    are equal.
 
     Depth first: nodes of `found` take places of `expected` in turn, and a branch that is no better
     than the best so far is left. Each node's own number is tried first, so that of equally good

@@ -61,8 +61,8 @@ class MachineSpecs:
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """For the machine of this product name; reads files. Raises SpecError where the
-        configured system or spec directory is wrong."""
+        """Return the specs for the machine of this product name; reads files. Raises SpecError
+        where the configured system or spec directory is wrong."""
         config = settings[SpecConfig]
         sheets = load(Path(config.specs) if config.specs else None)
         specs = sheets.overruled(settings[SaturationConfig].configured)
@@ -70,7 +70,8 @@ class MachineSpecs:
         return cls(specs, product, config.system)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Which system these GPUs make of this machine; asked each tick, and they seldom change."""
+        """Return the system that these GPUs make of this machine; cached, for they seldom
+        change."""
         models, racked = tuple(gpu.model for gpu in gpus), any(gpu.racked for gpu in gpus)
         if (models, racked) not in self._known:
             found = self.specs.recognise(models, self.product, self.system, racked=racked)

@@ -1,4 +1,4 @@
-"""Which spec sheets apply to this machine."""
+"""Selection of the spec sheets for this machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,7 +71,7 @@ class Specs:
 
 
 def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
-    """Whether product name and number of GPUs are those of the system."""
+    """Return whether product name and number of GPUs are those of the system."""
     if system.products is None:
         some_missing = system.rack and racked and gpus < system.gpus
         return (gpus == system.gpus or some_missing) and not product.startswith("dgx")

@@ -1,4 +1,4 @@
-"""What stands in a spec sheet: its keys, their units and sources, and how they must agree."""
+"""Schema of a spec sheet: its keys, their units and sources, and how they must agree."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ UNITS: Mapping[str, float] = MappingProxyType(
         "°C": 1,
     }
 )
-"""How much of the base unit (bytes, bytes per second, watts, or itself) each unit is."""
+"""Size of each unit in the base unit (bytes, bytes per second, watts, or itself)."""
 
 
 LARGE = 1e15
@@ -85,7 +85,7 @@ class Names(Struct, frozen=True):
 
 
 class SpecBandwidth(Struct, frozen=True):
-    """What one data path can carry in one direction, for each GPU, link, port or array."""
+    """Bandwidth of one data path in one direction, for each GPU, link, port or array."""
 
     path: str
     direction: str
@@ -126,7 +126,7 @@ PATHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "network": ("port", BOTH_WAYS),
     "infiniband": ("port", BOTH_WAYS),
 }
-"""For each data path: what one figure is for, and its directions."""
+"""Data paths: the part that a figure is for, and the directions."""
 
 EACH = "each"
 MOST_MESHED = 8
@@ -134,7 +134,7 @@ MOST_MESHED = 8
 
 
 class BandwidthTable(Struct, Generic[PathName], frozen=True):
-    """What one path carries in one direction, or in each."""
+    """Bandwidth of one path in one direction, or in each."""
 
     path: PathName
     per: str
@@ -161,7 +161,7 @@ class BandwidthTable(Struct, Generic[PathName], frozen=True):
 
 
 def _bandwidths(tables: tuple[BandwidthTable[PathName], ...]) -> tuple[SpecBandwidth, ...]:
-    """What the tables say; raises Mismatch where two say the same."""
+    """Return the bandwidths of the tables; raises Mismatch if two define the same."""
     found: dict[tuple[str, str], SpecBandwidth] = {}
     for place, table in enumerate(tables):
         for bandwidth in table.bandwidths():
@@ -199,7 +199,7 @@ class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
         return _bandwidths(self.bandwidth)
 
     def carries(self, path: str, direction: str) -> SpecBandwidth | None:
-        """What one GPU, link, port or array of `path` carries."""
+        """Return the bandwidth of one GPU, link, port or array of `path`."""
         found = (b for b in self.bandwidths if (b.path, b.direction) == (path, direction))
         return next(found, None)
 

@@ -70,7 +70,8 @@ class ChildProcess:
             await process.wait()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """In a session of its own: Ctrl-C in the terminal reaches us, and we end our children."""
+        """Start in a separate session: Ctrl-C in the terminal reaches us, and we end our
+        children."""
         with self.log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *self.leash,
@@ -109,7 +110,7 @@ class ChildProcess:
         return True
 
     async def _answers(self) -> None:
-        """Until it says itself that it is ready: there is no event to wait for."""
+        """Wait until it reports that it is ready: there is no event to wait for."""
         while (await answer(self.program.port, self.program.ready))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(GLANCE)
 
@@ -120,7 +121,7 @@ class ChildProcess:
 
 
 def _in_words(status: int) -> str:
-    """How a process ended, by its exit status."""
+    """Return the end of a process in words, by its exit status."""
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}"

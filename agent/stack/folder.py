@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.config.whole_file import following
+from agent.config.atomic_file import following
 from agent.errors import BadInput
 
 PREFIX = "dgx-telemetry-up-"
@@ -66,7 +66,7 @@ def _sweep_one(folder: Path) -> None:
 
 
 def _is_own(found: os.stat_result, kind: int) -> bool:
-    """Whether it is of this kind, and belongs to who runs this."""
+    """Return whether it is of this kind, and belongs to who runs this."""
     return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 

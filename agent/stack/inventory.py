@@ -32,7 +32,7 @@ DRAINED = {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "REBOOT_I
 
 SLURM_KEY = re.compile(r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason)=")
 SIGNED = re.compile(r" \[[^\]]*\]$")
-"""Who gave a reason, and when."""
+"""Person that gave a reason, and the date."""
 
 LONGEST_REASON = 120
 
@@ -86,7 +86,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
             elif not fleet.slurm:  # there it may have been switched off meanwhile
                 raise Mismatch(f"drained[{place}].hosts", shown(name), "a host that is listed")
     if not found:
-        raise BadInput("there is no node, expected at least one")
+        raise BadInput("there is no node in the list, expected at least one")
     return list(found.values())
 
 
@@ -131,8 +131,8 @@ def slurm_nodes(listing: str) -> Iterator[FleetNode]:
 
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> list[dict[str, Any]]:
-    """As `file_sd` and `http_sd` take them. Labels without a value are left out, and `instance` is
-    named only where it is not the address."""
+    """Return the targets in the format of `file_sd` and `http_sd`. Labels without a value are left
+    out, and `instance` is named only where it is not the address."""
     return [
         {
             "targets": [f"{node.address}:{fleet.port}"],

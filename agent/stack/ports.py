@@ -1,4 +1,4 @@
-"""Where the programs of the stack listen: the usual ports, or free ones where those are taken."""
+"""Ports of the stack's programs: the usual ones, or free ones if those are taken."""
 
 import socket
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """Who listens where."""
+    """Ports by program."""
 
     agent: int = 9935
     prometheus: int = 9090

@@ -12,13 +12,14 @@ from agent.errors import BadInput
 from agent.stack.ports import LOOPBACK
 
 SOURCE = Path(agent.__file__).resolve().parents[1]
-"""Where this program's packages lie: the source tree, or the site-packages of an installation."""
+"""Path of this program's packages: the source tree, or the site-packages of an installation."""
 
 BOARDS = SOURCE / "deploy/grafana/dashboards"
 """Generated boards. They are part of the source tree, not of an installed package."""
 
 PLACES = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
-"""Where binaries are looked for after PATH: this virtual environment, and where servers lie."""
+"""Folders that are searched for binaries after PATH: this virtual environment, and the usual
+folders of servers."""
 
 GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
@@ -41,7 +42,7 @@ class StackProgram:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """What a binary may be called, and the Debian package that brings it."""
+    """Names of a binary, and the Debian package that brings it."""
 
     names: tuple[str, ...]
     package: str

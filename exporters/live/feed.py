@@ -158,7 +158,8 @@ class Feed:
         return int(second) if run == self._run and second.isascii() and second.isdigit() else None
 
     def news(self, client: Client) -> list[Event]:
-        """What this page does not have yet, however long it was away; it counts as sent."""
+        """Return the events that this page does not have yet, however long it was away; they count
+        as sent."""
         if self._rendered == client.tick:
             return []
         events = []

@@ -9,7 +9,7 @@ from agent.model import Absence, Finding, Reason
 from agent.series import SampleStore
 from exporters.live.timeline import Timeline
 from exporters.live.view import View
-from exporters.words import finding_document
+from exporters.messages import finding_document
 
 Document = dict[str, Any]
 

@@ -12,7 +12,7 @@ from agent.ranges import consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
-from exporters.words import (
+from exporters.messages import (
     COSTLY,
     GOOD,
     LEVELS,
@@ -33,14 +33,14 @@ PATH_OF = {
     Cause.DISK: "disk",
     Cause.NETWORK: "network",
 }
-"""Which data path a verdict speaks of."""
+"""Data path that a verdict is about."""
 
 ONLY = "the GPU"
 
 ALIKE = 0.9
 """GPUs whose path carries so much of what the fullest does are not distinguished."""
 
-WORTH_TELLING = 0.2
+WORTH_SHOWING = 0.2
 """Ratio from which the fullest path is reported."""
 
 NO_DATA = ("source_down", "values_absent")
@@ -60,14 +60,14 @@ class GpuSummary(NamedTuple):
     settling: bool = False  # it does something else since a moment ago: `pair` is of before
     share: float | None = None  # of the last seconds that went to `pair`
     beside: tuple[Pair, float] | None = None
-    """What costs a GPU that works most, and how much of the last seconds; None if not worth it."""
+    """Largest loss of a GPU at work, and its share of the last seconds; None if it is small."""
     why: str = ""  # why there is no `pair`, where that is as it should be
     advice: str = ""  # what to do about `pair`
     waits_for: int | None = None  # the GPU of its job that is late
 
 
 class PathFullness(NamedTuple):
-    """How full one data path is, in one direction."""
+    """Utilisation of one data path, in one direction."""
 
     path_direction: PathDirection
     ratio: float
@@ -76,7 +76,7 @@ class PathFullness(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeadlineFacts:
-    """What the sentence is made of."""
+    """Facts from which the headline is made."""
 
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
@@ -122,7 +122,7 @@ def headline(clauses: Sequence[Clause]) -> tuple[str, str, str]:
 
 
 def _broken(facts: HeadlineFacts) -> list[Clause]:
-    """What is wrong with the hardware: one clause, or none."""
+    """Return the clause on faults of the hardware, or none."""
     if facts.silence:
         return [
             _clause(
@@ -155,7 +155,8 @@ def _clause(kind: str, sentence: str) -> Clause:
 
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
-    """Whether something is broken now: not only unseen, nor long over, nor shown by a verdict."""
+    """Return whether something is broken now: not only unseen, nor long over, nor shown by a
+    verdict."""
     if finding.kind in NO_DATA or finding.severity is Severity.INFO:
         return False
     if finding.kind == "clocks_held_down" and finding.gpu:
@@ -168,7 +169,7 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
 
 
 def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
-    """What the GPUs do, the costly first, and the data path that says most."""
+    """Return the clauses on the GPUs' work, the most costly first, and on the busiest data path."""
     if facts.silence:
         if facts.gpus:
             yield Clause(UNKNOWN, f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}")
@@ -188,14 +189,14 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
         yield _of_beside(*beside, at_work, facts)
         return
     known = [pair for pair, _ in groups if pair]
-    if known and (telling := _telling(facts.full, known[0], broken=broken)):
-        yield Clause(GOOD, telling)
+    if known and (fullest := _of_fullest(facts.full, known[0], broken=broken)):
+        yield Clause(GOOD, fullest)
 
 
 def _of_group(
     pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFacts, *, full: bool
 ) -> Clause:
-    """What GPUs of one verdict do."""
+    """Return the clause for GPUs of one verdict."""
     who, several = _gpus_named(gpus, facts.gpus), len(gpus) > 1
     if pair is None:
         why = gpus[0].why or "cannot be judged"
@@ -219,7 +220,7 @@ def _of_beside(
     at_work: Sequence[GpuSummary],
     facts: HeadlineFacts,
 ) -> Clause:
-    """What GPUs at work lose to one cause."""
+    """Return the clause for GPUs at work that lose time to one cause."""
     it = "it" if len(gpus) == 1 else "they"
     who = it if len(gpus) == len(at_work) else _gpus_named(gpus, facts.gpus)
     are = "is" if len(gpus) == 1 else "are"
@@ -229,7 +230,7 @@ def _of_beside(
 
 
 def beside_words(gpu: GpuSummary) -> str:
-    """What a GPU at work loses to one cause: `12 % of the time starved by disk`."""
+    """Return the words for the loss of a GPU at work: `12 % of the time starved by disk`."""
     pair, share = gpu.beside or (BUSY, 0.0)
     return f"{100 * share:.0f} % of the time {_summary(pair, [gpu])}"
 
@@ -244,7 +245,7 @@ def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
 
 
 def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] | None:
-    """What costs the GPUs that work most of all, their mean share of it, and which GPUs."""
+    """Return the largest loss of the GPUs at work, their mean share of it, and those GPUs."""
     by_pair: dict[Pair, list[tuple[float, GpuSummary]]] = {}
     for gpu in gpus:
         if gpu.beside is not None and not gpu.settling:
@@ -264,7 +265,7 @@ def _waits(names: Sequence[str]) -> str:
 
 
 def costs(pair: Pair) -> bool:
-    """Whether a GPU in this state does not do the work that it could."""
+    """Return whether a GPU in this state does less work than it could."""
     return pair[0] in LOST_STATES
 
 
@@ -292,7 +293,7 @@ def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
 
 
 def _share(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
-    """How much of the time it costs: the one figure that says how bad it is."""
+    """Return the share of the time that it costs: the one figure that shows how bad it is."""
     shares = [gpu.share for gpu in gpus if gpu.share is not None]
     if pair[0] is not State.STARVED or not shares:
         return ""
@@ -304,7 +305,7 @@ def _for(gpus: Sequence[GpuSummary]) -> str:
     return f" for {duration(seconds)}" if seconds >= SOON else ""
 
 
-def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
+def _of_fullest(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
     """The path that the first verdict speaks of; else the fullest, where it is full, or where
     there is nothing worse to report."""
     paths = sorted(full, key=lambda f: f.ratio / f.path_direction.threshold, reverse=True)
@@ -312,7 +313,7 @@ def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
     of_verdict = [f for f in paths if f.path_direction.key.path == named]
     others = [f for f in paths if f.saturated or not (broken or costs(pair))]
     chosen = next(iter(of_verdict or others), None)
-    if chosen is None or chosen.ratio < WORTH_TELLING:
+    if chosen is None or chosen.ratio < WORTH_SHOWING:
         return ""
     alike = [f for f in paths if f.path_direction.key.path == chosen.path_direction.key.path]
     near = {f.path_direction.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}

@@ -13,7 +13,7 @@ from agent.model import PAIRS, Pair, Snapshot
 from exporters.live.events import RecentEvents
 from exporters.live.tiles import METERS
 from exporters.live.view import View
-from exporters.words import pair_name
+from exporters.messages import pair_name
 
 Document = dict[str, Any]
 
@@ -28,7 +28,7 @@ MOST_GPUS = 64
 
 
 class HistorySeries(NamedTuple):
-    """How values become codes: value / scale, rounded; the largest code is a gap."""
+    """Encoding of values: value / scale, rounded; the largest code is a gap."""
 
     name: str
     unit: str
@@ -57,7 +57,7 @@ SERIES = (
 )
 NAMED = {meter.name: meter for meter in METERS}
 SOURCES = tuple(NAMED[series.name] for series in SERIES)
-"""What the series of a GPU are made of, one each."""
+"""Sources of the series of a GPU, one each."""
 
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
 """Of one state and cause; where nothing is known the state is a gap, and shares are 0."""
@@ -74,7 +74,7 @@ def _ring(series: HistorySeries) -> "array[int]":
 
 @dataclass(slots=True)
 class ValueHistory:
-    """What one GPU did, slot by slot."""
+    """History of one GPU, slot by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(map(_ring, SERIES)))

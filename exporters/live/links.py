@@ -17,13 +17,13 @@ from exporters.live.paths import DIGITS
 Document = dict[str, Any]
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
-"""What the sheets call a graph, and what the page does."""
+"""Names of a graph in the sheets, and on the page."""
 
 AFRESH = 5.0
 """Seconds between two checks of all links."""
 
 Row = tuple[bool | None, float | None, float | None]
-"""Whether a link is up, and the ratios of both directions."""
+"""State of a link (up or not), and the ratios of both directions."""
 
 
 class Remote(NamedTuple):
@@ -74,7 +74,7 @@ class LinkStates:
         return LinkState(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
 
     def static(self) -> list[Document]:
-        """What seldom changes."""
+        """Return the data that seldom change."""
         return [
             {
                 "gpu": link.labels[0],
@@ -110,7 +110,7 @@ class LinkStates:
 
 
 def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
-    """What each link says that is up."""
+    """Return the far end of each link that is up."""
     by_address = {
         where: labels["gpu"]
         for labels in samples.labelled(gpu.INFO)

@@ -17,7 +17,7 @@ TYPES = {
     ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
-"""What may be served; a file of any other kind is not."""
+"""Kinds of files that may be served; all others are not."""
 
 POLICY = "; ".join(
     (

@@ -66,7 +66,7 @@ class PageState:
         self.has_news |= news or moved or self._crossed()
 
     def _crossed(self) -> bool:
-        """Whether what is judged by a line has crossed it: heat, and the driver's silence."""
+        """Return whether a value with a limit has crossed it: heat, or the driver's silence."""
         margins = self._view.samples.all(temperature.MARGIN)
         hot = [margin < 0 for margin in margins.values()]
         silent = silence(self._snapshot) > 0
@@ -75,7 +75,7 @@ class PageState:
         return turned
 
     def _survey(self) -> None:
-        """What seldom changes, with a new edition where it has changed."""
+        """Update the data that seldom change, with a new edition if they changed."""
         view, samples = self._view, self._view.samples.watched()
         self._links.survey(samples, view.system())
         uptime = view.uptime()
@@ -102,7 +102,7 @@ class PageState:
             self._machine = machine
 
     def machine(self) -> Document:
-        """What seldom changes, as `frame` reports."""
+        """Return the data that seldom change, as `frame` reports them."""
         return {"edition": self.edition, **self._machine}
 
     def tick(self) -> Document:
@@ -163,7 +163,7 @@ class PageState:
                 for path_direction, (ratio, _, saturated) in zip(
                     self._directions.path_directions, paths, strict=True
                 )
-                if ratio is not None and ratio >= headline.WORTH_TELLING
+                if ratio is not None and ratio >= headline.WORTH_SHOWING
             ],
             findings=self.known.findings,
             events=self._events,
@@ -179,7 +179,7 @@ class PageState:
         hang: Hang | None,
         divided: Mapping[str, object],
     ) -> headline.GpuSummary:
-        """What the headline reports of a GPU: while it settles, what it did before."""
+        """Return the headline's data on a GPU: while it settles, those from before."""
         now = self._snapshot.at
         verdict = self._snapshot.verdicts.get(gpu)
         if gpu.uuid in lost or verdict is None:
@@ -190,7 +190,7 @@ class PageState:
         before = self._announced.get(gpu)
         if before and tiles.settles(verdict, now):
             return headline.GpuSummary(gpu.index, before, settling=True)
-        self._announced[gpu] = pair = _worth_telling(verdict)
+        self._announced[gpu] = pair = _shown_pair(verdict)
         hung = hang if pair[0] is State.HUNG else None
         to_do = advice(verdict) if pair == verdict.pair else pair_advice(pair)
         beside = None
@@ -208,7 +208,7 @@ class PageState:
 
 
 def identity(samples: SampleStore) -> Document:
-    """Which machine it is; `no_gpus` is why none can be counted."""
+    """Return the identity of the machine; `no_gpus` is the reason if none can be counted."""
     found = samples.labelled(system.INFO)
     info = found[-1] if found else {}
     gpus = samples.value(system.GPUS)
@@ -226,7 +226,8 @@ def identity(samples: SampleStore) -> Document:
 
 
 def _host(samples: SampleStore) -> Document:
-    """How busy the CPUs are, and how much of the last seconds some task waited, by resource."""
+    """Return the load of the CPUs, and the share of the last seconds in which some task waited, by
+    resource."""
     stalled = {
         resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=tiles.SETTLED)
         for resource in pressure.KINDS
@@ -245,7 +246,8 @@ few per cent."""
 
 
 def _costly(verdict: Verdict, said: Set[Pair]) -> tuple[Pair, float] | None:
-    """What costs most of the time, and how much; what is `said` of any GPU counts sooner."""
+    """Return the state that costs most of the time, and its share; `said` states of any GPU come
+    first."""
     lost = [
         (share, pair)
         for pair, share in verdict.shares.items()
@@ -258,7 +260,7 @@ def _costly(verdict: Verdict, said: Set[Pair]) -> tuple[Pair, float] | None:
     return (pair, share) if lost else None
 
 
-def _worth_telling(verdict: Verdict) -> Pair:
-    """What a GPU is called in the headline."""
+def _shown_pair(verdict: Verdict) -> Pair:
+    """Return the state and cause that the headline gives a GPU."""
     low = (p for p, share in verdict.shares.items() if p[0] is State.THROTTLED and share >= COSTS)
     return next(low, verdict.pair)

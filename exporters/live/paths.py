@@ -73,7 +73,7 @@ class PathDirections:
         return list(found.values())
 
     def static(self) -> list[Document]:
-        """What seldom changes."""
+        """Return the data that seldom change."""
         return [_static_of(path_direction) for path_direction in self.path_directions]
 
     def dynamic(self, samples: SampleStore, *, silent: bool = False) -> list[PathValues]:
@@ -127,7 +127,7 @@ def _dynamic_of(path_direction: PathDirection, path: PathAccount | None, now: fl
 
 
 def _is_busy(path_direction: PathDirection, samples: SampleStore) -> bool:
-    """Whether a disk without a limit is hardly ever without a request."""
+    """Return whether a disk without a known limit almost always has a request."""
     busy = samples.rate(disk.BUSY, path_direction.key.device, seconds=0.0)
     return busy is not None and busy >= path_direction.threshold
 

@@ -50,15 +50,15 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 class Writer(Protocol):
-    """Where events go."""
+    """Protocol of the target of events."""
 
     async def write(self, data: bytes) -> None:
         """Send, and wait until there is room for more."""
 
 
 async def send(feed: Feed, client: Client, page: Writer) -> None:
-    """What a page does not have, each time that it is ready for more; raises TimeoutError where it
-    is not for too long."""
+    """Send new events to a page each time that it is ready for more; raises TimeoutError if it is
+    not for too long."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):

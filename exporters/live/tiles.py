@@ -10,7 +10,7 @@ from agent.model import GpuKey, Metric, Snapshot, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
 from exporters.live.headline import GpuSummary, beside_words
-from exporters.words import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
+from exporters.messages import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
 
 Document = dict[str, Any]
 
@@ -69,7 +69,7 @@ LOST, SILENT = "lost", "it no longer answers"
 
 
 def static(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
-    """What seldom changes of one GPU."""
+    """Return the data of one GPU that seldom change."""
     meters = [
         {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, samples)}
         for meter in METERS
@@ -88,8 +88,8 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
 def dynamic(
     gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, summary: GpuSummary, *, silent: bool
 ) -> Document:
-    """What one GPU does at this tick, as `summary` has it for the banner too: or since when it is
-    lost, or that the driver is `silent`."""
+    """Return the data of one GPU at this tick, as `summary` has it for the banner too: or since
+    when it is lost, or that the driver is `silent`."""
     values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
     document = judged(gpu, snapshot, summary, silent=silent)
     pair, beside = summary.pair, ""
@@ -154,7 +154,8 @@ def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
 
 
 def settles(verdict: Verdict, now: float) -> bool:
-    """Whether the GPU does something else since a moment ago: means are still of before."""
+    """Return whether the GPU changed its state a moment ago: means still include the time
+    before."""
     rest = 1.0 - verdict.shares.get(verdict.pair, 0.0)
     return now - verdict.since < SETTLED and rest > UNSETTLED
 

@@ -1,4 +1,4 @@
-"""What was wrong, what GPUs lost their time to, and which jobs ran, within the last 24 hours."""
+"""Timeline of the last 24 hours: faults, lost time of GPUs, and jobs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from agent.jobs.job import Receipt
 from agent.model import Finding, Snapshot, Verdict
 from agent.ranges import ranges
 from exporters.job_words import title
-from exporters.words import GOOD, LEVELS, duration, finding_text
+from exporters.messages import GOOD, LEVELS, duration, finding_text
 
 Document = dict[str, Any]
 
@@ -25,7 +25,7 @@ ALIKE = 30.0
 """Seconds between the beginnings, and the ends, of what several GPUs did together."""
 
 Place = tuple[str, str, str]
-"""Which finding (its kind, the UUID of its GPU, its device), or which state of which GPU."""
+"""Key of a stretch: a finding (its kind, the UUID of its GPU, its device), or a state of a GPU."""
 
 
 class Stretch(NamedTuple):
@@ -61,7 +61,8 @@ class Timeline:
         return Timeline(first, standing, tuple(kept)[-MOST:])
 
     def since(self, finding: Finding) -> float | None:
-        """When a finding of this look came (wall time); None where it was there from the start."""
+        """Return the time when a finding of this look began (wall time); None if it was there from
+        the start."""
         return self.standing[_place_of(finding)].since
 
     def document(self, now: float, jobs: Iterable[Receipt]) -> list[Document]:
@@ -83,7 +84,7 @@ def _place_of(finding: Finding) -> Place:
 def _now(
     snapshot: Snapshot, wrong: Iterable[Finding], began: float | None
 ) -> Iterable[tuple[Place, Stretch]]:
-    """What is wrong, and each state that costs something and has stood for a minute."""
+    """Return the present faults, and each costly state that has lasted for a minute."""
     wall, at = snapshot.wall, snapshot.at
     for finding in wrong:
         ago = next((figure.value for figure in finding.figures if figure.name == "ago"), None)

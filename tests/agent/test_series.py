@@ -60,7 +60,7 @@ def test_a_value_is_the_newest_until_it_expires() -> None:
     assert samples.recent(POWER, *A) == []
 
 
-def test_what_the_newest_reading_does_not_tell_is_absent_but_not_forgotten() -> None:
+def test_what_the_newest_reading_omits_is_absent_but_not_forgotten() -> None:
     samples = store(reading(1.0, (POWER, A, 5.0), (POWER, B, 6.0)), reading(2.0, (POWER, B, 7.0)))
     assert samples.all(POWER) == {B: 7.0}
     assert samples.last(POWER, *A) == 5.0
@@ -68,7 +68,7 @@ def test_what_the_newest_reading_does_not_tell_is_absent_but_not_forgotten() -> 
     assert samples.last(POWER, *A) is None, "it has expired"
 
 
-def test_what_is_told_to_be_absent_is_not_looked_up_in_the_past() -> None:
+def test_what_is_reported_absent_is_not_looked_up_in_the_past() -> None:
     samples = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A), reading(3.0))
     assert samples.last(POWER, *A) is None
     again = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A))
@@ -80,7 +80,7 @@ def test_what_is_told_to_be_absent_is_not_looked_up_in_the_past() -> None:
     assert again.absence(POWER, *A) is None
 
 
-def test_of_two_reads_the_newer_tells() -> None:
+def test_of_two_reads_the_newer_counts() -> None:
     old, new = reading(1.0, (POWER, A, 5.0), every=9.0), reading(2.0, (POWER, A, 6.0), key="b")
     for order in ((old, new), (new, old)):
         samples = SampleStore()
@@ -136,7 +136,7 @@ def test_fresh_is_what_this_tick_brought_in_order() -> None:
     assert list(samples.fresh(BYTES)) == [], "also where the clock stands"
 
 
-def test_a_change_is_told_by_the_metric() -> None:
+def test_a_change_is_reported_by_the_metric() -> None:
     names = (POWER.name,)
     samples = store(reading(1.0, (POWER, A, 5.0), (BYTES, A, 1.0)))
     assert samples.changed(names, 0)
@@ -166,7 +166,7 @@ def test_a_watched_store_notes_what_it_is_asked() -> None:
     watched = samples.watched()
     assert watched.value(POWER, *A) == 5.0
     assert watched.value(INFO, "0", "gpu") is None
-    assert watched.unwatched.value(BYTES, *A) == 1.0
+    assert watched.untracked.value(BYTES, *A) == 1.0
     assert watched.asked == {POWER.name, INFO.name}
 
 
@@ -179,7 +179,7 @@ def test_what_is_gone_leaves_nothing_behind() -> None:
         samples.take(at, (), [ReadKey("source", "part", key)])
     assert not samples._reads
     assert not any(samples._series.values())
-    assert not any(samples._tellers.values())
+    assert not any(samples._reporters.values())
     for number in range(1000):
         samples.take(float(number), [reading(float(number), (POWER, A, 1.0))])
     (kept,) = samples._reads.values()
@@ -233,7 +233,7 @@ class Naive:
         ]
 
     def state(self, name: str, turn: int) -> dict[str, dict[Labels, float]]:
-        """What each read last reported of a metric, up to a turn."""
+        """Return the values that each read last reported of a metric, up to a turn."""
         found = {}
         for key, readings in self.taken.items():
             last = [one for at, one in readings if at <= turn][-1:]

@@ -54,7 +54,7 @@ Action = Callable[["Day"], None]
 
 
 class Part(NamedTuple):
-    """What goes on for so many minutes of the rules' time, and what happens before."""
+    """Part of a day: activity for so many minutes of the rules' time, and what happens before."""
 
     minutes: float
     scenario: str
@@ -97,7 +97,8 @@ class Day:
         self.bench = AgentBench(agent, self.clock, self.machine)
 
     def played(self, scenario: str) -> str:
-        """What this system can have of it, with what is joined to all."""
+        """Return the part of the scenario that this system can play, with the faults joined to
+        all."""
         system, joined, fault = self.name.partition("+")
         cannot = scenarios.missing(system_models.ALL[system], scenario)
         return f"{'training' if cannot else scenario}{joined}{fault}"
@@ -161,7 +162,7 @@ class Day:
         return [Fired(*key, min(at), max(at)) for key, at in sorted(times.items())]
 
     def excused(self, alert: Fired) -> bool:
-        """Whether it reports an agent that is gone, while it is."""
+        """Return whether the alert reports an agent that is gone, while it is."""
         minute = 1 / 60
         return alert.name == REBOOT and any(
             since <= alert.first and alert.last <= until + minute for since, until in self.gone
@@ -229,7 +230,7 @@ def processor_seconds() -> float:
 
 
 def judge(name: str, faster: int = FASTER, parts: Sequence[Part] = DAY) -> list[Fired]:
-    """What fired without reason; a line on what was played."""
+    """Return the alerts that fired without reason; print a line on what was played."""
     begun, day = processor_seconds(), Day(name, faster)
     day.play(parts)
     recorded = processor_seconds()

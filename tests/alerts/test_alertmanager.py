@@ -32,7 +32,7 @@ ALL = Receivers(
     pagerduty_key_file="/run/secrets/pager",
 )
 ONE_WAY = {
-    "nobody": Receivers(),
+    "none": Receivers(),
     "a webhook": Receivers(webhook_url="http://127.0.0.1:1/x"),
     "mail": Receivers(email_to="a@b", email_from="c@d", email_smarthost="h:25", email_tls=False),
     "slack": Receivers(slack_url_file="/s", slack_channel="#x"),
@@ -121,7 +121,7 @@ def test_half_a_receiver_is_refused(key: str) -> None:
 WRONG = {
     "alertmanager.webhook_url": ("ftp://x/", "http://user:word@host/", "http://", "http://h:x/"),
     "alertmanager.watchdog_url": ("hooks.example/x",),
-    "alertmanager.email_to": ("nobody",),
+    "alertmanager.email_to": ("somebody",),
     "alertmanager.email_smarthost": ("mail", "mail:0", ":25"),
     "alertmanager.email_password_file": ("secret", "./secret"),
     "alertmanager.slack_url_file": ("https://hooks.slack.com/services/T/B/x",),

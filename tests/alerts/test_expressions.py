@@ -1,4 +1,4 @@
-"""What can be said of the rules without running them: names, labels, ranges, texts, scale."""
+"""Properties of the rules that need no evaluation: names, labels, ranges, texts, scale."""
 
 import re
 import subprocess

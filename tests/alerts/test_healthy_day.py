@@ -31,11 +31,11 @@ def test_all_of_a_day_happens_in_the_short_form_too() -> None:
     assert {part.before for part in DAY} == {None, *HAPPENINGS}
 
 
-def test_nothing_is_told_of_a_healthy_machine() -> None:
+def test_nothing_is_reported_a_healthy_machine() -> None:
     assert judge("gtx-1080", FASTER, HOURS) == []
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_what_is_wrong_is_reported() -> None:
     """The judge is awake."""
     wrong = judge("gtx-1080", FASTER, (Part(20, "idle"), Part(20, "training+xid-31")))
     assert {alert.name for alert in wrong} == {"DgxGpuXid"}
@@ -43,5 +43,5 @@ def test_what_is_wrong_is_told() -> None:
 
 @NIGHTLY
 @pytest.mark.timeout(900)
-def test_nothing_is_told_of_a_healthy_day() -> None:
+def test_nothing_is_reported_a_healthy_day() -> None:
     assert judge("k40") == []

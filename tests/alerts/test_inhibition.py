@@ -50,7 +50,7 @@ def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
-    """What Alertmanager makes of a source and a target for each rule, and of the same target on a
+    """Alertmanager's result for a source and a target of each rule, and of the same target on a
     machine of its own."""
     folder: Path = tmp_path_factory.mktemp("alertmanager")
     (folder / "alertmanager.yaml").write_text(alertmanager(Settings())["alertmanager.yaml"])
@@ -93,7 +93,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
 
 @pytest.mark.stack
 @pytest.mark.parametrize("rule", range(len(RULES)))
-def test_a_source_silences_its_target_and_nobody_else_s(rule: int, shown: Alerts) -> None:
+def test_a_source_silences_its_target_and_no_other(rule: int, shown: Alerts) -> None:
     source, target = shown[rule, "source"], shown[rule, "target"]
     assert source["fingerprint"] in target["status"]["inhibitedBy"], RULES[rule]
     assert shown[rule + len(RULES), "alone"]["status"]["inhibitedBy"] == []

@@ -25,8 +25,8 @@ READ = {
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,
 }
-"""How late (s) the metric of what silences may be: nothing is late that is read each tick; the rest
-is read each minute."""
+"""Delay (s) of an inhibiting alert's metric: none if it is read each tick; the rest is read each
+minute."""
 
 TOGETHER = {
     ("DgxGpuRowRemapFailure", "DgxGpuEccUncorrected"),  # of one read
@@ -37,7 +37,8 @@ TOGETHER = {
 
 
 def matches(matcher: str, alert: Fault) -> bool:
-    """Whether an alert may have what is asked; labels that its series bring are taken for fit."""
+    """Return whether the alert may have the labels asked for; labels from its series count as a
+    match."""
     found = re.fullmatch(r'(\w+)(!=|=~|=)"(.*)"', matcher)
     assert found is not None, matcher
     label, how, value = found.groups()

@@ -34,8 +34,8 @@ def cases(system: System) -> list[Case]:
 
 
 def promtool(folder: Path, cases: list[Case]) -> str:
-    """What promtool finds wrong; empty where all is right. Rules are evaluated each 15 s, or as
-    seldom as the cases are scraped: a day of 15 s is long."""
+    """Return the faults that promtool finds; empty if there are none. Rules are evaluated each 15
+    s, or as seldom as the cases are scraped: a day of 15 s is long."""
     (folder / "rules.yaml").write_text(rules_of({case.alert for case in cases}, texts=False))
     content = {
         "rule_files": ["rules.yaml"],

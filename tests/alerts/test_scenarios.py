@@ -69,7 +69,7 @@ ALONE = {
     *("starved-host-thread", "throttled", "gpu-hot", "xid", "driver-hang", "checkpoint", "threads"),
     "no-demand",
 }
-"""What one GPU shows as well as four, in a fifth of the time."""
+"""Scenarios in which one GPU shows as much as four, in a fifth of the time."""
 
 PLAYED = [
     *(

@@ -36,7 +36,7 @@ BLIND, XID = "DgxAgentBlind", "DgxGpuXid"
 STUCK = ({"severity": "warning", "sign": "ticks"},)
 INTERVALS = (5, 15, 30, 60, 120)
 SHORT = {"back again", "no longer exported", "fast now and then"}
-"""What they rest by lasts for less than two minutes: who asks less often misses it."""
+"""Alerts that rest on less than two minutes of data: rarer scrapes miss it."""
 RANGE = re.compile(r"(?<=\[)\w+(?=\])")
 
 
@@ -47,7 +47,7 @@ def left_open(rules: str) -> str:
 
 
 def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: bool) -> str:
-    """What promtool finds wrong where rules are evaluated each so many seconds."""
+    """Return the faults that promtool finds if rules are evaluated each so many seconds."""
     found = list(cases)
     rules = rules_of({case.alert for case in found}, texts=False)
     (folder / "rules.yaml").write_text(left_open(rules) if is_open else rules)
@@ -127,7 +127,7 @@ def absent(minutes: float) -> Points:
 
 @pytest.mark.promtool
 @ranges
-def test_an_old_xid_is_told_once(is_open: bool, tmp_path: Path) -> None:
+def test_an_old_xid_is_reported_once(is_open: bool, tmp_path: Path) -> None:
     fires = ({**on(S, "warning", xid="999", action="service", sign="unlisted"), "uuid": "GPU-a"},)
     old, first = steady(2.0, 10), [*absent(20), *steady(1.0, 5)]
     long_old = steady(2.0, 90)

@@ -47,10 +47,10 @@ OF_HARDWARE = re.compile(
 
 GROWS = rf"\w+_total\b|{LAST_TICK}"
 SHORT = frozenset(
-    {"back again", "no longer told", "fast now and then", "seen three times"}
+    {"back again", "no longer reported", "fast now and then", "seen three times"}
     | {"half of a rack, since a minute"}
 )
-"""What they hang on lasts for less than two minutes: a scrape each two minutes misses it."""
+"""Alerts that depend on less than two minutes of data: a scrape each two minutes misses it."""
 
 HOLDS = dict.fromkeys({rule.alert for rule in ALERTS}, 0.0)
 for rule in ALERTS:
@@ -60,7 +60,7 @@ Change = Callable[[Case, int], Series]
 
 
 class Way(NamedTuple):
-    """How a machine is scraped. `change` gets a case, and the sample from which it differs."""
+    """Way of scraping a machine. `change` gets a case, and the sample from which it differs."""
 
     name: str
     change: Change

@@ -32,7 +32,7 @@ ANSWERING = {
     "prometheus": ("-/ready", "classic/graph"),
     "alertmanager": ("-/ready", "api/v2/status"),
 }
-"""What must answer, with status 200."""
+"""Pages that must answer, with status 200."""
 
 
 def prove(name: str, rights: str) -> tuple[str, bool]:

@@ -1,4 +1,4 @@
-"""What `deploy/start` does where something is wrong: by hand, for it takes some minutes.
+"""Trials of `deploy/start` on broken machines: by hand, for they take some minutes.
 
     python -m tests.bare.faults [CASE...]
 
@@ -23,7 +23,7 @@ WHOLE = f"{SETUP} && {WORKS}"
 """Sets itself up without going on for ever as `deploy/start` does, and works then."""
 
 KNOWN = "Attempted to remove disk file system"
-"""What systemd-nspawn says by itself."""
+"""Messages of systemd-nspawn itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def judge_killed(after: float) -> str:
         stood = [text for _, text in inside.said if text.startswith("[")][-1:]
         with machine.start(WHOLE) as again:
             assert again.status() == 0, again.text()
-    return f"killed after {after:g} s, at {stood}: the next run mends it in {again.seconds:.0f} s"
+    return f"killed after {after:g} s, at {stood}: the next run repairs it in {again.seconds:.0f} s"
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from tests.bare.systems import HOME, NUMBER, USER, BareSystem, bare_root, furnis
 ROOT = Path(__file__).parents[2]
 SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
-"""How pip and apt reach their registries from here; all else of the environment stays outside."""
+"""Variables with which pip and apt reach their registries from here; all others stay outside."""
 
 
 class BareMachine:

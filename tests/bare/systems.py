@@ -13,7 +13,7 @@ OWN_CERTIFICATES = Path("usr/local/share/ca-certificates")
 HOME = Path("home/ada")
 USER, NUMBER = "ada", 1000
 RIGHTS = ("root", "sudo", "none")
-"""Who starts the commands: root, a user who may use sudo, a user who may not."""
+"""Rights of the user who starts the commands: root, a user who may use sudo, a user who may not."""
 
 UBUNTU = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu"
 """Trusted, for Debian does not know the keys of Ubuntu. Only `main`, as debootstrap leaves it."""
@@ -55,7 +55,7 @@ def bare_root(system: BareSystem, rights: str) -> Path:
 
 
 def furnish(root: Path, rights: str) -> None:
-    """What a machine has that no package brings: its way to the registries, and a user."""
+    """Add what no package installs: proxies for the registries, and a user."""
     shutil.copyfile(f"/{CERTIFICATES}", root / CERTIFICATES)
     (root / OWN_CERTIFICATES).mkdir(parents=True, exist_ok=True)
     for file in Path("/", OWN_CERTIFICATES).glob("*.crt"):  # kept when packages renew the others

@@ -94,7 +94,7 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Clone:
-    """What `deploy/start` needs of a clone."""
+    """Clone, as far as `deploy/start` needs it."""
 
     def __init__(self, folder: Path, stand_ins: Path) -> None:
         self.folder = folder
@@ -106,7 +106,7 @@ class Clone:
             shutil.copy(ROOT / name, folder / name)
 
     def start(self, killed_at: int = -1) -> tuple[str, int]:
-        """What it said, and how many commands it had run."""
+        """Return the output, and the number of commands that it had run."""
         self.count.write_text("0\n")
         done = subprocess.run(
             ["deploy/start"],

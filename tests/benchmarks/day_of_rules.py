@@ -1,4 +1,4 @@
-"""How long the rules take that look back over hours, with a day of history of so many nodes.
+"""Duration of the rules that look back over hours, with a day of history of so many nodes.
 
     python -m tests.benchmarks.day_of_rules NODES
 

@@ -1,4 +1,4 @@
-"""What Prometheus and VictoriaMetrics need for a fleet of recorded nodes, with all rules:
+"""Cost of Prometheus and VictoriaMetrics for a fleet of recorded nodes, with all rules:
 
     python -m tests.benchmarks.engines TAPE NODES MINUTES FOLDER [prometheus] [victoria]
 
@@ -83,7 +83,7 @@ class Process:
 
 
 def get(address: str, **parameters: str) -> Any:
-    """What an HTTP API answers, as JSON."""
+    """Return the answer of an HTTP API, from JSON."""
     query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
     with urllib.request.urlopen(f"{address}{query}", timeout=300) as page:
         return json.load(page)
@@ -112,7 +112,8 @@ def board_queries(span: str, node: str) -> Iterator[tuple[str, str]]:
 
 
 def slowest(api: str, minutes: float) -> list[tuple[float, str, str]]:
-    """How long each query of a board takes over the whole time, in 200 points; slowest first."""
+    """Return the duration of each query of a board over the whole time, in 200 points; slowest
+    first."""
     end = time.time()
     start, step = end - minutes * 60, max(15.0, minutes * 60 / 200)
     found = []
@@ -225,15 +226,15 @@ class Engines:
                 settled = 0.0
 
     def report(self, minutes: float) -> None:
-        """What was found."""
+        """Print the results."""
         for process in self.processes:
             print(process.row(), flush=True)
         if "prometheus" in self.which:
-            self._tell_prometheus(minutes)
+            self._report_prometheus(minutes)
         if "victoria" in self.which:
-            self._tell_victoria(minutes)
+            self._report_victoria(minutes)
 
-    def _tell_prometheus(self, minutes: float) -> None:
+    def _report_prometheus(self, minutes: float) -> None:
         api = f"{self.url('prom')}/api/v1"
         for about, query in {
             "samples a second": "sum(scrape_samples_scraped{job='dgx-telemetry'}) / 15",
@@ -255,9 +256,9 @@ class Engines:
             name = json.load(page)["data"]["name"]
         size = size_of(self.folder / "prometheus/snapshots" / name)
         print(f"prometheus: {size / 1e6:.0f} MB as blocks, {size / appended:.2f} bytes a sample")
-        self._tell_queries("prometheus", api, minutes)
+        self._report_queries("prometheus", api, minutes)
 
-    def _tell_victoria(self, minutes: float) -> None:
+    def _report_victoria(self, minutes: float) -> None:
         vm, alert = self.url("vm"), self.url("alert")
         urllib.request.urlopen(f"{vm}/internal/force_flush").read()
         urllib.request.urlopen(f"{vm}/internal/force_merge").read()
@@ -272,9 +273,9 @@ class Engines:
         for labels, total in sums.items():
             print(f"vmalert: {labels}: {total / counts[labels]:.3f} s")
         print("vmalert: errors", sum(metric(alert, "vmalert_execution_errors_total").values()))
-        self._tell_queries("victoria", f"{vm}/api/v1", minutes)
+        self._report_queries("victoria", f"{vm}/api/v1", minutes)
 
-    def _tell_queries(self, name: str, api: str, minutes: float) -> None:
+    def _report_queries(self, name: str, api: str, minutes: float) -> None:
         took = slowest(api, minutes)
         print(f"{name}: {len(took)} queries of boards, {sum(t for t, *_ in took):.1f} s together")
         for asked in sorted({board for _, board, _ in took}):

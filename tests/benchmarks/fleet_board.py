@@ -1,4 +1,4 @@
-"""How long each query of the fleet's board takes over a day of so many nodes, in a real Prometheus.
+"""Duration of each query of the fleet's board over a day of so many nodes, in a real Prometheus.
 
     python -m tests.benchmarks.fleet_board PROMETHEUS_URL NODES HOURS
 

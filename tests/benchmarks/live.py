@@ -1,4 +1,4 @@
-"""What the live page costs the agent, in CPU ms a tick: `python -m tests.benchmarks.live`.
+"""Cost of the live page for the agent, in CPU ms a tick: `python -m tests.benchmarks.live`.
 
 A simulated machine, its ticks played to the feed as the poller does, and pages that read the stream
 over HTTP: none, one, and more. What the poller itself and the readers do is not counted.
@@ -37,8 +37,8 @@ class Cost(NamedTuple):
     """CPU milliseconds a tick; `quiet` is the cheapest tenth of the ticks, in which no one else
     took the caches and the cores of this machine."""
 
-    nobody: float  # no page open: the history alone
-    quiet_nobody: float
+    unwatched: float  # no page open: the history alone
+    quiet_unwatched: float
     page: float  # with one page, its share of the refreshes included
     quiet_page: float
     further: float  # each further page
@@ -160,8 +160,8 @@ def lines(systems: Iterable[str], ticks: int = TICKS, warm_up: int = WARM_UP) ->
     yield f"{'CPU ms a tick':18}{heads}"
     for name in systems:
         cost = asyncio.run(measure(name, ticks, warm_up))
-        nobody = f"{cost.nobody:9.3f}{cost.quiet_nobody:9.3f}"
-        yield f"{name:18}{nobody}{cost.page:10.3f}{cost.quiet_page:9.3f}{cost.further:9.3f}"
+        unwatched = f"{cost.unwatched:9.3f}{cost.quiet_unwatched:9.3f}"
+        yield f"{name:18}{unwatched}{cost.page:10.3f}{cost.quiet_page:9.3f}{cost.further:9.3f}"
     yield f"{'goal':18}{GOAL_AT_REST:9.3f}{'':9}{GOAL:10.3f}"
 
 

@@ -144,7 +144,7 @@ def share(values: list[float], part: float) -> float:
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured, in seconds."""
+    """Measurements, in seconds."""
 
     scrapes: list[float]
     late: list[float]
@@ -181,7 +181,7 @@ def main() -> None:
     print(f"{machine}, {os.cpu_count()} cores, {clients} clients, {seconds:g} s each")
     with agent(machine) as (port, tick_times):
         print(f"all, just started:   {measure(port, tick_times, clients, YOUNG)}")
-        print(f"nobody scrapes:      {measure(port, tick_times, 0, seconds)}")
+        print(f"no scraper:          {measure(port, tick_times, 0, seconds)}")
         print(f"all, each 1.037 s:    {measure(port, tick_times, clients, seconds)}")
         print(f"all, without rest:   {measure(port, tick_times, clients, seconds, 0.0)}")
 

@@ -1,4 +1,4 @@
-"""What the pulse costs, in CPU milliseconds a second and GPU: `python -m tests.benchmarks.pulse`.
+"""Cost of the pulse, in CPU milliseconds a second and GPU: `python -m tests.benchmarks.pulse`.
 
 Recorded and made power is fed as the driver's buffer is read, 1.9 s at a time. Each line is the
 cheapest of some runs, in which no one else took the caches and the cores of this machine, and the

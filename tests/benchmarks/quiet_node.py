@@ -47,7 +47,7 @@ EVERY = 120
 """Seconds between two scrapes, and between two evaluations."""
 
 TEMPLATES = {"dgx-h100": "dgx-h200", "dgx-1-v100": "dgx-1-v100-starved"}
-"""Whose golden file serves where the system's own shows a fault."""
+"""Systems whose golden file serves where the system's own shows a fault."""
 
 GPUS = 2
 FULL = (
@@ -132,7 +132,7 @@ def _kept(metric: str, labels: dict[str, str]) -> bool:
 
 @dataclass
 class Timeline:
-    """What goes on at each scrape of one node."""
+    """Timeline of one node: its state at each scrape."""
 
     steps: int
     random: Random
@@ -246,7 +246,7 @@ class Timeline:
         self.begun.add(min(self.steps - 1, at + steps))
 
     def seen(self, step: int) -> bool:
-        """Whether a scrape succeeds then."""
+        """Return whether the scrape at this step succeeds."""
         return step not in self.failed and step not in self.away
 
 
@@ -293,7 +293,7 @@ class QuietNode:
             yield (ABSENT_VALUES.name, (*mine, *labels)), gone
 
     def _points(self, metric: str, labels: dict[str, str], value: float) -> Points:
-        """What a series that moves has at each scrape."""
+        """Return the value at each scrape of a series that moves."""
         line = self.line
         shares = [both[labels.get("gpu", "0") != "0"] for both in line.shares[: line.steps]]
         if metric in _COUNTED:

@@ -121,7 +121,7 @@ def evaluate(address: str, files: Mapping[str, str], folder: Path, end: float) -
 
 
 def fired(address: str) -> dict[Fired, list[float]]:
-    """When each alert fired, at each evaluation."""
+    """Return the times of the evaluations at which each alert fired."""
     match = urllib.parse.urlencode({"match[]": 'ALERTS{alertstate="firing"}'})
     found: dict[Fired, list[float]] = {}
     with urllib.request.urlopen(f"{address}/api/v1/export?{match}") as answer:
@@ -138,7 +138,7 @@ def _key(labels: Mapping[str, str]) -> Fired:
 
 
 def by_promtool(node: QuietNode, files: Mapping[str, str], folder: Path, days: float) -> set[Fired]:
-    """What promtool finds to fire within the first days of a node."""
+    """Return the alerts that promtool finds to fire within the first days of a node."""
     steps = round(days * DAY / EVERY)
     series = []
     for (name, labels), points in node.series():
@@ -188,12 +188,12 @@ def judge(days: float, systems: Sequence[str], seed: int, check: float) -> tuple
     differ = 0
     for node in found if check else ():
         with tempfile.TemporaryDirectory() as place:
-            told = by_promtool(node, files, Path(place), check)
+            theirs = by_promtool(node, files, Path(place), check)
         until = START + check * DAY
         mine = {key for key, at in times.items() if key[0] == node.name and at[0] < until}
-        differ += len(told ^ mine)
-        for key in sorted(told ^ mine):
-            print(f"only {'promtool' if key in told else 'vmalert'}: {' '.join(key)}")
+        differ += len(theirs ^ mine)
+        for key in sorted(theirs ^ mine):
+            print(f"only {'promtool' if key in theirs else 'vmalert'}: {' '.join(key)}")
     pages = 0
     counted: Counter[str] = Counter()
     for key, at in sorted(times.items()):

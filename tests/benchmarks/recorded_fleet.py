@@ -47,7 +47,7 @@ RACK = 4
 LINE = re.compile(r"^(\w+(?:\{.*\})?) (\S+)$", re.MULTILINE)
 UUID = 'uuid="GPU-'
 MARK, STAMP = "\0", "\1"
-"""What stands for the node, and for the time of its last tick."""
+"""Placeholders for the node, and for the time of its last tick."""
 TICK = "dgx_agent_last_tick_timestamp_seconds"
 
 

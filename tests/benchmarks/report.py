@@ -1,4 +1,4 @@
-"""How long `report` takes over a week of a fleet: `python -m tests.benchmarks.report [NODES DAYS]`.
+"""Duration of `report` over a week of a fleet: `python -m tests.benchmarks.report [NODES DAYS]`.
 
 What the rules of `deploy/prometheus/dgx-report.yaml` record is written into a real Prometheus for
 each five minutes: a node works on one job after the other, six states and causes at a time.

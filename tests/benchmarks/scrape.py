@@ -1,5 +1,5 @@
-"""What a scrape after a tick costs, beside what prometheus_client takes for the same bytes:
-`python -m tests.benchmarks.scrape [SYSTEM:SCENARIO]`.
+"""Cost of a scrape after a tick, beside prometheus_client's for the same bytes: `python -m
+tests.benchmarks.scrape [SYSTEM:SCENARIO]`.
 
 Both write the same snapshot in turns, so that what else the machine does falls on both.
 """

@@ -66,7 +66,7 @@ def megabytes(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What the process holds in the calm after so many ticks: `blocks` are objects that Python has
+    """State of the process in the calm after so many ticks: `blocks` are objects that Python has
     allocated, `traced` their bytes (0 unless traced); of the series those that are new or missing
     since the soak began."""
 
@@ -100,7 +100,7 @@ class Soak:
     exposition: Exposition
     feed: Feed
     whole: Series
-    """What is shown of the machine in calm."""
+    """Series of the machine in calm."""
     ticks: int = 0
     rendered: int = 0  # bytes
     _libc: ctypes.CDLL = field(default_factory=lambda: ctypes.CDLL(None))
@@ -136,7 +136,7 @@ class Soak:
         self.ticks += 1
 
     def _refresh(self) -> None:
-        """What Prometheus and programs get."""
+        """Read what Prometheus and API clients read."""
         for accept in (TEXT, OPENMETRICS):
             self.rendered += len(self.exposition.render(accept, gzip=True)[0])
         said = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
@@ -163,8 +163,8 @@ class Soak:
 
 
 def series_of(snapshot: Snapshot) -> Series:
-    """What Prometheus is shown; each job has a name of its own, which does not matter here, nor
-    does whom a GPU has waited for: such a series comes with the first wait, at most one a pair."""
+    """Return the series for Prometheus; the names of jobs are dropped, and so is whom a GPU has
+    waited for: such a series comes with the first wait, at most one a pair."""
     return frozenset(
         (metric.name, *named(metric, labels))
         for metric, labels, _ in snapshot.samples(snapshot.at)
@@ -245,8 +245,8 @@ def main() -> int:
 
 
 def grown(warm: Measure, last: Measure, odd: Series) -> list[str]:
-    """What is not as it was when the agent had warmed up, a sentence each; `odd` are the series
-    that were new or missing in any calm."""
+    """Return the differences from the warm agent, a sentence each; `odd` are the series that were
+    new or missing in any calm."""
     found = {
         f"{last.rss - warm.rss} bytes more": last.rss - warm.rss >= MOST_GROWTH,
         f"{last.traced - warm.traced} bytes traced": last.traced - warm.traced >= MOST_GROWTH,

@@ -76,7 +76,7 @@ def soak(minutes: float, seed: int, speed: float | None = None) -> tuple[IllGpus
 
 
 def wrong(bench: IllGpus, allowed: float = 0.0) -> Iterator[str]:
-    """What the GPUs that are well lost, beyond this share of their samples."""
+    """Return the losses of the healthy GPUs beyond this share of their samples."""
     unobserved = bench.unobserved()
     for gpu in set(range(GPUS)) - set(ILL):
         if bench.lost(gpu) > allowed * bench.ticks:

@@ -43,7 +43,7 @@ CONFIGS = (
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds."""
+    """Resources that a process holds."""
 
     rss: int
     files: int

@@ -1,4 +1,4 @@
-"""What one tick costs the agent's own thread: `python -m tests.benchmarks.tick [OTHER CHECKOUT]`.
+"""Cost of one tick on the agent's own thread: `python -m tests.benchmarks.tick [OTHER CHECKOUT]`.
 
 Eight simulated GPUs under a frozen clock, diagnosis and live history on, without a page and with
 one. With another checkout its rounds alternate with those of this one, each in a process of its

@@ -22,7 +22,7 @@ def script() -> str:
 
 
 def grave(page: Page) -> list[str]:
-    """What a person who cannot see, or not well, would stumble over."""
+    """Return the obstacles for a person with poor or no sight."""
     page.run(f"{script()}; 0")
     options = json.dumps({"runOnly": TAGS, "resultTypes": ["violations"]})
     found = page.run(f"axe.run(document, {options}).then((r) => r.violations)")

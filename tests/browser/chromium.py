@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def program() -> str | None:
-    """Where Chromium is, if anywhere."""
+    """Return the path of Chromium, if there is one."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 

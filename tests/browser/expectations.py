@@ -1,4 +1,4 @@
-"""What the page must say and mark in each scenario of DESIGN: the shown of a person."""
+"""Expected texts and marks of the page in each scenario of DESIGN: the shown of a person."""
 
 from dataclasses import dataclass, field
 
@@ -46,7 +46,7 @@ class Shown:
     finding: str = ""
 
     def misses(self, page: Page) -> list[str]:
-        """What is not as it must be; nothing where all is."""
+        """Return the differences from what is expected; empty if there are none."""
         seen = page.run(READ_PAGE)
         tiles = {gpu: (state, cause) for gpu, state, cause in seen["tiles"]}
         judged = list(tiles) if self.judged == (ALL,) else self.judged

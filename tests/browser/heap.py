@@ -19,7 +19,7 @@ SYSTEM = "dgx-station-v100"
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """What a page holds after `minutes` of the machine's clock, garbage collected."""
+    """Size of a page after `minutes` of the machine's clock, with garbage collected."""
 
     minutes: float
     heap: int  # bytes of objects and of the buffers behind arrays

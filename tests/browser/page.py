@@ -84,7 +84,7 @@ class Page:
         return answer["result"].get("value")
 
     def text(self, selector: str) -> str:
-        """What an element says; empty where there is none."""
+        """Return the text of an element; empty if there is none."""
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
 
     def all(self, selector: str, attribute: str) -> list[str]:
@@ -123,8 +123,8 @@ class Page:
         return int(self.run("document.getElementsByTagName('*').length"))
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
-        """What is seen, or the whole page, as PNG: in a window as tall as it, drawn again, for a
-        capture beyond the window stretches canvases."""
+        """Save the visible part, or the whole page, as PNG: in a window as tall as it, drawn again,
+        for a capture beyond the window stretches canvases."""
         if whole:
             size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
             self.resize((size["width"], size["height"]))

@@ -27,7 +27,7 @@ PASTS = {
     "starved-peer*70",
     "dgx-station-v100": "training*300,held*140,training*220,starved-cpu*120,nvlink-down*150",
 }
-"""What each machine did in the last quarter of an hour: scenario * seconds."""
+"""Past of each machine in the last quarter of an hour: scenario * seconds."""
 
 
 @contextmanager
@@ -36,18 +36,18 @@ def opened(browser: Chromium, address: str, size: tuple[int, int], theme: str) -
     with Page(browser, size, theme) as page:
         page.go(address)
         page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
-        settle(page)
+        wait_until_drawn(page)
         yield page
 
 
-def settle(page: Page) -> None:
+def wait_until_drawn(page: Page) -> None:
     page.run("new Promise((done) => setTimeout(done, 1200))")
 
 
 def evidence(page: Page) -> None:
     page.run("document.querySelectorAll('.tile button')[2].click()")
     page.run("document.activeElement.blur()")
-    settle(page)
+    wait_until_drawn(page)
 
 
 def for_readme(browser: Chromium, machines: Machines) -> None:

@@ -76,7 +76,7 @@ def unfiltered(raw: bytes, length: int) -> Iterator[bytes]:
 
 
 def guess(kind: int, left: int, up: int, corner: int) -> int:
-    """What the filters 0 to 4 of PNG take off a byte."""
+    """Return the prediction that the filters 0 to 4 of PNG subtract from a byte."""
     if kind < 3:
         return (0, left, up)[kind]
     if kind == 3:

@@ -1,4 +1,4 @@
-"""What the page says when the agent stands, dies, comes back, or has too many guests."""
+"""Messages of the page when the agent stands, dies, comes back, or has too many guests."""
 
 import re
 import signal
@@ -32,7 +32,7 @@ def page(chromium: Chromium) -> Iterator[Page]:
 
 
 def feed(page: Page) -> str:
-    """How the connection is, in a word."""
+    """Return the state of the connection, in a word."""
     return "".join(page.all("body", "data-feed"))
 
 
@@ -65,8 +65,8 @@ def test_it_says_stale_and_since_when_and_goes_on_by_itself(page: Page, tmp_path
         assert page.all(".tile", "data-gpu"), "what was last known stays to be read"
     with started(programs.agent_program(port, FLAGS), log):
         page.until(lambda p: feed(p) == "live", 60, "live with another agent")
-        shown = page.text("#told")
-        page.until(lambda p: p.text("#told") != shown, 30, "ticks go on")
+        shown = page.text("#updated")
+        page.until(lambda p: p.text("#updated") != shown, 30, "ticks go on")
 
 
 def test_it_says_why_it_is_refused_and_comes_in_later(

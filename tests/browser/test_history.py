@@ -45,7 +45,8 @@ def shown(newest: int, states: list[int], watts: list[int], *, whole: bool) -> d
 
 
 def remembered(page: Page, script: str) -> Any:
-    """What a fresh history answers; `h` is the history, `tick(second, code)` a tick of GPU-1."""
+    """Return the answer of a fresh history; `h` is the history, `tick(second, code)` a tick of
+    GPU-1."""
     return page.run(f"""import('/history.js').then(({{ History, SPAN }}) => {{
       const h = new History();
       const tick = (second, code) =>
@@ -70,7 +71,7 @@ def test_it_takes_in_what_the_agent_remembers_and_what_was_missed(page: Page) ->
     assert watts == pytest.approx([100, None, None, 300, None, 50, 60])
 
 
-def test_a_second_is_told_once(page: Page) -> None:
+def test_a_second_is_reported_once(page: Page) -> None:
     same = shown(1000, [1], [1000], whole=True)
     script = f"h.remember({json.dumps(same)}); tick(1000, {IDLE}); return codes().slice(-2);"
     assert remembered(page, script) == [0, BUSY]

@@ -87,7 +87,7 @@ def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["mesh", "lost"])
-def test_nobody_is_shut_out(page: Page, fleet: Machines, name: str, theme: str) -> None:
+def test_the_page_is_accessible(page: Page, fleet: Machines, name: str, theme: str) -> None:
     page.use_theme(theme)
     arrive(page, fleet.page(name))
     page.run("document.querySelector('details').open = true")
@@ -136,7 +136,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Machines, name: 
 
 @pytest.mark.parametrize("size", [(1000, 800), NARROW])
 def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, int]) -> None:
-    """Which machine, which GPU, why, since when, what to do, who is on it: without scrolling."""
+    """The first screen shows machine, GPU, cause, begin, advice and job without scrolling."""
     page.resize(size)
     arrive(page, fleet.page("switch"))
     page.until(lambda p: "starved by disk" in p.text("#headline"), 60, "the verdict")
@@ -152,12 +152,12 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
     assert page.run(bottom) <= size[1]
     assert re.fullmatch(r"process \(\d+\)", page.text(".who"))
-    assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#told"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#updated"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
     assert page.run(folded) > 0, "paths at rest are one line"
 
 
-def test_a_strip_tells_of_the_moment_that_is_pointed_at(page: Page, fleet: Machines) -> None:
+def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("switch"))
     page.until(lambda p: "for" in p.text(".since"), 60, "it stands")
     page.run("""(() => {
@@ -172,13 +172,13 @@ def test_a_strip_tells_of_the_moment_that_is_pointed_at(page: Page, fleet: Machi
 def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("switch"))
     page.run("for (const node of document.querySelectorAll('.tile, tr, .node')) node.known = true")
-    first = page.text("#told")
-    page.until(lambda p: p.text("#told") not in {first, ""}, 30, "another tick")
+    first = page.text("#updated")
+    page.until(lambda p: p.text("#updated") not in {first, ""}, 30, "another tick")
     fresh = "[...document.querySelectorAll('.tile, tr, .node')].filter((n) => !n.known).length"
     assert page.run(fresh) == 0
 
 
-def test_nothing_is_drawn_while_nobody_looks(page: Page, fleet: Machines) -> None:
+def test_nothing_is_drawn_while_the_page_is_hidden(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("single"))
     turn = """(hidden) => {
       Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
@@ -186,11 +186,11 @@ def test_nothing_is_drawn_while_nobody_looks(page: Page, fleet: Machines) -> Non
     }"""
     page.run(f"({turn})(true)")
     page.run("new Promise((done) => setTimeout(done, 300))")  # what was due is drawn
-    shown = page.text("#told")
+    shown = page.text("#updated")
     page.run("new Promise((done) => setTimeout(done, 1500))")
-    assert page.text("#told") == shown
+    assert page.text("#updated") == shown
     page.run(f"({turn})(false)")
-    page.until(lambda p: p.text("#told") != shown, 10, "it catches up")
+    page.until(lambda p: p.text("#updated") != shown, 10, "it catches up")
 
 
 def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -> None:
@@ -204,7 +204,7 @@ def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -
     page.until(lambda p: p.run(inked) > 5 / 900, 30, "the strip has more than this page has seen")
 
 
-def test_figures_are_told_to_those_who_listen_only_when_they_mean_something_else(
+def test_screen_readers_hear_figures_only_when_their_meaning_changes(
     page: Page, fleet: Machines
 ) -> None:
     arrive(page, fleet.page("single"))

@@ -22,13 +22,13 @@ SHORT = {
     *("starved-disk", "nvlink-saturated", "driver-hang", "nvlink-down", "gpu-lost"),
     *("starved-peer", "hang", "port-degraded", "training", "held", "xid"),
 }
-"""What the short form plays: each state, and each kind of mark on GPU, path and map."""
+"""Scenarios of the short form: each state, and each kind of mark on GPU, path and map."""
 
 WATCH = """
 globalThis.lags = [];
 new MutationObserver(() => {
-  const told = Date.parse(document.querySelector('#told').dateTime);
-  lags.push((Date.now() - told) / 1000);
+  const updated = Date.parse(document.querySelector('#updated').dateTime);
+  lags.push((Date.now() - updated) / 1000);
 }).observe(document.querySelector('#headline'), {childList: true, subtree: true});
 0"""
 """Notes, at each change of the sentence, how old the tick is that it reports."""

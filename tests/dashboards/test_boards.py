@@ -188,7 +188,8 @@ def test_variables_are_those_of_a_good_neighbour(board: Json) -> None:
 
 
 def all_of(variable: Json, values: list[str]) -> str:
-    """What Grafana puts in a query for a variable with All chosen, as of version 10 to 13."""
+    """Return the text that Grafana puts in a query for a variable with All chosen, as of version 10
+    to 13."""
     return variable["allValue"] if "allValue" in variable else f"({'|'.join(values)})"
 
 

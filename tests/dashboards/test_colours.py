@@ -34,7 +34,7 @@ def test_states_have_one_name_and_colour_on_every_board() -> None:
 SICK = {State.STARVED, State.THROTTLED}
 
 
-def test_states_can_be_told_apart_with_any_colour_vision() -> None:
+def test_states_can_be_distinguished_with_any_colour_vision() -> None:
     """19 is nine times what is just noticeable; two ways to be sick may look more alike."""
     for (one, this), (other, that) in combinations(STATES.items(), 2):
         least = 8 if one[0] is other[0] else 13 if {one[0], other[0]} <= SICK else 19
@@ -44,7 +44,7 @@ def test_states_can_be_told_apart_with_any_colour_vision() -> None:
 
 
 TEXTS = ("#202226", "#F7F8FA")
-"""What Grafana writes with on a colour brighter than 180 of 255, and on the others."""
+"""Colours of Grafana's text on a colour brighter than 180 of 255, and on the others."""
 
 READABLE = 4.5
 """Contrast that text needs (WCAG 2.2, 1.4.3)."""

@@ -18,7 +18,7 @@ LONG = 120.0
 """Seconds until everything has been read and scraped, on a machine that does other work too."""
 
 CHOSEN = {"Hostname": gethostname(), "hostname": gethostname(), "gpu": "(0|1|2|3|4|5|6|7)"}
-"""What Grafana puts in the place of variables."""
+"""Values that Grafana puts in the place of variables."""
 
 RENAMED = {
     field.before.name: field.since.name for field in table().field if field.before and field.since

@@ -1,4 +1,4 @@
-"""What brings the boards to Grafana: provisioning, containers. No container is started here."""
+"""Provisioning of the boards in Grafana, and its containers. No container is started here."""
 
 import re
 import tomllib

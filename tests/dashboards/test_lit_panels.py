@@ -81,7 +81,8 @@ def test_values_fit_their_units(simulated: Simulated, scenario: str) -> None:
 
 
 def lit(simulated: Simulated, scenario: str) -> dict[str, str]:
-    """What is yellow or red: the worst colour by `board/panel`, of tables `board/panel: column`."""
+    """Return the panels that are yellow or red: the worst colour by `board/panel`, of tables
+    `board/panel: column`."""
     found: dict[str, str] = {}
     for asked in queries():
         colours = {colour_of(asked, series.value) for series in simulated.shown(asked, scenario)}

@@ -1,4 +1,4 @@
-"""What tests of the HTTP server share."""
+"""Fixtures for tests of the HTTP server."""
 
 import shutil
 from pathlib import Path

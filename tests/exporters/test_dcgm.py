@@ -66,7 +66,7 @@ UNSUPPORTED = {name for one in table().unsupported for name in one.names}
 
 
 @pytest.mark.parametrize("name", [*DEFAULT, *OLDER, *COMMENTED])
-def test_what_dcgm_exporter_ships_is_told_or_said_not_to_be(name: str) -> None:
+def test_what_dcgm_exporter_ships_is_reported_or_said_not_to_be(name: str) -> None:
     assert (name in NAMES) != (name in UNSUPPORTED)
 
 

@@ -125,7 +125,7 @@ class Planted:
             await server.cleanup()
 
     async def said(self, folder: Path) -> dict[str, str]:
-        """What each way out says."""
+        """Return the text of each output."""
         found: dict[str, str] = {}
         async with self.served() as server, ClientSession() as client:
             await self.tick(2)
@@ -150,7 +150,7 @@ class Planted:
         return found
 
     def of_commands(self, folder: Path) -> dict[str, str]:
-        """What `once`, `check` and its bundle say of the same agent."""
+        """Return the texts of `once`, `check` and its bundle on the same agent."""
         latest, view = self.agent.poller.latest, view_of(self.agent, self.hardware)
         state = PageState(view)
         state.take(latest, findings_document(view))
@@ -215,8 +215,8 @@ def test_names_leave_only_while_they_may(
     assert all(found[way] for way in ("/metrics/dcgm", "bundle", "check"))
 
 
-def test_a_tape_names_nobody(tmp_path: Path) -> None:
-    """Whether they may be named or not."""
+def test_a_tape_names_no_one(tmp_path: Path) -> None:
+    """A tape names no user, whether names may be shown or not."""
     planted = Planted(tmp_path, info=True)
     hardware, recorder = recorded(planted.hardware, planted.clock)
     agent = Agent(settings(info=True), hardware, planted.clock, inline=True)

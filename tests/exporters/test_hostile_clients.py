@@ -151,7 +151,7 @@ def test_the_name_in_a_whole_url_counts_too(url: str, status: int) -> None:
     run_async(coroutine, 100)
 
 
-def test_who_names_nobody_is_answered() -> None:
+def test_a_request_without_a_host_is_answered() -> None:
     async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
@@ -199,7 +199,7 @@ def test_the_stream_is_for_the_own_page(headers: dict[str, str], refused: bool) 
 
 
 @pytest.mark.parametrize("sent", [b"GET\r\n\r\n", request("a\0b"), b"\x16\x03\x01" + b"a" * 99])
-def test_what_is_no_http_is_not_told_what_python_this_is(sent: bytes) -> None:
+def test_bad_http_does_not_learn_the_version_of_python(sent: bytes) -> None:
     async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(sent)

@@ -112,7 +112,7 @@ def test_ready_says_what_is_awaited() -> None:
     ask(ExpositionBench(), question, awaited=lambda: awaited[0])
 
 
-def test_whoever_answers_lives() -> None:
+def test_an_agent_that_answers_is_healthy() -> None:
     async def question(client: Client) -> None:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (200, "ok\n")

@@ -74,7 +74,7 @@ def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
     assert checker.checks == 1
 
 
-def test_nobody_costs_as_much_as_somebody_and_has_no_password() -> None:
+def test_an_unknown_user_costs_as_much_as_a_known_one_and_has_no_password() -> None:
     users = {"alice": hashed("x", cost=5)}
     fake = unmatched_hash(users)
     assert fake.startswith("$2b$05$")

@@ -109,7 +109,7 @@ def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
-def test_the_port_that_was_found_is_told_and_serves_every_address_of_the_host() -> None:
+def test_the_port_that_was_found_is_reported_and_serves_every_address_of_the_host() -> None:
     with Running(*RUN, "localhost:0") as agent:
         port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/", 20)[1])
         assert port > 0

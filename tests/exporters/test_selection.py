@@ -1,4 +1,4 @@
-"""Which series are reported, and that the shipped small set is what boards and rules ask for."""
+"""Selection of series: the shipped small set is what boards and rules ask for."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 
 from agent.catalogue import EXPORTED
-from agent.cli.run import tell_dropped
+from agent.cli.run import log_dropped
 from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
@@ -42,7 +42,7 @@ def series(text: str) -> set[str]:
     return {f"{name}{labels}" for name, labels in SERIES.findall(text)}
 
 
-def test_small_leaves_out_what_nobody_asks_for(machine: AgentBench) -> None:
+def test_small_leaves_out_what_no_board_or_rule_needs(machine: AgentBench) -> None:
     full, small = series(shown(machine, MetricsConfig())), series(shown(machine, SMALL))
     gone = {re.sub(r'(gpu|uuid)="[^"]*",?', "", line) for line in full - small}
     assert small < full
@@ -122,7 +122,7 @@ def test_a_pattern_that_names_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_what_alerts_will_miss_is_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        tell_dropped(MetricsConfig(drop=(re.compile("dgx_gpu_persistence_mode"),)))
+        log_dropped(MetricsConfig(drop=(re.compile("dgx_gpu_persistence_mode"),)))
         assert not caplog.records
-        tell_dropped(MetricsConfig(drop=(re.compile("dgx_gpu_(power_watts|info)"),)))
+        log_dropped(MetricsConfig(drop=(re.compile("dgx_gpu_(power_watts|info)"),)))
     assert "dgx_gpu_info dgx_gpu_power_watts" in caplog.text

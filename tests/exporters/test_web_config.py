@@ -164,7 +164,7 @@ WRONG = {
     ),
     "key of another": (
         "tls_server_config: {cert_file: server.crt, key_file: other.key}",
-        "other.key: are no certificate with its key: key values mismatch",
+        "other.key: are not a certificate with its key: key values mismatch",
     ),
     "no authority in it": (
         tls("client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: server.key"),
@@ -196,7 +196,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_told_in_one_sentence(case: str, file: Path) -> None:
+def test_what_is_wrong_is_reported_in_one_sentence(case: str, file: Path) -> None:
     text, said = WRONG[case]
     with pytest.raises(WebConfigError) as caught:
         WebFile(str(written(file, text)))
@@ -221,7 +221,7 @@ def test_what_has_no_end_is_refused_in_one_sentence(case: str, file: Path) -> No
     assert len(str(caught.value)) < 200
 
 
-def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_no_text_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WebConfigError, match="cannot be read: No such file"):
         WebFile(str(tmp_path / "none.yml"))
     (tmp_path / "latin.yml").write_bytes(b"\xe4: 1")

@@ -29,7 +29,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def certificate(at: Served) -> str:
-    """What a handshake shows now, after a look at the files."""
+    """Return the certificate in a handshake now, after a look at the files."""
     await asyncio.to_thread(at.web.poll)
     where = ("127.0.0.1", at.port)
     return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10)
@@ -105,7 +105,7 @@ def test_what_could_not_be_read_for_a_moment_is_read_again(
         web.poll()
     assert web.now is before
     assert not web.good
-    assert events(caplog) == ["web_config_failed"], "told once"
+    assert events(caplog) == ["web_config_failed"], "logged once"
     assert "web.yml: cannot be read: Permission denied" in caplog.text
     monkeypatch.setattr(web_file, "read_regular", reading)
     web.poll()  # and no file has changed
@@ -113,7 +113,9 @@ def test_what_could_not_be_read_for_a_moment_is_read_again(
     assert web.now is not before
 
 
-def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_guard_that_is_dropped_is_reported(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     web = WebFile(written(folder, USERS))
     assert web.now.is_guarded
     written(folder, "basic_auth_users: [")
@@ -127,7 +129,7 @@ def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCapture
     assert events(caplog) == ["web_config_failed", "guard_dropped"]
 
 
-def test_a_broken_file_keeps_the_old_and_is_told_once_a_change(
+def test_a_broken_file_keeps_the_old_and_is_reported_once_a_change(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def coroutine() -> None:
@@ -192,7 +194,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("call", ["content", "load"])
-def test_a_file_system_that_hangs_holds_up_nobody(
+def test_a_file_system_that_hangs_delays_nothing_else(
     folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_file, "POLL_INTERVAL", 0.01)

@@ -28,7 +28,7 @@ Call = Callable[[Any], Any]
 
 
 class State(NamedTuple):
-    """What makes an agent ask more often."""
+    """Conditions under which an agent reads more often."""
 
     on_gpu: bool  # a process is on each GPU
     links_full: bool  # more than half

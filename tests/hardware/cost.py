@@ -75,7 +75,7 @@ class Program:
     ready: str = "/metrics"
 
     def fetch(self, path: str = "/metrics") -> bytes:
-        """What it answers, unpacked."""
+        """Return the answer, unpacked."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             headers={

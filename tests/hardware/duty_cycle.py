@@ -34,7 +34,7 @@ def duty(seconds: float = 40.0) -> Iterator[Figure]:
 
 
 class DriverBuffer:
-    """What the agent would count of a GPU without GPM."""
+    """Count of the agent on a GPU without GPM."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._buffer = SampleBuffer(device, UTILISATION_SAMPLES, activity.ACTIVITY, 100)

@@ -42,7 +42,7 @@ Line = Figure | Window | Judged | str
 
 
 def gpu_count() -> int:
-    """How many GPUs the driver has."""
+    """Return the number of GPUs that the driver has."""
     library = library_here()
     library.nvmlInit()
     try:
@@ -63,7 +63,7 @@ def playable(slots: Iterable[str], gpus: int) -> Iterator[str]:
 
 
 def share_figures(shown: Judged) -> Iterator[Figure]:
-    """How far a share of one GPU is off at most, and its step."""
+    """Return the largest error of a share of one GPU, and its step."""
     name = f"{shown.span.load} gpu{shown.span.gpu} {shown.signals}"
     yield Figure(f"{name} share", shown.error, 0.0, WITHIN[shown.signals], "off at most")
     if shown.step_error is not None:
@@ -139,7 +139,7 @@ def written(path: Path | None, part: str, lines: Iterable[Line]) -> Iterator[Lin
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    """What is asked for."""
+    """Return the parsed arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="price, links, shares")
     parser.add_argument("--out", type=Path, metavar="DIR")

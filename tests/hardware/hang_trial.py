@@ -173,7 +173,7 @@ def text(url: str) -> str:
 
 @dataclass(slots=True)
 class Seen:
-    """What the agent said of one run; seconds after the fault, None where it never did."""
+    """Reports of the agent in one run; seconds after the fault, None if there was none."""
 
     way: str
     pid: int

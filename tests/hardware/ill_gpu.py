@@ -78,7 +78,7 @@ def of_gpu(found: Scrape, metric: str, gpu: str) -> Scrape:
 
 
 class Watched:
-    """What one agent said, scrape by scrape."""
+    """Reports of one agent, scrape by scrape."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -148,7 +148,7 @@ def measure(library: Path, folder: Path, times: int) -> tuple[Watched, Watched]:
 
 
 def figures(slowed: Watched, plain: Watched, well: str) -> Iterator[Figure]:
-    """What the GPU that is well lost by the other."""
+    """Return the losses that the healthy GPU has from the other."""
     lost = 1 - slowed.samples[well] / max(1, plain.samples[well])
     yield Figure("samples lost of the other GPU", lost * 100, -100, MOST_LOST * 100, "%")
     known = sum(slowed.grown(STATE, well).values())

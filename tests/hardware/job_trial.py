@@ -20,7 +20,7 @@ from tests.hardware.bench import Figure, MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import PlayedLoad
 from tests.hardware.labelled_loads.table import CHANGING
 
-TOLD_WITHIN = 60.0
+REPORTED_WITHIN = 60.0
 HUNG_WITHIN = 20.0
 MOST_WRONG = 10.0
 """Seconds by which the time since when a job is slower may be wrong: a value of its history."""
@@ -30,7 +30,7 @@ AFTER_HANG = 40.0
 
 @dataclass(slots=True)
 class Seen:
-    """What the agent said, and when first (CLOCK_MONOTONIC, s)."""
+    """Reports of the agent, and the first time of each (CLOCK_MONOTONIC, s)."""
 
     step: float | None = None  # while the steps were regular, the last
     slower: float | None = None
@@ -87,7 +87,7 @@ def _lengths(steps: list[float]) -> Iterator[tuple[float, float]]:
 
 
 def _changed(steps: list[float], after: float) -> float | None:
-    """When steps began to take longer, by the load's own clock."""
+    """Return the time when steps began to take longer, by the load's own clock."""
     lengths = list(_lengths(steps))
     usual = statistics.median(length for at, length in lengths if at < steps[0] + 0.8 * after)
     limit = (1 + CHANGING.parameters["by"] / 2) * usual
@@ -101,7 +101,7 @@ def _figures(seen: Seen, changed: float, hangs: float, step: float) -> Iterator[
     missing = float("nan")
     yield Figure("step reported over the true one", (seen.step or missing) / step, 0.99, 1.01, "")
     yield Figure(
-        "5 % slower, reported after", (seen.slower or missing) - changed, 0, TOLD_WITHIN, "s"
+        "5 % slower, reported after", (seen.slower or missing) - changed, 0, REPORTED_WITHIN, "s"
     )
     wrong = seen.slower_since - changed
     yield Figure("time since when, minus the true one", wrong, -MOST_WRONG, MOST_WRONG, "s")

@@ -1,4 +1,4 @@
-"""What a kernel that is launched by itself costs: `python -m tests.hardware.launches`.
+"""Cost of a kernel that is launched by itself: `python -m tests.hardware.launches`.
 
 Launches kernels of several kinds one by one, some with a pause after each, and prints for each the
 launches a second, GPM's graphics activity, by how much longer (us) each counts as active than it
@@ -57,7 +57,7 @@ def kinds() -> dict[str, Callable[[], Any]]:
 
 
 def seconds_in_graph(kernel: Callable[[], Any]) -> float:
-    """What it takes between others of its kind, launched together."""
+    """Return the duration among others of its kind, launched together."""
     for _ in range(100):
         kernel()
     torch.cuda.synchronize()

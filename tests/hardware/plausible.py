@@ -42,7 +42,7 @@ Series = tuple[str, ...]
 
 
 def document(tree: Path, command: str) -> Any:
-    """What a tree's command prints as JSON."""
+    """Return the JSON output of a tree's command."""
     words = [sys.executable, "-m", "agent", command, "--json"]
     words += ["--simulate", SIMULATED] if SIMULATED else []
     ended = subprocess.run(
@@ -83,7 +83,7 @@ def series(whole: Any, of: str) -> dict[Series, Any]:
 
 
 def compared(command: str, older: Path | None) -> dict[str, Any]:
-    """What one command of both trees says."""
+    """Return the output of one command in both trees."""
     now = document(ROOT, command)
     values, absent = series(now, "values"), series(now, "absent")
     odd = {" ".join(k): v for k, v in absent.items() if "implausible" in json.dumps(v)}

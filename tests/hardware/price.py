@@ -100,7 +100,7 @@ class Measuring:
         """Measure what runs already; from when to when (CLOCK_MONOTONIC, s)."""
         asked = [program for program in programs if program.port]
         for program in asked:
-            program.fetch()  # the first is dearer
+            program.fetch()  # the first costs more
         time.sleep(SETTLES)
         sources = self._source_seconds(programs[0])
         start, before = time.monotonic(), [cost.cpu_seconds(pid) for pid in pids]
@@ -156,7 +156,7 @@ def mean_cpu(windows: Sequence[Window], program: str) -> float | None:
 
 
 def cpu_figures(measuring: Measuring, gpus: int) -> Iterator[Figure]:
-    """What each program cost in one state, and the agent's price against its goals."""
+    """Return the cost of each program in one state, and the agent's cost against its goals."""
     windows, state = measuring.windows, measuring.state
     resident: dict[str, float] = {}
     for name in dict.fromkeys(window.program for window in windows):
@@ -190,16 +190,16 @@ def _cpus(windows: Sequence[Window], program: str) -> list[float]:
 
 
 def by_source(measuring: Measuring) -> Iterator[str]:
-    """Where the agent's CPU went, the dearest first: for what is above its goal."""
+    """Return the division of the agent's CPU time, the largest first: for states above its goal."""
     own = mean_cpu(measuring.windows, AGENT) or 0.0
-    dearest = sorted(measuring.sources.items(), key=lambda item: -item[1])
-    shown = " ".join(f"{name} {ms:.2f}" for name, ms in dearest if ms >= 0.01)
+    costliest = sorted(measuring.sources.items(), key=lambda item: -item[1])
+    shown = " ".join(f"{name} {ms:.2f}" for name, ms in costliest if ms >= 0.01)
     rest = own - sum(measuring.sources.values())
     yield f"    {measuring.state}, ms/s by source in the last window: {shown}; all else {rest:.2f}"
 
 
 def scrape_figures(milliseconds: Sequence[float]) -> Iterator[Figure]:
-    """How long scrapes took."""
+    """Return the duration of scrapes."""
     worst = statistics.quantiles(milliseconds, n=100, method="inclusive")[98]
     note = f"of {len(milliseconds)}"
     yield Figure("scrape, median", statistics.median(milliseconds), 0.0, SCRAPE_GOAL, "ms", note)
@@ -239,7 +239,7 @@ class Price:
                     measuring.measure([self._agent(state)], seconds)
                     measuring.measure([cost.bare_loop(state)], seconds)
                     self._measure_others(measuring, turn)
-                yield from self._told(measuring)
+                yield from self._report(measuring)
                 if state == "idle":
                     yield from scrape_figures(self._scrapes())
         yield from self._training()
@@ -256,7 +256,7 @@ class Price:
                 self._others = [*(g for g in self._others if g is not group), *alone]
                 groups += alone
 
-    def _told(self, measuring: Measuring) -> Iterator[Figure | Window | str]:
+    def _report(self, measuring: Measuring) -> Iterator[Figure | Window | str]:
         yield from measuring.windows
         figures = list(cpu_figures(measuring, self._gpus))
         yield from figures
@@ -293,7 +293,7 @@ class Price:
                 if pair < self._for.turns:
                     measuring.measure([cost.bare_loop("training")], self._for.slot)
                     self._measure_others(measuring, pair)
-            yield from self._told(measuring)
+            yield from self._report(measuring)
             if lengths is not None:
                 yield slowed_figure([(lengths(*one.watched), lengths(*one.alone)) for one in slots])
 

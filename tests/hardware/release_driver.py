@@ -33,7 +33,7 @@ STARTED = r"listen=http://127\.0\.0\.1:(\d+)/"
 
 
 class Look(NamedTuple):
-    """What is held, and what is served."""
+    """Files that are held, and pages that are served."""
 
     descriptors: int
     mapped: int
@@ -93,7 +93,7 @@ def until(met: Callable[[], object]) -> float:
 
 
 def trial() -> None:
-    """What a start pays for trying nvmlInit in a child first."""
+    """Measure the cost at start of trying nvmlInit in a child first."""
     began = time.monotonic()
     before = os.times()
     words = [sys.executable, "-I", "-S", "-c", TRIAL]

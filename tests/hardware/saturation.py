@@ -20,7 +20,7 @@ NEVER_MORE = 1.05  # a ratio above it means that limit or counter is wrong
 
 
 class Span(NamedTuple):
-    """When the load ran (CLOCK_MONOTONIC, s)."""
+    """Time of the load (CLOCK_MONOTONIC, s)."""
 
     start: float
     end: float
@@ -31,8 +31,8 @@ class Span(NamedTuple):
 
 
 def span_of(lines: list[dict[str, float]]) -> Span:
-    """When a load of equal pieces ran: each line reports the end of a piece, so the first piece
-    began as long before its line as the second took."""
+    """Return the time of a load of equal pieces: each line reports the end of a piece, so the first
+    piece began as long before its line as the second took."""
     if len(lines) < 3:
         raise RuntimeError(f"the load reported {len(lines)} pieces, which is too few to know more")
     first, second = lines[0]["at"], lines[1]["at"]
@@ -72,7 +72,7 @@ def inside(ratios: list[Point], span: Span) -> list[float]:
 
 
 def at(counted: list[Point], moment: float) -> float:
-    """What a counter read at a moment: its latest reading until then."""
+    """Return the value of a counter at a moment: its latest reading until then."""
     return max((p for p in counted if p.at <= moment), default=counted[0]).value
 
 

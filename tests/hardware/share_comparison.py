@@ -1,4 +1,4 @@
-"""What an agent reports of a load against what the load's own clock knows."""
+"""Comparison of the agent's reports on a load with the load's own clock."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from tests.hardware.bench import Watcher
 
 SIGNALS = ("gpm", "nvml")
 WITHIN = {"gpm": 0.05, "nvml": 0.10}
-"""How far a share may be off, by what the agent could read."""
+"""Tolerance of a share, by the signals that the agent could read."""
 
 STEP_WITHIN = 0.01
 LOST = ("starved", "hung", "throttled")
@@ -127,7 +127,8 @@ def shown(
     before: Mapping[int, Seconds],
     after: Mapping[int, Seconds],
 ) -> Judged:
-    """What an agent booked between two moments, and the steps that it reported meanwhile."""
+    """Return the shares that an agent counted between two moments, and the steps that it reported
+    meanwhile."""
     earlier = before.get(span.gpu, {})
     seconds = {name: s - earlier.get(name, 0.0) for name, s in after[span.gpu].items()}
     total = sum(seconds.values()) or 1.0
@@ -142,7 +143,8 @@ def shown(
 
 
 def summary(found: Iterable[Judged]) -> str:
-    """How many are within their bounds, and how much of what was reported as lost has its cause."""
+    """Return a sentence on how many are within their bounds, and how much of the reported loss has
+    its cause."""
     lines = []
     kept = list(found)
     for signals in SIGNALS:
@@ -177,5 +179,5 @@ def write_truth(path: Path, spans: Iterable[TrueSpan]) -> None:
 
 
 def read_truth(path: Path) -> list[TrueSpan]:
-    """What was true while a tape was recorded; times are seconds since its first question."""
+    """Return the truth while a tape was recorded; times are seconds since its first question."""
     return [TrueSpan(**row) for row in json.loads(path.read_text(encoding="utf-8"))]

@@ -30,7 +30,7 @@ LATE = 0.25
 
 
 def replayed(stem: Path, signals: str) -> Iterator[Judged]:
-    """What the agent of now reports of each load on a tape."""
+    """Return the reports of the present agent on each load of a tape."""
     spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since)
     clock = FrozenClock()
     hardware = taped_hardware(stem.with_suffix(".tape"), clock)

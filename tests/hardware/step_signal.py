@@ -26,7 +26,7 @@ SAMPLE = 0.02  # s between two samples of power on an H200
 SHORTEST, LONGEST = 0.1, 5.0  # s of the steps that are looked for
 RELATED = (1 / 3, 1 / 2, 2 / 3, 1.0, 3 / 2, 2.0, 3.0, 4.0, 5.0)
 NEAR = 0.12
-"""How far, in parts, a lag may be from a related one to be left out."""
+"""Distance, as a ratio, within which a lag counts as near a related one and is left out."""
 
 
 class Played(NamedTuple):
@@ -56,7 +56,7 @@ def played(stem: Path) -> Iterator[Played]:
 
 
 def newest(watcher: Watcher) -> Iterator[tuple[int, Sequence[float]]]:
-    """What the last tick read, by the number of the GPU."""
+    """Return the values of the last tick, by the number of the GPU."""
     snapshot = watcher.snapshots[-1]
     for reading in snapshot.readings.values():
         for series in reading.series:

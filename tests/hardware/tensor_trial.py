@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
-from agent.config.whole_file import write_whole
 from agent.sources import activity, clocks
 from tests.hardware.bench import Load, Point, Watcher, slope
 from tests.support.machines import simulated
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def measured(names: Sequence[str], gpu: int, load: Load, watcher: Watcher, sms: int) -> list[Row]:
-    """What was reported of one GPU while its loads ran."""
+    """Return the reports on one GPU while its loads ran."""
     highest = watcher.points(clocks.CLOCK_LIMIT, str(gpu), "sm")[-1].value
     rows = []
     for case, name in enumerate(names):
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
             rows.append(row)
     given.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps([row._asdict() for row in rows], indent=2)
-    write_whole(given.out / "tensor.json", text.encode())
+    atomic_write(given.out / "tensor.json", text.encode())
     return 0
 
 

@@ -11,7 +11,7 @@ from tests.hardware.bench import Figure, Point, Watcher, running, slope
 
 LINK_BYTES = 25e9
 NCCL_WITHIN = 0.005
-"""How far payload may be off NCCL's bus bandwidth."""
+"""Tolerance between payload and NCCL's bus bandwidth."""
 
 
 def device_of(watcher: Watcher, index: str) -> NvmlDevice:

@@ -104,7 +104,7 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
 
 
 def shown(drawn: Drawn) -> str:
-    """What somebody who looks at the picture must know."""
+    """Return the notes for a person who looks at the picture."""
     kinds = {
         "not drawn, for Grafana publishes no component": drawn.undrawn,
         "without data": drawn.empty,

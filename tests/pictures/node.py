@@ -61,7 +61,8 @@ def scrape(node: Node, instance: str) -> Iterator[str]:
 
 
 def _samples(text: str, instance: str) -> Iterator[tuple[str, str]]:
-    """What the boards ask for of a scrape, with what Prometheus adds: its labels, and `up`."""
+    """Return the samples of a scrape that the boards need, with Prometheus' additions: its labels,
+    and `up`."""
     target = f'{JOB},instance="{instance}"'
     yield f"up{{{target}}}", "1"
     for line in text.splitlines():

@@ -116,7 +116,7 @@ def backfill(server: Prometheus, folder: Path) -> None:
 
 
 def _record_the_past(server: Prometheus, folder: Path, since: float, until: float) -> None:
-    """What the rules would have recorded; the server finds the blocks within a minute."""
+    """Write what the rules would have recorded; the server finds the blocks within a minute."""
     span = f"--start={since:.0f}", f"--end={until:.0f}", f"--eval-interval={SCRAPE}s"
     command = ["promtool", "tsdb", "create-blocks-from", "rules", f"--url={server.address}", *span]
     command += [f"--output-dir={server.data}", str(folder / "rules.yml")]

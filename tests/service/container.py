@@ -34,7 +34,7 @@ SUITES = {
     "noble": ("python3.12", (f"{UBUNTU} noble main",)),
 }
 SUITE = os.environ.get("DGX_SERVICE_SUITE", "bookworm")
-"""Which of these; the usual tests take the first, and the others are asked for by hand."""
+"""Suite to test in; the usual tests take the first, and the others are asked for by hand."""
 
 UNWANTED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "fstrim.timer")
 
@@ -141,7 +141,7 @@ class Container:
             eventually(self._left_no_groups, ENDED, "an end of its control groups")
 
     def _left_no_groups(self) -> bool:
-        """Whether its control groups are gone, once those without a process were removed."""
+        """Return whether its control groups are gone, once those without a process were removed."""
         places = [Path("/sys/fs/cgroup", name, self.group) for name in HIERARCHIES]
         for place in filter(Path.exists, places):
             for folder in (*sorted(place.rglob("*/"), reverse=True), place):
@@ -163,13 +163,13 @@ class Container:
         }
 
     def command(self, *words: str) -> list[str]:
-        """What runs these words inside."""
+        """Return the command that runs these words inside."""
         inside = ["nsenter", "-t", str(self.first), *NAMESPACES]
         path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return [*inside, "env", "-i", path, "LANG=C.UTF-8", "SYSTEMD_PAGER=", "HOME=/root", *words]
 
     def run(self, line: str, *, check: bool = True, given: str = "", seconds: float = 120.0) -> str:
-        """What a line of shell says on both outputs, stripped; it must succeed."""
+        """Return the text of a shell line on both outputs, stripped; it must succeed."""
         ended = subprocess.run(
             self.command("sh", "-c", line),
             input=given,

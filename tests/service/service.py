@@ -13,7 +13,7 @@ UNIT = "dgx-telemetry.service"
 DROP_IN = f"/run/systemd/system/{UNIT}.d/test.conf"
 CONFIGURATION = "/etc/dgx-telemetry/config.toml"
 STATE = ("/var/lib/dgx-telemetry", "/var/lib/private/dgx-telemetry")
-"""Where systemd keeps what the agent remembers, and where that leads."""
+"""Folder where systemd keeps the agent's state, and its target."""
 
 TIMEOUT = 60.0
 
@@ -22,7 +22,7 @@ CHANGING = re.compile(
     r"|etc/(machine-id|\.pwd\.lock|\.updated|hostname|resolv\.conf)|root/\.)"
     r"|/__pycache__/"
 )
-"""What a machine writes by itself, and packages leave in lists of their own."""
+"""Files that a machine writes by itself, and packages list separately."""
 
 PYTHON = "ls /usr/bin/python3.1[1-3] 2>/dev/null || true"
 """The Python that the package takes; each of the systems has one of these."""
@@ -66,7 +66,8 @@ class Service:
         self.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
 
     def sandbox_report(self, *words: object) -> Any:
-        """What `sandbox_report` prints in place of the agent, in the sandbox of the unit."""
+        """Return the output of `sandbox_report`, run in place of the agent in the sandbox of the
+        unit."""
         line = " ".join(map(str, words))
         self.change(
             *(
@@ -82,7 +83,7 @@ class Service:
 
     @property
     def testimony(self) -> Any:
-        """What `sandbox_report` has printed, once it has ended."""
+        """Output of `sandbox_report`, once it has ended."""
         eventually(lambda: self.show("ActiveState") in {"inactive", "failed"}, TIMEOUT, "its end")
         said = self.run("cat /run/sandbox-report")
         assert said, self.journal("_TRANSPORT=stdout")
@@ -103,7 +104,8 @@ class Service:
         return self.run(f"journalctl --unit {UNIT} --no-pager --output cat {' '.join(matches)}")
 
     def events(self, since: float) -> list[tuple[float, str]]:
-        """What systemd itself logged of the unit: seconds of its clock, message."""
+        """Return the lines that systemd itself logged of the unit: seconds of its clock,
+        message."""
         said = self.run(f"journalctl --unit {UNIT} --no-pager --output json _PID=1")
         entries = [json.loads(line) for line in said.splitlines()]
         found = [(int(e["__MONOTONIC_TIMESTAMP"]) / 1e6, str(e["MESSAGE"])) for e in entries]

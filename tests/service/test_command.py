@@ -23,7 +23,7 @@ def environment(container: Container, home: str, owner: str) -> str:
 
 
 def steps(said: str) -> list[str]:
-    """What was reported of each step; one that takes long on a busy machine says that besides."""
+    """Return the lines on each step; a step that takes long on a busy machine has a further one."""
     return [line for line in said.splitlines() if not line.startswith("  under way")]
 
 

@@ -51,7 +51,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 
 
 def fetch(requirements: Path, folder: Path) -> None:
-    """What these pin."""
+    """Download the pinned packages."""
     words = ["-q", "--no-deps", "--require-hashes", "--only-binary=:all:", f"--dest={folder}"]
     platform = ["--implementation=cp", "--python-version=3.11"]
     command = [sys.executable, "-m", "pip", "download", *words, *platform, "-r", str(requirements)]

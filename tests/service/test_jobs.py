@@ -1,4 +1,4 @@
-"""Whose GPU it is, with a real Slurm and a real podman, as the service in its sandbox reports."""
+"""Owner of each GPU, with a real Slurm and a real podman, as the service in its sandbox reports."""
 
 import json
 import re
@@ -48,8 +48,8 @@ with socket.create_server(("127.0.0.1", 0)) as server:
             pass
 """,
 }
-"""What a container does with its GPU, by what the GPU waits for: a loader that computes, and
-20 MB/s that arrive in a network of its own and are decoded by 0.4 cores."""
+"""Work of a container on its GPU, by what the GPU waits for: a loader that computes, and 20 MB/s
+that arrive in a network of its own and are decoded by 0.4 cores."""
 
 INSIDE = "/srv/root"
 LABELS = re.compile(r'(\w+)="([^"]*)"')
@@ -126,19 +126,19 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
 def test_a_job_that_is_cancelled_or_requeued(cluster: Cluster, node: Service) -> None:
     """Its names go with it, and come again under the same number."""
 
-    def is_told(number: int, there: bool) -> bool:
+    def is_reported(number: int, there: bool) -> bool:
         return any(one[0] == str(number) for one in names(node)) == there
 
     number = cluster.submit("ada", "--gres=gpu:1", "--requeue", "/srv/train", "600")
-    eventually(lambda: is_told(number, True), TIMEOUT, "its names")
+    eventually(lambda: is_reported(number, True), TIMEOUT, "its names")
     time.sleep(12)  # what lasts less leaves no receipt
     cluster.run(f"scontrol requeue {number}")
-    eventually(lambda: is_told(number, False), GONE, "none while it waits")
+    eventually(lambda: is_reported(number, False), GONE, "none while it waits")
     cluster.run(f"scontrol update JobId={number} StartTime=now", check=False)
-    eventually(lambda: is_told(number, True), 240, "its names again")
+    eventually(lambda: is_reported(number, True), 240, "its names again")
     time.sleep(12)
     cluster.run(f"scancel {number}")
-    eventually(lambda: is_told(number, False), GONE, "nothing left of it")
+    eventually(lambda: is_reported(number, False), GONE, "nothing left of it")
     ended = json.loads(node.fetch("/api/v1/jobs"))["ended"]
     runs = [job["seconds"] for job in ended if job["job_id"] == str(number)]
     assert len(runs) == 2, ended

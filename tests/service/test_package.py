@@ -66,7 +66,7 @@ def test_the_package_installs_enables_and_starts(service: Service) -> None:
 
 
 def test_the_units_have_no_fault(service: Service) -> None:
-    """What systemd does not understand it leaves out, and only says so."""
+    """Systemd ignores what it does not understand, with only a warning."""
     folder = "/usr/lib/systemd/system"
     said = service.run(f"systemd-analyze verify --man=no {folder}/dgx-telemetry*.service")
     assert said == ""
@@ -93,7 +93,7 @@ def test_it_has_no_privilege(service: Service) -> None:
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-def test_who_comes_from_a_public_address_reaches_nobody(service: Service) -> None:
+def test_a_client_with_a_public_address_gets_no_answer(service: Service) -> None:
     """Wherever it listens; both addresses are of this machine, so that nothing else is between."""
     good = service.run(f"cat {CONFIGURATION}")
     service.container.write(CONFIGURATION, 'listen = "0.0.0.0:9935"\n')
@@ -234,7 +234,7 @@ def test_a_driver_that_hangs_is_not(service: Service) -> None:
 # Settings.
 
 
-def test_a_bad_configuration_is_told_and_the_old_one_kept(service: Service) -> None:
+def test_a_bad_configuration_is_reported_and_the_old_one_kept(service: Service) -> None:
     good, before = service.run(f"cat {CONFIGURATION}"), service.pid
     successful = "dgx_agent_config_last_reload_successful"
     service.container.write(CONFIGURATION, 'listen = "127.0.0.1:9935"\ntypo = 1\n')

@@ -39,7 +39,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 
 
 def written(machine: Container) -> int:
-    """How many runs have written into the folder, this one included."""
+    """Return the number of runs that have written into the folder, this one included."""
     machine.run("systemctl restart dgx-telemetry; sleep 1; systemctl is-active dgx-telemetry")
     return len(machine.run(f"cat {STATE}/hour-1.json 2>/dev/null", check=False).splitlines())
 

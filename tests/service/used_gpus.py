@@ -32,17 +32,17 @@ class DriverFiles(RealFiles):
 
     def __init__(self, uuids: Iterator[str]) -> None:
         super().__init__("/")
-        self._told = {
+        self._files = {
             f"0000:{number:02x}:00.0": f"GPU UUID: \t {uuid}\nDevice Minor: \t {MINORS[number]}\n"
             for number, uuid in enumerate(uuids)
         }
 
     def names(self, path: str) -> list[str]:
-        return sorted(self._told) if path == DRIVER else super().names(path)
+        return sorted(self._files) if path == DRIVER else super().names(path)
 
     def read(self, path: str) -> str:
         if path.startswith(DRIVER):
-            return self._told[path.split("/")[-2]]
+            return self._files[path.split("/")[-2]]
         return super().read(path)
 
 

@@ -110,7 +110,7 @@ def monitoring(
 
 
 def answers(program: programs.StackProgram) -> bool:
-    """Whether it says that it is ready."""
+    """Return whether the program reports that it is ready."""
     try:
         with urlopen(program.address + program.ready.lstrip("/"), timeout=5) as page:
             return bool(page.status == 200)

@@ -1,4 +1,5 @@
-"""What each scenario must bring to its receiver: DESIGN's table, with the figures of the texts."""
+"""Expected messages of each scenario at its receiver: DESIGN's table, with the figures of the
+texts."""
 
 from typing import NamedTuple
 

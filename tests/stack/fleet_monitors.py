@@ -1,4 +1,4 @@
-"""What stands in deploy/fleet, faster and on loopback: nodes, engines to kill, one inbox."""
+"""Setup of deploy/fleet, faster and on loopback: nodes, engines to kill, one inbox."""
 
 import shutil
 import signal
@@ -20,7 +20,7 @@ from tests.support.repository import ROOT
 FILES = ROOT / "deploy/fleet"
 EVERY = "1s"
 SCALE = 1 / 30
-"""What the rules' and Alertmanager's times are multiplied with: an agent is down after 4 s."""
+"""Factor on the rules' and Alertmanager's times: an agent is down after 4 s."""
 PEER_TIMEOUT = 2.0
 """Seconds after which the second Alertmanager says what it has not heard of from the first."""
 

@@ -30,7 +30,7 @@ CONDITIONS = {
     "gpu-lost": "DgxGpuMissing",
     "driver-hang": "DgxAgentBlind",
 }
-"""What happens, and the alert that must report."""
+"""Events, and the alert that must report each."""
 
 
 def measure(interval: float, folder: Path) -> dict[str, float]:
@@ -54,12 +54,12 @@ def measure(interval: float, folder: Path) -> dict[str, float]:
             fleet.set_scenario(name, name)
         victim.kill()
         longest = 240 + 300 * scale
-        eventually(lambda: all(map(_told(inbox), CONDITIONS)), longest, "all are told")
+        eventually(lambda: all(map(_delivered(inbox), CONDITIONS)), longest, "all are delivered")
         struck = {name: began + (LOSS if name in names else 0.0) for name in CONDITIONS}
         return {name: inbox.of(name)[0].at - struck[name] for name in CONDITIONS}
 
 
-def _told(inbox: Inbox) -> Callable[[str], bool]:
+def _delivered(inbox: Inbox) -> Callable[[str], bool]:
     return lambda name: CONDITIONS[name] in {d.name for d in inbox.of(name)}
 
 

@@ -141,13 +141,13 @@ def instance(machine: str) -> str:
 
 
 def query(port: int, expr: str) -> list[float]:
-    """What Prometheus answers now; the values alone."""
+    """Return the values of Prometheus' answer now."""
     answer = json.loads(text_of(port, f"api/v1/query?{urlencode({'query': expr})}"))
     return [float(series["value"][1]) for series in answer["data"]["result"]]
 
 
 def scraped(port: int, machines: int) -> bool:
-    """Whether every machine was scraped as often as rules need to see something change."""
+    """Return whether every machine was scraped as often as rules need to detect a change."""
     times = query(port, f"count_over_time({LAST_TICK}[1m])")
     return len(times) == machines and min(times) >= 3
 
@@ -155,7 +155,7 @@ def scraped(port: int, machines: int) -> bool:
 def play(
     machines: Mapping[str, frozenset[str]], least: float = LEAST, most: float = MOST
 ) -> tuple[dict[str, set[str]], Inbox]:
-    """What arrived of each machine; of all of them at once."""
+    """Return the messages that arrived of each machine; and of all of them together."""
     names = {instance(machine): machine for machine in machines}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

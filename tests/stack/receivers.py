@@ -1,4 +1,4 @@
-"""Where alerts arrive: a webhook and an SMTP server, both of this process."""
+"""Receivers of alerts: a webhook and an SMTP server, both in this process."""
 
 import json
 import socketserver

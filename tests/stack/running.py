@@ -102,7 +102,7 @@ class Running:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process still runs; a zombie does not."""
+    """Return whether the process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -47,7 +47,7 @@ KILLED = "killed"
 
 @dataclass
 class ScenarioRun:
-    """What was delivered, and what was looked at meanwhile."""
+    """Record of a run: messages delivered, and pages looked at meanwhile."""
 
     inbox: Inbox
     began: float
@@ -58,7 +58,7 @@ class ScenarioRun:
     left: dict[str, set[str]] = field(default_factory=dict)  # alerts that were never over
 
     def came(self, name: str) -> list[Delivery]:
-        """What fired while the scenario played."""
+        """Return the alerts that fired while the scenario played."""
         end = self.ended[name]
         return [d for d in self.inbox.of(name) if d.status == "firing" and d.at < end]
 
@@ -109,7 +109,7 @@ def is_ready(port: int) -> bool:
 
 
 def alerts_of(port: int, name: str) -> list[dict[str, Any]]:
-    """What Alertmanager holds of a machine, inhibited or not."""
+    """Return the alerts that Alertmanager holds of a machine, inhibited or not."""
     query = urlencode({"filter": f'instance="{name}"'})
     found: list[dict[str, Any]] = json.loads(text_of(port, f"api/v2/alerts?{query}"))
     return found

@@ -83,7 +83,7 @@ def shown(inbox: Inbox, instance: str) -> list[Delivery]:
 
 def comes_once(inbox: Inbox, instance: str) -> None:
     """It arrives, and by the time that the other one would report it too, not again."""
-    eventually(lambda: shown(inbox, instance), LONG, f"{instance} is told of")
+    eventually(lambda: shown(inbox, instance), LONG, f"{instance} is reported")
     time.sleep(2 * PEER_TIMEOUT)
     assert len(shown(inbox, instance)) == 1
     assert not {"replica", "alertgroup"} & set(shown(inbox, instance)[0].labels)
@@ -162,7 +162,7 @@ def test_vmagent_a_store_and_vmalert(monitors: Monitors, nodes: Nodes, inbox: In
     ended = time.time()
 
     def caught_up() -> bool:
-        """What came while it was away has been sent by those who kept it."""
+        """Return whether the store has the samples that others kept while it was away."""
         return gap(stores[0], time.time() - began + 2, "up") < 4.0
 
     eventually(caught_up, LONG, "the store has what it missed")

@@ -1,5 +1,5 @@
-"""How soon somebody knows, at one scrape a second: measured and printed, for a busy machine takes
-as long as it takes. By hand at 15 s: see tests.stack.latency."""
+"""Time from a fault to its message, at one scrape a second: measured and printed, for a busy
+machine takes as long as it takes. By hand at 15 s: see tests.stack.latency."""
 
 from pathlib import Path
 
@@ -15,4 +15,4 @@ def test_every_condition_is_delivered(tmp_path: Path, capsys: pytest.CaptureFixt
     with capsys.disabled():
         print("\n" + table(1.0, found))
     assert set(found) == set(CONDITIONS)
-    assert all(seconds > 0 for seconds in found.values()), "nobody is told before it happens"
+    assert all(seconds > 0 for seconds in found.values()), "no message comes before the fault"

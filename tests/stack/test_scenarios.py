@@ -71,7 +71,7 @@ def test_a_hung_driver_does_not_hang_the_scrape(scenario_run: ScenarioRun) -> No
     assert 'dgx_agent_source_up{source="disk"} 1.0' in scenario_run.metrics_while_hung
 
 
-def test_an_agent_that_is_killed_is_told(scenario_run: ScenarioRun) -> None:
+def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
     down = [d for d in scenario_run.inbox.of(KILLED) if d.name == "DgxAgentDown"]
     assert scenario_run.killed_at
     assert down
@@ -91,7 +91,7 @@ def test_an_email_arrives(scenario_run: ScenarioRun) -> None:
     assert re.search(r"DgxGpuMissing \(critical, firing\): GPU 2 \(GPU-.*\) of gpu-lost", text)
 
 
-def test_how_long_it_takes_is_told(
+def test_how_long_it_takes_is_shown(
     scenario_run: ScenarioRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing to pass or fail: figures for the reader."""

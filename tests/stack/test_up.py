@@ -1,4 +1,4 @@
-"""`dgx-telemetry up`: it starts, says where, mends, and leaves nothing behind."""
+"""`dgx-telemetry up`: it starts, prints addresses, restarts programs, and leaves nothing behind."""
 
 import json
 import os
@@ -33,7 +33,7 @@ STARTED = 120.0
 
 
 def addresses(up: Running) -> dict[str, str]:
-    """What `up` prints once all is ready."""
+    """Return the addresses that `up` prints once all is ready."""
     up.line(r"^Data in ", STARTED)
     return dict(re.findall(r"^  (\w+) +(http://127\.0\.0\.1:\d+/)", "".join(up.said), re.MULTILINE))
 
@@ -83,7 +83,7 @@ def test_all_is_ready_when_the_addresses_are_printed(up: Running) -> None:
         assert "no NVIDIA GPU answers here: watching a simulated dgx-h100" in up.said[0]
 
 
-def test_a_taken_port_is_told_and_another_one_is_used(up: Running) -> None:
+def test_a_taken_port_is_reported_and_another_one_is_used(up: Running) -> None:
     row = next(line for line in up.said if line.startswith("  alertmanager"))
     assert ":9093/" not in row
     assert "another program has port 9093" in row
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_all_and_leaves_nothing(up: Running, place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_a_simulated_alert_is_told_where_up_runs_and_killed_it_takes_its_children_along(
+def test_a_simulated_alert_is_reported_where_up_runs_and_killed_it_takes_its_children_along(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "kept"
@@ -168,7 +168,9 @@ def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
         assert list(Path(json.loads(boards.partition("path: ")[2].rstrip("}\n"))).glob("*.json"))
 
 
-def test_what_cannot_start_is_told_in_its_own_words_and_the_page_comes_up(tmp_path: Path) -> None:
+def test_what_cannot_start_is_reported_in_its_own_words_and_the_page_comes_up(
+    tmp_path: Path,
+) -> None:
     for name in ("prometheus", "prometheus-alertmanager"):
         (tmp_path / name).write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""When the alerts for whoever runs the monitoring fire, and when they rest."""
+"""Cases of the alerts for those who run the monitoring: firing and quiet."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ def down(_: System) -> Iterator[Case]:
     out = {named("up", drained="board ordered"): [*steady(1, 5), *steady(0, 5)]}
     yield Case(name, "taken out", {**out, 'up{instance="y", job="dgx-telemetry"}': steady(1, 10)})
     other = {'up{instance="x", job="other"}': steady(1, 5)}
-    nobody = {"severity": "critical", "sign": "no_target", "instance": ""}
-    yield Case(name, "nobody to ask", other, (nobody,))
+    no_target = {"severity": "critical", "sign": "no_target", "instance": ""}
+    yield Case(name, "no target", other, (no_target,))
 
 
 def blind(_: System) -> Iterator[Case]:
@@ -89,8 +89,8 @@ def rules(_: System) -> Iterator[Case]:
     def failures(points: Points, **labels: str) -> Series:
         return {named("prometheus_rule_evaluation_failures_total", **{**group, **labels}): points}
 
-    told = ({"severity": "warning", **group},)
-    yield Case(name, "a rule fails", failures(growing((10, 0.0), (2, 1 / 15))), told)
+    expected = ({"severity": "warning", **group},)
+    yield Case(name, "a rule fails", failures(growing((10, 0.0), (2, 1 / 15))), expected)
     yield Case(name, "none fails", failures(steady(3.0, 20)))
     yield Case(name, "failed long ago", failures(growing((1, 1.0), (12, 0.0))))
     others = failures(growing((10, 1.0)), rule_group="/etc/r/y.yaml;node-exporter")

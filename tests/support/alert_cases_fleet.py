@@ -1,4 +1,4 @@
-"""When the alerts of fleets fire, and when they rest: several nodes, of which one is the box."""
+"""Cases of the alerts of fleets, firing and quiet: several nodes, of which one is the box."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""When the alerts for those who look after the hardware fire, and when they rest."""
+"""Cases of the alerts for those who look after the hardware: firing and quiet."""
 
 from collections.abc import Iterator
 
@@ -178,7 +178,7 @@ def nvlinks(s: System) -> Iterator[Case]:
     yield Case(name, "four in an hour", errors("replay", 30, 40, 50, 60))
     both = {**errors("recovery", 30, 40, 50), **errors("crc_flit", 35, 45)}
     yield Case(name, "of several kinds", both, fires)
-    yield Case(name, "such as a link mends", errors("crc_data", *range(1, 60)))
+    yield Case(name, "such as a link corrects", errors("crc_data", *range(1, 60)))
 
 
 def lanes(s: System) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""When the alerts on memory, fabric, PCIe and the rest of the box fire, and when they rest."""
+"""Cases of the alerts on memory, fabric, PCIe and the rest of the box: firing and quiet."""
 
 from collections.abc import Iterator
 

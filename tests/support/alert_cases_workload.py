@@ -1,4 +1,4 @@
-"""When the alerts for the owner of a job fire, and when they rest: at their boundaries."""
+"""Cases of the alerts for the owner of a job, firing and quiet: at their boundaries."""
 
 from collections.abc import Iterator, Mapping
 
@@ -53,7 +53,7 @@ SEVERAL = {DISK: 0.16, "starved/cpu": 0.10, "starved/unknown": 0.2, "busy/none":
 def starved(system: System) -> Iterator[Case]:
     name, disk = "DgxGpuStarved", DISK
     fires = (on(system, "warning", window="15m"),)
-    told = (on(system, "info", window="15m", state="starved", cause="unknown"),)
+    expected = (on(system, "info", window="15m", state="starved", cause="unknown"),)
     yield Case(name, "just over a quarter", spent(system, (20, part(disk, 0.26))), fires)
     yield Case(name, "just under a quarter", spent(system, (20, part(disk, 0.24))))
     yield Case(name, "several causes together", spent(system, (20, SEVERAL)), fires)
@@ -65,7 +65,9 @@ def starved(system: System) -> Iterator[Case]:
     yield Case(name, "reads more", spent(system, (20, part(disk, 0.26))) | read, fires)
     fewer = {**SEVERAL, DISK: 0.14, "busy/none": 0.56}
     yield Case(name, "several causes, and together too little", spent(system, (20, fewer)))
-    yield Case(name, "nothing explains it", spent(system, (20, part("starved/unknown", 0.6))), told)
+    yield Case(
+        name, "nothing explains it", spent(system, (20, part("starved/unknown", 0.6))), expected
+    )
     yield Case(
         name, "wholly, since five minutes", spent(system, (20, BUSY), (5.25, {disk: 1.0})), fires
     )
@@ -106,11 +108,11 @@ def starved_long(system: System) -> Iterator[Case]:
     yield Case(name, "several causes of six hours", several, fires, SLOW)
     points = len(next(iter(over(24.2, 0.06).values())))
     gpm: Series = {of_gpu(activity.SM_ACTIVE, system): [0.5] * points}
-    told = (on(system, "info", window="24h"),)
-    yield Case(name, "a twentieth of a day", {**over(24.2, 0.06), **gpm}, told, SLOW)
+    expected = (on(system, "info", window="24h"),)
+    yield Case(name, "a twentieth of a day", {**over(24.2, 0.06), **gpm}, expected, SLOW)
     yield Case(name, "under a twentieth of a day", {**over(24.2, 0.04), **gpm}, (), SLOW)
-    yield Case(name, "a twentieth of a day, told without GPM", over(24.2, 0.06), (), SLOW)
-    yield Case(name, "half of a day observed", {**over(12.5, 0.06), **gpm}, told, SLOW)
+    yield Case(name, "a twentieth of a day, reported without GPM", over(24.2, 0.06), (), SLOW)
+    yield Case(name, "half of a day observed", {**over(12.5, 0.06), **gpm}, expected, SLOW)
 
 
 def fast(system: System, pair: str, share: float) -> Series:
@@ -120,11 +122,11 @@ def fast(system: System, pair: str, share: float) -> Series:
 
 def exposed(system: System) -> Iterator[Case]:
     name, wire = "DgxExposedCommunication", "communicating/nvlink"
-    told = (on(system, "info"),)
-    yield Case(name, "just over a quarter", spent(system, (20, part(wire, 0.26))), told)
+    expected = (on(system, "info"),)
+    yield Case(name, "just over a quarter", spent(system, (20, part(wire, 0.26))), expected)
     yield Case(name, "just under a quarter", spent(system, (20, part(wire, 0.24))))
     both = {wire: 0.15, "communicating/infiniband": 0.12, "busy/none": 0.73}
-    yield Case(name, "over two wires", spent(system, (20, both)), told)
+    yield Case(name, "over two wires", spent(system, (20, both)), expected)
     yield Case(name, "three minutes", spent(system, (20, BUSY), (3.5, {wire: 1.0})))
     yield Case(name, "starved is something else", spent(system, (20, part(DISK, 0.6))))
 
@@ -133,14 +135,14 @@ def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
     hanging: Points = [*[0.0] * 4, *[1.0] * 10]
     rank = {"rank": "1", "pid": "4711", "host": "10.0.0.1"}
-    told: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 14}
+    expected: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 14}
     state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
     named = on(system, "critical", 1, sign="named", **rank)
-    yield Case(name, "NCCL names the rank", told, (named,))
+    yield Case(name, "NCCL names the rank", expected, (named,))
     stopped: Series = {of_gpu(HUNG, system, 1, pid="4711"): [1.0] * 14}
     by_proc = on(system, "critical", 1, sign="named", pid="4711")
     yield Case(name, "/proc shows the process, not its rank", stopped, (by_proc,))
-    yield Case(name, "the same, and its GPUs are hung", {**state, **told}, (named,))
+    yield Case(name, "the same, and its GPUs are hung", {**state, **expected}, (named,))
     unnamed = {"severity": "critical", "sign": "unnamed"}
     yield Case(name, "which process they wait for is not known", state, (unnamed,))
     yield Case(name, "since a moment", {k: p[:6] for k, p in state.items()})
@@ -148,16 +150,16 @@ def hung(system: System) -> Iterator[Case]:
 
 
 def slower(system: System) -> Iterator[Case]:
-    name, told = "DgxJobSlower", {"severity": "info"}
+    name, expected = "DgxJobSlower", {"severity": "info"}
 
     def steps(seconds: float, minutes: float) -> Series:
-        told: Points = [*[0.2] * 20, *[seconds] * scrapes(minutes)]
+        expected: Points = [*[0.2] * 20, *[seconds] * scrapes(minutes)]
         return {
-            of_gpu(STEP, system, 1): told,
+            of_gpu(STEP, system, 1): expected,
             of_gpu(REFERENCE, system, 1): [0.2] * (20 + scrapes(minutes)),
         }
 
-    yield Case(name, "a little more than a tenth", steps(0.221, 11), (told,))
+    yield Case(name, "a little more than a tenth", steps(0.221, 11), (expected,))
     yield Case(name, "a little less", steps(0.219, 30))
     yield Case(name, "not for long", steps(0.3, 9))
     yield Case(name, "faster", steps(0.1, 30))
@@ -187,7 +189,7 @@ def unused(system: System) -> Iterator[Case]:
     yield Case(name, "long enough", given(31), (on(system, "info"),))
     yield Case(name, "just too short", given(29))
     yield Case(name, "used", given(40, processes=1.0))
-    yield Case(name, "given to nobody", given(40, allocated=0.0))
+    yield Case(name, "given to no job", given(40, allocated=0.0))
 
 
 def throttled(system: System) -> Iterator[Case]:
@@ -272,10 +274,10 @@ def link(system: System) -> Iterator[Case]:
     yield Case(name, "memory is no link", path("hbm", "gpu0", "total", 1.0))
     sends = spent(system, (15, part("communicating/nvlink", 0.5)))
     both = {**nvlink(system, "gpu1", 0.6), **nvlink(system, "gpu1:3", 0.9), **sends}
-    told = on(system, "warning", path="nvlink", direction="transmit")
-    yield Case(name, "all links of a GPU", both, ({**told, "device": "gpu1"},))
+    expected = on(system, "warning", path="nvlink", direction="transmit")
+    yield Case(name, "all links of a GPU", both, ({**expected, "device": "gpu1"},))
     one = {**nvlink(system, "gpu1", 0.1), **nvlink(system, "gpu1:3", 0.9), **sends}
-    yield Case(name, "one link of a GPU", one, ({**told, "device": "gpu1:3"},))
+    yield Case(name, "one link of a GPU", one, ({**expected, "device": "gpu1:3"},))
     hidden = {**nvlink(system, "gpu1", 0.9), **spent(system, (15, BUSY))}
     yield Case(name, "NVLink behind the kernels", hidden)
     little = spent(system, (15, part("communicating/nvlink", 0.09)))

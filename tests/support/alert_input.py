@@ -1,4 +1,4 @@
-"""What Prometheus sees, as `promtool test rules` takes it: a sample each 15 s.
+"""Input of the rules, as `promtool test rules` takes it: a sample each 15 s.
 
 A series is a list of values, None where there is none; a case says which alerts must fire at its
 end, by their labels, and that no others of that name do.
@@ -26,7 +26,7 @@ Series = dict[str, Points]
 
 
 class System(NamedTuple):
-    """What differs between the systems for which every case is tried."""
+    """Differences between the systems for which every case is tried."""
 
     name: str
     uuid: str

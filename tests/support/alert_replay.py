@@ -94,7 +94,7 @@ def _stale_gaps(points: list[str]) -> list[str]:
 
 
 PATIENT = Settings(AlertThresholds(silent_for="30m"))
-"""What a scale below the usual leaves of this is still longer than the second between two ticks."""
+"""Time below which a scale leaves less than the second between two ticks."""
 
 
 UNASKED = "dgx-report.yaml"
@@ -126,8 +126,8 @@ class Replay:
     evaluated: int = 4
 
     def answer(self, series: Series, expr: str, at: int) -> str:
-        """What promtool prints of a query so many seconds after the start; empty where it finds
-        nothing."""
+        """Return the output of promtool for a query so many seconds after the start; empty if it
+        finds nothing."""
         for name, text in self.files.items():
             (self.folder / name).write_text(text)
         up = series["up"]
@@ -151,8 +151,8 @@ class Replay:
 
 
 def run_promtool(folder: Path, test: Mapping[str, object]) -> str:
-    """What `promtool test rules` says against this test of the rules in a folder; empty where it
-    agrees."""
+    """Return the output of `promtool test rules` for this test of the rules in a folder; empty if
+    it passes."""
     (folder / "test.yaml").write_text(json.dumps(test))
     done = subprocess.run(
         ["promtool", "test", "rules", "test.yaml"],

@@ -19,7 +19,8 @@ EVERY = 10
 
 SECONDS = 30
 LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
-"""How long each scenario is simulated: past what takes a minute to be known, or to be read."""
+"""Duration of each scenario: longer than a minute, for values that take as long to be known, or to
+be read."""
 
 EVERYTHING = '[process]\nseries = 4\n[job]\ninfo = true\nnccl = "always"\n[dcgm]\nenabled = true\n'
 """The configuration of live agents: with what is off by default."""

@@ -1,5 +1,5 @@
-"""What the recording rules of fleets would make of scrapes that are written as history: rules look
-at samples that come, not at those of the past."""
+"""Recording rules of fleets for scrapes that are written as history: rules evaluate samples that
+come, not those of the past."""
 
 import re
 from collections import defaultdict

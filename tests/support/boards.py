@@ -1,4 +1,4 @@
-"""What the tests of boards share: the boards as JSON, their panels and queries, their variables."""
+"""Helpers for tests of boards: the boards as JSON, their panels and queries, their variables."""
 
 import json
 import re
@@ -67,7 +67,8 @@ def shown(
     windows: Mapping[str, str],
     at: float | None = None,
 ) -> list[Series]:
-    """What a panel shows of one node at a time, or now; `windows` are Grafana's own variables."""
+    """Return the data of a panel of one node at a time, or now; `windows` are Grafana's own
+    variables."""
     places = {"cluster": ".*", "rack": ".*"}
     variables = {"job": "dgx-telemetry", "instance": instance, "gpu": ".+", **places, **windows}
     expr = substituted(asked.target["expr"], **variables)

@@ -1,4 +1,4 @@
-"""How far apart two colours look to people with each kind of colour vision."""
+"""Distance of two colours for people with each kind of colour vision."""
 
 from itertools import starmap
 from math import dist

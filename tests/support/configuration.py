@@ -30,7 +30,7 @@ KEYS = {key: written(kind) for key, kind in TYPES.items() if key not in LISTS}
 
 
 def value_of(settings: Settings, key: str) -> Any:
-    """What a key is set to; of an expression its text."""
+    """Return the value of a key; of an expression its text."""
     section, field = keys_of(SECTIONS)[key]
     value = getattr(settings[section], field.name)
     return value.pattern if isinstance(value, re.Pattern) else value

@@ -1,4 +1,4 @@
-"""Which lines the tests run, by slipcover: it takes its probes out of lines that were seen, so that
+"""Lines that the tests run, by slipcover: it takes its probes out of lines that were seen, so that
 it costs little where coverage.py would double the time (Python 3.11 has no sys.monitoring).
 
 A plugin for `PYTEST_PLUGINS=tests.support.covered`, which is early enough for modules that conftest

@@ -1,4 +1,5 @@
-"""What dcgm-exporter is known to show, and NVIDIA's board 12239 asks: names, units and queries."""
+"""Metrics that dcgm-exporter is known to show, and NVIDIA's board 12239 asks: names, units and
+queries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +77,7 @@ BOARD = (
 """grafana/dcgm-exporter-dashboard.json, gnetId 12239. Memory is in MiB, clocks in hertz."""
 
 VARIABLES = {"Hostname": "DCGM_FI_DEV_FB_FREE", "gpu": 'DCGM_FI_DEV_FB_FREE{Hostname=~"$Hostname"}'}
-"""Where its variables come from, by label_values."""
+"""Sources of its variables, by label_values."""
 
 
 def of_4_9(expr: str, renamed: dict[str, str]) -> str:
@@ -88,7 +89,7 @@ def of_4_9(expr: str, renamed: dict[str, str]) -> str:
 
 @contextmanager
 def answering(page: str) -> Iterator[str]:
-    """Where a stand-in for dcgm-exporter answers with this page."""
+    """Return the address of a stand-in for dcgm-exporter that answers with this page."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -22,7 +22,8 @@ Wires = Mapping[tuple[str, str, Labels, str], tuple[float, float]]
 
 
 def grows(metric: Metric) -> bool:
-    """Whether it counts up: counters, and what is kept of the job's own cgroup and network."""
+    """Return whether it counts up: counters, and the data kept of the job's own cgroup and
+    network."""
     counted = (workload.CGROUP_READ, workload.CGROUP_WRITTEN, workload.THREADS)
     return metric.name.endswith("_total") or metric in (
         *counted,
@@ -33,7 +34,8 @@ def grows(metric: Metric) -> bool:
 
 
 def threads(gpu: Labels, cores: float) -> Figures:
-    """What the processes of a GPU do whose launching threads use so many cores, and do no more."""
+    """Return the figures of a GPU's processes whose launching threads use so many cores, and do no
+    more."""
     figures = {
         (workload.THREADS, (*gpu, role, doing)): 0.0
         for role in workload.ROLES
@@ -75,7 +77,7 @@ def evidence(
     thresholds: Thresholds | None = None,
     others: Mapping[GpuKey, GpuHistory] | None = None,
 ) -> Evidence:
-    """What the first GPU shows; `others` are the GPUs beside it with what is remembered of them."""
+    """Return the evidence of the first GPU; `others` are the GPUs beside it with their history."""
     context = TickContext(store(figures), bandwidth(wires or {}), thresholds or Thresholds())
     seen: dict[GpuKey, Evidence] = {}
     for gpu, its in {KEY: history or GpuHistory(), **(others or {})}.items():

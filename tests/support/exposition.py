@@ -1,4 +1,4 @@
-"""What the exporter tests share: metrics, snapshots, what they must become, and a bench."""
+"""Helpers for exporter tests: metrics, snapshots, their expected form, and a bench."""
 
 import math
 import threading
@@ -192,5 +192,5 @@ class LibraryCollector(Collector):
 
 
 def of_the_library(snapshot: Snapshot, at: float, accept: str) -> bytes:
-    """What prometheus_client makes of a snapshot."""
+    """Return the exposition of prometheus_client for a snapshot."""
     return negotiate(accept).encode(LibraryCollector(snapshot, at))

@@ -38,12 +38,12 @@ KINDS: dict[str, Callable[[str], dict[str, str]]] = {
     "eth": _nic,
     "mlx5_9": _adapter,
 }
-"""How the devices of each kind are called, and their files."""
+"""Names of the devices of each kind, and their files."""
 
 
 @dataclass(slots=True)
 class Hotplug:
-    """What is plugged in beside the devices of a host; no name comes twice."""
+    """Devices plugged in beside those of a host; no name comes twice."""
 
     host: Host
     devices: dict[str, str] = field(default_factory=dict)  # name to kind
@@ -82,7 +82,7 @@ class Hotplug:
         return {rest.partition("/")[0] for rest in rests}
 
     def counted(self, kind: str, make: Callable[[int], Any]) -> dict[str, Any]:
-        """What the devices of a kind have moved by now."""
+        """Return the bytes that the devices of a kind have moved by now."""
         names = [name for name, of in self.devices.items() if of == kind]
         self._looks.update(names)
         return {name: make(self._looks[name] * MOVED) for name in names}

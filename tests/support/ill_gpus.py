@@ -22,7 +22,7 @@ from agent.simulator.call_guard import CallGuard
 from agent.sources import power
 
 Step = Callable[[float], None]
-"""What happens to the machine at a tick, so many seconds after the start."""
+"""Events on the machine at a tick, so many seconds after the start."""
 
 LOOK = 0.001  # real s between two looks whether all threads wait
 LEAST = 1e-6  # s that a sleep takes: what is too small to add would never be over
@@ -139,7 +139,7 @@ class IllGpus:
         return self._turns[name]
 
     def _settled(self) -> bool:
-        """Whether every thread waits for a turn or in a call that hangs."""
+        """Return whether every thread waits for a turn or in a call that hangs."""
         workers, left = self.agent.poller.workers, self.agent.gpus.threads.left.values()
         busy = {worker.name for worker in workers if worker.busy_since is not None}
         ended = all(turn.done() for name, turn in self._turns.items() if name not in busy)

@@ -16,8 +16,7 @@ class Mark(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What lay between two readings of the agent, at least and at most: seconds, and what was
-    counted in them."""
+    """Bounds on the time and the counts between two readings of the agent: at least and at most."""
 
     seconds: tuple[float, float]
     counted: tuple[float, float]

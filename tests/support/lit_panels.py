@@ -1,4 +1,4 @@
-"""Which panels turn yellow or red in each scenario, and what the timeline of states says."""
+"""Panels that turn yellow or red in each scenario, and the words of the timeline of states."""
 
 Lit = dict[str, str]
 
@@ -110,4 +110,4 @@ VERDICTS = {
     "dgx-h100:nvlink-saturated": "communicating/nvlink",
     "dgx-h100:infiniband-saturated": "communicating/infiniband",
 }
-"""Where most of the time of the whole machine goes."""
+"""State that takes most of the time of the whole machine."""

@@ -1,4 +1,4 @@
-"""What the tests of the live page share: simulated machines with a page open on them."""
+"""Helpers for tests of the live page: simulated machines with a page open on them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +61,7 @@ class Watched:
         return self
 
     def frame(self) -> Document:
-        """What a page shows of the last tick, everything understood."""
+        """Return the decoded page of the last tick."""
         snapshot = self.page_state._snapshot
         self.page_state.take(snapshot, findings_document(self.view))
         return whole(self.page_state.machine(), self.page_state.tick())

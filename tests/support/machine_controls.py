@@ -1,4 +1,5 @@
-"""What tests do to a simulated machine, and no scenario does: resets, MIG, processes of others."""
+"""Actions of tests on a simulated machine that no scenario has: resets, MIG, processes of
+others."""
 
 from agent.simulator import SimulatedSystem
 from agent.simulator.driver import numbers

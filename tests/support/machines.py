@@ -47,7 +47,8 @@ class AgentBench:
         return SampleStore.of(self.agent.poller.latest)
 
     def scrape(self, accept: str = TEXT) -> str:
-        """What Prometheus would get, without process metrics and versions of this machine."""
+        """Return the exposition for Prometheus, without process metrics and versions of this
+        machine."""
         text = self._exposition.render(accept)[0].decode()
         return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
 

@@ -42,7 +42,7 @@ class SimulatedRanks:
     stopped_at: float = 0.0
 
     def answer(self, now: float) -> NcclAnswer:
-        """What NCCL reports at `now`, seconds after the first step began."""
+        """NCCL's answer at `now`, seconds after the first step began."""
         gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
         ranks = [self._rank(number, now) for number in range(len(self.pids))]
         there = tuple(rank for rank in ranks if rank.rank not in gone)

@@ -1,4 +1,4 @@
-"""What only the long form of the tests tries: `tests/run --nightly`.
+"""Scope of the long form of the tests: `tests/run --nightly`.
 
 Tables of systems against scenarios take minutes of simulated time; the short form takes each system
 and each scenario at least once.

@@ -109,7 +109,7 @@ def statement(text: str) -> tuple[Any, list[Any]]:
 
 @dataclass
 class Place:
-    """Where a statement is applied: a metric, and one of its data points or none."""
+    """Target of a statement: a metric, and one of its data points or none."""
 
     metric: Metric
     attributes: Attributes | None

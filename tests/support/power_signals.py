@@ -23,8 +23,9 @@ def sampled(
     noise: float = 0.01,
     scatter: float = 0.001,
 ) -> Samples:
-    """What a sensor reports of a load: each sample the mean `over` some seconds before it (`every`
-    at most), with normal noise, in parts of it; its time of writing scatters by so many seconds."""
+    """Return the samples of a sensor under a load: each sample the mean `over` some seconds before
+    it (`every` at most), with normal noise, in parts of it; its time of writing scatters by so many
+    seconds."""
     chance = random.Random(seed)
     energy_by = _energy(load)
     samples = []

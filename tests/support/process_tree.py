@@ -73,7 +73,7 @@ class ProcessTree:
         shutil.rmtree(self.root / f"proc/{pid}")
 
     def occupy(self, *pids: int, gpu: tuple[str, str] = GPU) -> None:
-        self.gpu_processes.settle(gpu, pids)
+        self.gpu_processes.set_processes(gpu, pids)
 
     def thread(self, pid: int, tid: int, state: str, ran: float, queued: float = 0.0) -> None:
         """A thread of the process is in this state; it ran and was ready for so many seconds."""

@@ -60,7 +60,7 @@ class RandomFaults:
     plugs: Hotplug
     agent: Agent
     home: Settings
-    """What `heal` puts in force again."""
+    """Settings that `heal` restores."""
     random: Random = field(default_factory=lambda: Random(7))
     struck: dict[str, int] = field(default_factory=dict)
 
@@ -172,4 +172,4 @@ STRIKES: dict[str, Callable[[RandomFaults], None]] = {
     "configuration": RandomFaults.reload,
     "scenario": RandomFaults.play,
 }
-"""What may happen, each as likely as the others."""
+"""Faults that may strike, all equally likely."""

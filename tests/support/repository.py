@@ -1,4 +1,4 @@
-"""Where things lie in the repository."""
+"""Paths in the repository."""
 
 from pathlib import Path
 

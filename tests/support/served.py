@@ -65,7 +65,7 @@ class Served:
             return response.status, dict(response.headers), await response.text()
 
     async def raw(self, sent: bytes, *, seconds: float = 10.0) -> bytes:
-        """What comes back for these bytes until the server closes."""
+        """Return the bytes that come back for these until the server closes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)

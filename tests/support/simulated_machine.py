@@ -1,4 +1,4 @@
-"""What the tests of simulated machines share: a machine under a frozen clock, questions to it."""
+"""Helpers for tests of simulated machines: a machine under a frozen clock, questions to it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What stands in a tape, for tests that change it."""
+"""Lines of a tape, for tests that change it."""
 
 import gzip
 import json

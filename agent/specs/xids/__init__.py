@@ -16,7 +16,7 @@ from agent.model import Severity
 
 
 class XidAction(StrEnum):
-    """What to do first about an XID."""
+    """First action after an XID."""
 
     IGNORE = "ignore"
     WATCH = "watch"
@@ -87,7 +87,8 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """What a code means; one that the table does not have is said so."""
+    """Return the meaning of a code; a code that the table does not have gets a meaning that says
+    so."""
     unknown = "a code that this table does not have"
     found = catalogue().get(code)
     return found or XidMeaning(
@@ -96,7 +97,7 @@ def meaning(code: int) -> XidMeaning:
 
 
 def name(code: int, architecture: str = "") -> str:
-    """What a code means on a GPU of this architecture."""
+    """Return the meaning of a code on a GPU of this architecture."""
     found = meaning(code)
     return found.older if found.older and architecture in OLDER else found.name
 
@@ -108,7 +109,8 @@ def critical() -> tuple[int, ...]:
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
-    """What an XID of NVLink 5 wants: by unit and severity, by the first word and the status.
+    """Return the action after an XID of NVLink 5: by unit and severity, by the first word and the
+    status.
 
     What is not fatal wants nothing, or else XID 154 follows and says so; what is fatal wants a
     reset, but for links whose far end is the reason.

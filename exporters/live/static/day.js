@@ -38,9 +38,9 @@ export function showDay(list, uuid = null) {
     const sums = byHour.get(hour) ?? new Map();
     const clock = new Date(3_600_000 * hour).getHours();
     const all = [...sums.values()].reduce((sum, seconds) => sum + seconds, 0);
-    const told = [...sums].sort((a, b) => b[1] - a[1]).filter(([, seconds]) => seconds >= 0.005 * all)
+    const parts = [...sums].sort((a, b) => b[1] - a[1]).filter(([, seconds]) => seconds >= 0.005 * all)
       .map(([code, seconds]) => `${wordsOf(code)} ${percent(seconds / all)}`);
-    const words = `${clock}:00: ${all ? `${gpuHours(all)}, ${told.join(", ")}` : "nothing known"}`;
+    const words = `${clock}:00: ${all ? `${gpuHours(all)}, ${parts.join(", ")}` : "nothing known"}`;
     put(node, "title", words);
     put(node.firstChild, "aria-label", words);
     say(node.lastChild, clock % 3 ? "" : `${clock}:00`);

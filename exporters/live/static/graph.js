@@ -10,7 +10,7 @@ const KINDS = {
   switch: "through NVSwitch", mesh: "hybrid cube-mesh", full: "fully connected", pairs: "in pairs",
 };
 const APART = 8; // between the links of one pair
-const THRESHOLD = 0.85; // where no path tells it
+const THRESHOLD = 0.85; // if no path has one
 
 /** Fill the figure; without links it is hidden. */
 export function showGraph(figure, frame) {

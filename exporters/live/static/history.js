@@ -68,18 +68,18 @@ export class History {
   }
 
   /** What the agent remembers: all of it, or what this page missed. */
-  remember(told) {
-    if (told.whole) this.clear();
-    const states = told.states.map((pair) => (pair ? codeOf(...pair.split("/")) : FORGOTTEN));
-    const gpus = Object.entries(told.gpus).map(([uuid, columns]) => [uuid, decoded(columns, told)]);
-    for (let place = 0; place < told.slots; place += 1) {
+  remember(data) {
+    if (data.whole) this.clear();
+    const states = data.states.map((pair) => (pair ? codeOf(...pair.split("/")) : FORGOTTEN));
+    const gpus = Object.entries(data.gpus).map(([uuid, columns]) => [uuid, decoded(columns, data)]);
+    for (let place = 0; place < data.slots; place += 1) {
       const entries = gpus.map(([uuid, columns]) => [uuid, {
         code: states[columns.state[place]] ?? FORGOTTEN,
         values: Object.fromEntries(SERIES.map((name) => [name, columns[name]?.[place]])),
         shares: states[columns.state[place]] === LOST ? [[LOST, 1]]
           : columns.shares.map(([code, parts]) => [code, parts[place]]).filter(([, s]) => s),
       }]);
-      this.append(told.newest - told.slots + 1 + place, new Map(entries));
+      this.append(data.newest - data.slots + 1 + place, new Map(entries));
     }
   }
 
@@ -118,14 +118,14 @@ function slotOf(second) {
 }
 
 /** A GPU's columns as numbers; a gap of a series is NaN. */
-function decoded(columns, told) {
+function decoded(columns, data) {
   const numbers = { state: integers(columns.state, 1) };
   numbers.shares = Object.entries(columns.shares ?? {}).map(([pair, codes]) => [
     codeOf(...pair.split("/")),
-    Float32Array.from(integers(codes, 1), (code) => code * told.series.share.scale),
+    Float32Array.from(integers(codes, 1), (code) => code * data.series.share.scale),
   ]);
   for (const name of SERIES) {
-    const series = told.series[name];
+    const series = data.series[name];
     if (!columns[name] || !series) continue;
     numbers[name] = Float32Array.from(integers(columns[name], series.bytes),
       (code) => (code === series.gap ? NaN : code * series.scale));

@@ -46,9 +46,9 @@ export function showJobs(list, all, tools) {
     const points = pointsOf(job.rates);
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
-    const told = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
+    const parts = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
     const cost = job.cost === null ? "" : `, cost ${job.cost.toFixed(2)} so far`;
-    say(shares, bound(`${gpuHours(job.gpu_seconds)}${cost}${told && `: ${told}`}`));
+    say(shares, bound(`${gpuHours(job.gpu_seconds)}${cost}${parts && `: ${parts}`}`));
     say(receipt.firstChild, bound(job.saving));
     compareLink(receipt.lastChild, job);
   });

@@ -53,7 +53,7 @@ function meshes(frame, full) {
 }
 
 /**
- * Both ends tell of a link: the end that tells of more links counts, the fuller figure is shown.
+ * Both ends report a link: the end that reports more links counts, the larger figure is shown.
  * Where nothing is counted link by link, an edge is as full as the emptier of its GPUs.
  */
 function lanesOf({ a, b, sides }, frame, full) {

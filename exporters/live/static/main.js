@@ -30,7 +30,7 @@ let due = null;
 let spoken = "";
 let link = location.hash; // `#gpu=3` (or its UUID), `#job=ID`, `#compare=ID` (or ID,ID), `#t=14:03`, until shown
 
-/** Draw soon, but not while nobody looks. */
+/** Draw soon, but not while the page is hidden. */
 function draw() {
   if (due !== null || document.hidden || !frame) return;
   const wait = Math.max(0, drawnAt + PACE - performance.now());
@@ -93,7 +93,7 @@ window.addEventListener("hashchange", () => {
   draw();
 });
 
-function showHeader({ machine: box, banner, uptime_seconds: uptime, timestamp: told }) {
+function showHeader({ machine: box, banner, uptime_seconds: uptime, timestamp }) {
   const name = box.host || "this machine";
   const headline = capital(banner.map(({ sentence }) => sentence).join("; "));
   say(at("title"), name);
@@ -101,8 +101,8 @@ function showHeader({ machine: box, banner, uptime_seconds: uptime, timestamp: t
   put(at("headline"), "data-level", WORST.find((level) => banner.some((one) => one.level === level)));
   keep(at("headline"), banner, (_, place) => place, makeVerdict, showVerdict);
   speak(headline);
-  put(at("told"), "datetime", new Date(1000 * told).toISOString());
-  say(at("told"), timeOfDay(1000 * told));
+  put(at("updated"), "datetime", new Date(1000 * timestamp).toISOString());
+  say(at("updated"), timeOfDay(1000 * timestamp));
   say(at("version"), `dgx-telemetry ${box.version}`);
   document.title = `${name}: ${headline}`;
 }
@@ -121,7 +121,7 @@ function showVerdict(node, { level, sentence, action, alert }) {
   doing(todo, action, alert);
 }
 
-/** Tell a screen reader when the sentence says something else, not when its figures move. */
+/** Announce the sentence to a screen reader when its meaning changes, not when its figures do. */
 function speak(headline) {
   const gist = headline.replace(/\d+(\.\d+)?/g, "#");
   if (gist === spoken) return;
@@ -150,7 +150,7 @@ const FEEDS = {
   refused: (since, reason) => `not connected: ${reason}`,
 };
 
-function tell(feed, since, reason) {
+function showFeed(feed, since, reason) {
   put(document.body, "data-feed", feed);
   say(at("feed-words"), FEEDS[feed](since, reason));
 }
@@ -164,14 +164,14 @@ for (const dialog of [evidence.dialog, at("compare")]) dialog.addEventListener("
 followDay(at("day"));
 
 follow("api/v1/stream", {
-  machine: (told) => {
-    if (machine && machine.machine.version !== told.machine.version) window.location.reload();
-    machine = told;
+  machine: (data) => {
+    if (machine && machine.machine.version !== data.machine.version) window.location.reload();
+    machine = data;
   },
-  history: (told) => history.remember(told),
-  tick: (told) => {
-    frame = whole(machine, told) ?? frame;
-    if (frame.tick === told.tick) history.append(told.second, entriesOf(frame.gpus));
+  history: (data) => history.remember(data),
+  tick: (data) => {
+    frame = whole(machine, data) ?? frame;
+    if (frame.tick === data.tick) history.append(data.second, entriesOf(frame.gpus));
     draw();
   },
-}, tell);
+}, showFeed);

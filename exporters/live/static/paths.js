@@ -105,11 +105,11 @@ export function deviceName(flow) {
   return flow.gpu ? `GPU ${flow.gpu}` : flow.device;
 }
 
-/** The limits, told once above the rows: for all directions where they are alike. */
+/** The limits, shown once above the rows: for all directions if they are alike. */
 function captionOf({ path, flows, directions }) {
-  const told = directions.map((d) => limitsOf(flows.filter((flow) => flow.direction === d)));
-  const alike = new Set(told).size === 1;
-  const words = alike ? told.slice(0, 1) : told.map((limit, place) => `${directions[place]}: ${limit}`);
+  const limits = directions.map((d) => limitsOf(flows.filter((flow) => flow.direction === d)));
+  const alike = new Set(limits).size === 1;
+  const words = alike ? limits.slice(0, 1) : limits.map((limit, place) => `${directions[place]}: ${limit}`);
   return [...words, NOTES[path]].filter(Boolean).join("; ");
 }
 
@@ -122,17 +122,17 @@ function limitsOf(flows) {
   }
   const known = [...groups].filter(([words]) => words).sort((a, b) => b[1].length - a[1].length);
   if (!known.length) return "no limit known";
-  const told = known.map(([words, devices], place) => {
+  const limits = known.map(([words, devices], place) => {
     const [limit, origin] = words.split("|");
     const most = place === 0 && devices.length > flows.length / 2;
     return `${limit}${most ? "" : ` on ${devices.join(", ")}`} (${ORIGINS[origin] ?? origin})`;
   });
   const rest = groups.get("") ?? [];
-  if (rest.length) told.push(`none known for ${rest.length > 3 ? "the rest" : rest.join(", ")}`);
-  return `limit ${told.join(", ")}`;
+  if (rest.length) limits.push(`none known for ${rest.length > 3 ? "the rest" : rest.join(", ")}`);
+  return `limit ${limits.join(", ")}`;
 }
 
-/** The ratio of a direction, which is told rounded: what moves a little is more than none. */
+/** The ratio of a direction, which is shown rounded: what moves a little is more than none. */
 function ratioOf({ ratio, bytes_per_second: moved }) {
   return ratio === 0 && moved > 0 ? LITTLE : ratio;
 }
@@ -148,7 +148,7 @@ export function makeFlow() {
 
 /**
  * One direction of one device; nothing at all where it has no such direction. That a limit is not
- * known is told once, in the caption.
+ * known is shown once, in the caption.
  */
 export function showFlow(node, flow) {
   const [gauge, figure] = node.children;

@@ -5,8 +5,8 @@ import { percent, span, timeOfDay } from "./figures.js";
 import { SPAN } from "./history.js";
 import { wordsOf } from "./states.js";
 
-/** `told()` is the wall time (ms) of the newest second. */
-export function followPointer(list, tip, history, told) {
+/** `newest()` is the wall time (ms) of the newest second. */
+export function followPointer(list, tip, history, newest) {
   list.addEventListener("pointermove", (event) => {
     const row = event.target.closest(".row");
     const strip = row?.querySelector(".strip").getBoundingClientRect();
@@ -16,7 +16,7 @@ export function followPointer(list, tip, history, told) {
     if (!inside) return;
     const age = Math.round(SPAN * (1 - (event.clientX - strip.left) / strip.width));
     const { uuid, gpu } = row.parentElement.dataset;
-    say(tip, wordsAt(gpu, history.at(uuid, Math.min(age, SPAN - 1)), age, told()));
+    say(tip, wordsAt(gpu, history.at(uuid, Math.min(age, SPAN - 1)), age, newest()));
     const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
     style(tip, "--left", `${left}px`);
     style(tip, "--top", `${event.clientY + 18}px`);

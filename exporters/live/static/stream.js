@@ -9,16 +9,16 @@ const REFUSALS = {
 };
 
 /**
- * Follow the stream at `address`. `hear[name](data)` gets each event; `tell(feed, since, reason)`
+ * Follow the stream at `address`. `hear[name](data)` gets each event; `report(feed, since, reason)`
  * each change of `feed`: live, stale, reconnecting, refused; `since` is the time of the last tick
  * in milliseconds, null before the first.
  */
-export function follow(address, hear, tell) {
-  const told = { feed: "", since: null, reason: "" };
+export function follow(address, hear, report) {
+  const state = { feed: "", since: null, reason: "" };
   const change = (feed, reason = "") => {
-    if (told.feed === feed && told.reason === reason) return;
-    Object.assign(told, { feed, reason });
-    tell(feed, told.since, reason);
+    if (state.feed === feed && state.reason === reason) return;
+    Object.assign(state, { feed, reason });
+    report(feed, state.since, reason);
   };
   const connect = () => {
     const source = new EventSource(address);
@@ -26,7 +26,7 @@ export function follow(address, hear, tell) {
       source.addEventListener(name, (event) => {
         listener(JSON.parse(event.data));
         if (name !== "tick") return;
-        told.since = Date.now();
+        state.since = Date.now();
         change("live");
       });
     }
@@ -38,7 +38,7 @@ export function follow(address, hear, tell) {
   };
   connect();
   setInterval(() => {
-    if (told.feed === "live" && Date.now() - told.since > STALE) change("stale");
+    if (state.feed === "live" && Date.now() - state.since > STALE) change("stale");
   }, 500);
 }
 

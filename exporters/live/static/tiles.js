@@ -163,13 +163,13 @@ export function showLegend(list, history) {
     (seconds, share) => `${gpuHours(seconds)} (${share})`);
 }
 
-/** Seconds by code as a list: sample, words, and `tell` of the seconds, their share and their sum. */
-export function showShares(list, totals, least, order, tell) {
+/** Seconds by code as a list: sample, and the words that `describe` makes of the seconds, their share and their sum. */
+export function showShares(list, totals, least, order, describe) {
   const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
-  const told = [...totals].filter(([, seconds]) => seconds >= least * all).sort(order);
-  keep(list, told, ([code]) => code, makeEntry, (entry, [code, seconds]) => {
+  const listed = [...totals].filter(([, seconds]) => seconds >= least * all).sort(order);
+  keep(list, listed, ([code]) => code, makeEntry, (entry, [code, seconds]) => {
     drawSample(entry.firstChild, code);
-    say(entry.lastChild, tell(seconds, percent(seconds / all), all));
+    say(entry.lastChild, describe(seconds, percent(seconds / all), all));
   });
 }
 

@@ -1,4 +1,4 @@
-"""What `check` prints: the table of limits, what the box draws, and the status it ends with."""
+"""Output of `check`: the table of limits, the power of the box, and the exit status."""
 
 import re
 
@@ -38,7 +38,7 @@ def test_power_stands_beside_its_limits_and_the_maximum_of_the_box() -> None:
     ]
 
 
-def test_power_is_told_as_far_as_it_is_known() -> None:
+def test_power_is_reported_as_far_as_it_is_known() -> None:
     limits = dict.fromkeys(GPU_WATTS, 700.0)
     said = {
         "nothing": list(watts(drawing({}, {}), None)),

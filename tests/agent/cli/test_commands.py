@@ -61,7 +61,7 @@ def in_this_process(line: str) -> Ended:
 
 
 def needs_a_process(line: str) -> bool:
-    """What forks, listens or takes signals over."""
+    """Return whether it forks, listens or handles signals."""
     if line.endswith("--help") or line == "--version":
         return False
     return line.startswith(("run", "check", "record /proc")) or line in PRINTING_COMMANDS
@@ -108,7 +108,7 @@ ERRORS = {
     "once --replay {dir}/junk.tape": "junk.tape",
     "check --replay {dir}/cut.tape": "cut.tape is cut short",
     "check --timeout 0.1 --simulate k40": "'0.1' is out of range, expected a number from 3",
-    "check --bundle - --simulate k40": "'-' is no name of a file",
+    "check --bundle - --simulate k40": "'-' is not the name of a file",
     "record {dir}/none/x.tape --simulate k40": "{dir}/none: is not a folder",
     "record /proc/x.tape --seconds 6000 --simulate k40": "/proc/x.tape: cannot be written",
     "record {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
@@ -116,12 +116,12 @@ ERRORS = {
     "record {dir}/x.tape --seconds -1": "'-1' is out of range",
     "record": "required: FILE",
     "report --prometheus http://x --agent http://x": "not allowed with argument --prometheus",
-    "build /dev/null/x": "/dev/null: is not a folder, expected where to write",
-    "record /dev/null --simulate k40": "is no regular file, expected one or a free name",
-    "record {dir}/latin.toml --simulate k40": "is there and is no tape, expected a free name or a",
-    "record {dir} --simulate k40": "is no regular file, expected one or a free name",
+    "build /dev/null/x": "/dev/null: is not a folder, expected one to write",
+    "record /dev/null --simulate k40": "is not a regular file, expected one or a free name",
+    "record {dir}/latin.toml --simulate k40": "exists and is not a tape, expected a free name or a",
+    "record {dir} --simulate k40": "is not a regular file, expected one or a free name",
 }
-"""What is typed, and what the one sentence must contain."""
+"""Command lines that are refused, and the words that the one sentence must contain."""
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert errors == ""
 
 
-def test_run_serves_until_it_is_told_to_end() -> None:
+def test_run_serves_until_it_is_stopped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     line = f"run --simulate dgx-h100:training --simulate-speed 2 --listen 127.0.0.1:{port}"
@@ -316,14 +316,14 @@ def test_a_closed_output_changes_no_status(closed: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["--help", "once --help", "once --simulate k40:idle"])
-def test_what_cannot_be_written_is_told(words: str) -> None:
+def test_what_cannot_be_written_is_reported(words: str) -> None:
     said = b"dgx-telemetry: cannot write its output: No space left on device\n"
     assert in_shell(f"{words} >/dev/full") == (2, said)
 
 
 def answer(port: int, path: str, wanted: str = "") -> str:
-    """What the agent answers once it does, and once that holds what is wanted: the data of an agent
-    that gets no CPU for long expire."""
+    """Return the agent's answer once it contains `wanted`: the data of an agent that gets no CPU
+    for long expire."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:

@@ -51,7 +51,7 @@ def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
         ("dgx-station-v100:driver-hang", 3, "DgxAgentBlind"),
     ],
 )
-def test_the_status_tells_the_worst(machine: str, status: int, alert: str | None) -> None:
+def test_the_status_shows_the_worst(machine: str, status: int, alert: str | None) -> None:
     end = check("--json", "--simulate", machine)
     found = json.loads(end.stdout)
     assert (end.returncode, found["status"]) == (status, status)
@@ -93,7 +93,7 @@ def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:
     assert "for a processor" in answer[BROKEN]
 
 
-def test_a_wrong_input_of_the_look_is_told() -> None:
+def test_a_wrong_input_of_the_look_is_reported() -> None:
     def look() -> dict[str, object]:
         raise BadInput("no such sheet")
 
@@ -133,7 +133,7 @@ def test_kernel_lines_of_drivers_alone_are_in_a_bundle() -> None:
     ]
 
 
-def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:
+def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(SECRET)
     bundle = tmp_path / "bundle.tar.gz"

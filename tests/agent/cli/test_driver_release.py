@@ -20,7 +20,7 @@ from agent.config.settings import Settings
 from agent.model import Reason, Snapshot
 from agent.sources import power, system
 from agent.sources.agent_health import SOURCE_UP
-from exporters.words import UNKNOWN
+from exporters.messages import UNKNOWN
 from tests.support.frozen_clock import FrozenClock
 from tests.support.live_machines import watched
 from tests.support.machine_controls import upgrade_driver
@@ -144,7 +144,7 @@ def test_a_node_that_is_open_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class Process:
-    """What a process holds, and whether it was started again."""
+    """State of a process: the files it holds, and whether it was started again."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()

@@ -1,11 +1,11 @@
-"""What `once` prints: the sentence of the page first, and nothing wider than the terminal."""
+"""Output of `once`: the sentence of the page first, and no line wider than the terminal."""
 
 import re
 
 import pytest
 
 from agent.cli.once import page
-from agent.cli.table import listed, table
+from agent.cli.table import device_ranges, table
 from agent.diagnosis.job_watch import CostConfig
 from agent.ranges import ranges
 from agent.simulator import SYSTEMS
@@ -30,7 +30,7 @@ def test_it_fits_the_terminal(name: str) -> None:
         assert "All expected hardware is present and at full speed." in shown
 
 
-def test_a_wide_terminal_is_told_more() -> None:
+def test_a_wide_terminal_shows_more() -> None:
     narrow, wide = (" ".join(lines("k40:training", width)) for width in (80, 120))
     assert "SM MHz" in wide
     assert "SM MHz" not in narrow
@@ -48,7 +48,7 @@ def test_paths_stand_against_their_limits_the_fullest_first() -> None:
     )
 
 
-def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
+def test_why_and_what_to_do_is_reported_once_for_all_alike() -> None:
     shown = "\n".join(lines("dgx-1-v100:starved-peer", seconds=24))
     assert (
         len(re.findall(r"GPUs 1-7 starved by a slow peer for \d0 s, for example GPU 1: w", shown))
@@ -57,7 +57,7 @@ def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
     assert "balance the work" in " ".join(shown.split())
 
 
-def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digits() -> None:
+def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_digits() -> None:
     machine = watched("dgx-h200:starved-network").run(24)
     shown = "\n".join(page(machine.frame(), 120))
     assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", shown)
@@ -67,7 +67,7 @@ def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digi
     assert re.search(r"network +\S+ +9\d of 100 Gb/s +9\d %", shown), "networks are sold in bits"
 
 
-def test_a_finding_that_the_headline_tells_is_told_once() -> None:
+def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
     shown = "\n".join(lines("dgx-station-v100:pcie-degraded"))
     assert shown.count("8 of 16 PCIe lanes are in use") == 1
 
@@ -90,8 +90,8 @@ def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
 
 def test_devices_are_named_in_few_words() -> None:
     assert ranges([7, 0, 1, 2, 4]) == "0-2,4,7"
-    assert listed({"gpu10", "gpu9", "sda", "", "gpu0"}) == "gpu0,9-10, sda"
-    assert listed(["eth0"], " ") == "eth0"
+    assert device_ranges({"gpu10", "gpu9", "sda", "", "gpu0"}) == "gpu0,9-10, sda"
+    assert device_ranges(["eth0"], " ") == "eth0"
 
 
 def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:

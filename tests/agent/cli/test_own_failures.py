@@ -1,4 +1,4 @@
-"""What fails in this program is shown as such: it is no fault of the machine or of the output."""
+"""Failures of this program are shown as such: they are no fault of the machine or of the output."""
 
 import json
 import os

@@ -14,8 +14,8 @@ import pytest
 
 from agent.cli.assembly import Agent, taped_hardware
 from agent.cli.run import TapeEnd
+from agent.config.atomic_file import ReplacingFile
 from agent.config.settings import Settings
-from agent.config.whole_file import ReplacingFile
 from agent.errors import BadInput
 from agent.replay.tape import Tape
 from tests.support.frozen_clock import FrozenClock
@@ -53,12 +53,14 @@ def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None
     if number != signal.SIGINT:  # a shell and its terminal each send one
         recording.send_signal(number)
     _, errors = recording.communicate(timeout=TIMEOUT)
-    assert b"stopped early, what was recorded is kept" in errors
+    assert b"stopped early, the recording so far is kept" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["x.tape"]
     Tape.load(tmp_path / "x.tape")
 
 
-def test_the_end_of_a_tape_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_tape_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record(tmp_path / "x.tape", ticks=2)
     clock = FrozenClock()
     hardware = taped_hardware(tmp_path / "x.tape", clock)

@@ -152,7 +152,7 @@ class Held:
         self.running = Running("tests.support.held_driver", str(self.node), how, *words)
 
     def opened(self) -> int:
-        """How often the process has the file open."""
+        """Return the number of times that the process has the file open."""
         folder = Path(f"/proc/{self.running.process.pid}/fd")
         found = 0
         for link in folder.iterdir():

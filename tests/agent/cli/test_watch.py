@@ -127,7 +127,7 @@ def test_a_terminal_is_taken_and_given_back(
     ) as process:
         first = read_until(ours, "h help")
         assert "\x1b[?1049h" in first
-        assert "\x1b[3" not in first, "no colour where nobody wants one"
+        assert "\x1b[3" not in first, "no colour unless it is asked for"
         assert len(first.rsplit("\x1b[H")[-1].splitlines()) <= 24
         assert "does not answer" not in first, "before it has answered nothing is wrong"
         os.write(ours, b"h")

@@ -153,7 +153,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_in_the_file_is_told_in_one_sentence(case: str, file: Path) -> None:
+def test_what_is_wrong_in_the_file_is_reported_in_one_sentence(case: str, file: Path) -> None:
     content, *said = WRONG[case]
     assert isinstance(content, bytes)
     file.write_bytes(content)
@@ -165,7 +165,7 @@ def test_what_is_wrong_in_the_file_is_told_in_one_sentence(case: str, file: Path
     assert "\n" not in message
 
 
-def test_a_file_that_cannot_be_read_is_told_with_the_reason(file: Path, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_the_reason(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"{file}: cannot be read: No such file")):
         load(SECTIONS, file, {})
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):

@@ -1,4 +1,4 @@
-"""What people write, decoded: the innermost wrong value is the one that is reported of."""
+"""Decoding of what users write: the error names the innermost wrong value."""
 
 from typing import Annotated, Any, Literal
 
@@ -62,7 +62,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_the_innermost_wrong_value_is_told(case: str) -> None:
+def test_the_innermost_wrong_value_is_reported(case: str) -> None:
     value, said = WRONG[case]
     with pytest.raises(Mismatch) as shown:
         decode(value, Box, "box")

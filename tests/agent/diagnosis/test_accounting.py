@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from agent.diagnosis import accounting
-from agent.diagnosis.division import Division, divide_second
+from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
 from agent.sources import activity
@@ -52,7 +52,7 @@ EXPECTED = {
     "gpu-hot": "busy/none",
 }
 OTHERS = {"starved-pcie": "idle/none", "starved-peer": "starved/peer"}
-"""What the GPUs other than the first are; where nothing is said, the same."""
+"""State of the GPUs other than the first; the same if not given."""
 
 FIRST = {"starved-peer": "busy/none"}
 SECONDS = {"held": 80}
@@ -185,7 +185,7 @@ def test_an_unknown_activity_is_no_verdict() -> None:
     assert verdicts(bench)["1"] == "busy/none"
 
 
-def test_the_snapshot_tells_it_in_words() -> None:
+def test_the_snapshot_has_it_in_words() -> None:
     bench = simulated("dgx-1-v100:starved-disk").run(LED_BY)
     shown = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
     assert (shown["state"], shown["cause"], shown["quality"]) == ("starved", "disk", "nvml")
@@ -196,7 +196,7 @@ def test_the_snapshot_tells_it_in_words() -> None:
     json.dumps(shown)
 
 
-def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:
+def test_links_that_are_all_down_cost_no_verdict() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(5)
     for link in range(18):
         cut_link(bench.machine, 0, link)
@@ -209,7 +209,7 @@ def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:
 def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def divide(e: Evidence) -> Division:
+    def divide(e: Evidence) -> TimeSplit:
         if e.gpu.index == 0:
             raise ZeroDivisionError("a rule")
         return divide_second(e)

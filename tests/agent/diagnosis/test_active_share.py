@@ -1,4 +1,4 @@
-"""How the active share divides, by figures that were measured on H100s and H200s."""
+"""Division of the active share, by figures that were measured on H100s and H200s."""
 
 import random
 from dataclasses import replace
@@ -48,7 +48,9 @@ BALANCED = second(99.9, 84.4, 10.2, 48.5, 1.5)
 
 @pytest.mark.parametrize("true", EXPOSED)
 @pytest.mark.parametrize("with_power", [True, False])
-def test_exposed_communication_is_told_within_five_points(true: float, with_power: bool) -> None:
+def test_exposed_communication_is_reported_within_five_points(
+    true: float, with_power: bool
+) -> None:
     """By power, or by SM activity where the work was seen with its links at rest (dense: 0.96)."""
     mine = EXPOSED[true] if with_power else replace(EXPOSED[true], power=None, working_sm=0.96)
     found = divide(mine, {PEER: mine})
@@ -70,7 +72,7 @@ def test_all_reduce_only_is_communication() -> None:
     assert (found.communicating, found.busy) == (pytest.approx(0.994), pytest.approx(0.0))
 
 
-def test_balanced_ranks_wait_for_nobody() -> None:
+def test_balanced_ranks_do_not_wait() -> None:
     other = replace(BALANCED, sm=0.843, dram=0.48, activity=0.998)
     for mine, theirs in ((BALANCED, other), (other, BALANCED)):
         found = divide(mine, {PEER: theirs})
@@ -84,7 +86,7 @@ def test_a_kernel_that_only_spins_waits() -> None:
     assert (found.waiting, found.busy, found.communicating) == (1.0, 0.0, 0.0)
 
 
-def test_work_at_two_levels_of_power_waits_for_nobody() -> None:
+def test_work_at_two_levels_of_power_does_not_wait() -> None:
     """A recommender on an H200: lookups wait for memory, and draw half of what products do."""
     mine = second(100, 98.9, 54.7, 25.1, 0.0, lower=0.37)
     found = divide(mine, {PEER: second(35, 34.0, 8.0, 12.0, 0.0)})
@@ -132,7 +134,7 @@ def test_who_sends_something_else_is_no_rank_of_the_same_collective() -> None:
     assert not in_lock_step(*silent)
 
 
-def test_a_smaller_model_beside_a_larger_one_spins_for_nobody() -> None:
+def test_a_smaller_model_beside_a_larger_one_does_not_spin() -> None:
     """Half the DRAM activity without the SM activity that spinning would add."""
     larger = second(100, 87.9, 11.0, 53.0, 0.7)
     smaller = second(100, 87.0, 4.4, 21.0, 0.7)
@@ -186,7 +188,7 @@ def test_a_rank_that_is_a_little_late_is_named_by_power_alone(late: float) -> No
 
 
 @pytest.mark.parametrize("apart", [-0.04, 0.04])
-def test_exposed_communication_that_power_shows_unevenly_names_nobody(apart: float) -> None:
+def test_exposed_communication_that_power_shows_unevenly_names_no_one(apart: float) -> None:
     one = ActiveSecond(1.0, payload=0.27, sent=0.27, power=PowerLevels(296, 750, 0.39, True))
     other = replace(one, power=PowerLevels(296, 750, 0.39 + apart, True))
     assert divide(one, {PEER: other}).waits_for is None
@@ -216,6 +218,6 @@ def test_without_gpm_transfers_show_in_dips_of_power(
     assert found.waiting == pytest.approx(0.0, abs=0.03)
 
 
-def test_without_gpm_a_lower_level_that_is_not_rare_tells_its_own_time() -> None:
+def test_without_gpm_a_lower_level_that_is_not_rare_shows_its_own_time() -> None:
     mine = without_gpm(0.33, dipping(0.5, 250))
     assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.5, abs=0.02)

@@ -1,4 +1,4 @@
-"""What people are asked to do: it fits what was found, and harms no one."""
+"""Advice fits the finding, and harms no one."""
 
 import re
 
@@ -22,7 +22,7 @@ HARM = re.compile(
 
 @pytest.mark.parametrize("text", [*ADVICE.values(), *BY_FACT.values()])
 def test_no_advice_harms(text: str) -> None:
-    """What looks idle may be a server, what looks stuck a checkpoint."""
+    """A GPU that looks idle may be a server; one that looks stuck may write a checkpoint."""
     assert not HARM.search(text)
     assert text.endswith(".")
 

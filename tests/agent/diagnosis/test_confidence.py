@@ -1,4 +1,4 @@
-"""How sure a verdict is, by the counts of trials."""
+"""Confidence of a verdict, by the counts of trials."""
 
 from pathlib import Path
 

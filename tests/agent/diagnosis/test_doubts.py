@@ -1,4 +1,4 @@
-"""What a verdict could not see, or should not trust."""
+"""Doubts: facts that a verdict could not see, or should not trust."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import GPM_SILENT, doubts
 from agent.model import Metric
 from agent.sources import activity, power
-from exporters.words import fact_text
+from exporters.messages import fact_text
 from tests.support.evidence import GPU, evidence
 
 SILENT: dict[tuple[Metric, tuple[str, ...]], float] = {

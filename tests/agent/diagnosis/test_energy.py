@@ -30,12 +30,12 @@ def played(
     counter: Sequence[tuple[int, float]], parts: dict[int, dict[Pair, float] | None]
 ) -> EnergyByState:
     """Sixty seconds and more of 100 W; the counter as it is read at some of them."""
-    energy, told = EnergyByState(), dict(counter)
+    energy, read = EnergyByState(), dict(counter)
     now: dict[Pair, float] | None = {IDLE: 1.0}
-    for second in range(max(told) + int(PATIENCE) + 2):
+    for second in range(max(read) + int(PATIENCE) + 2):
         now = parts.get(second, now)
-        if second in told:
-            energy.count(second, told[second])
+        if second in read:
+            energy.count(second, read[second])
         energy.enter(now, 1.0, second, 100.0)
     return energy
 

@@ -1,4 +1,4 @@
-"""What is remembered of one GPU from tick to tick."""
+"""Memory of one GPU from tick to tick."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_a_gpu_that_spins_has_waited_since_the_first_reading_that_showed_it() ->
         memory.update(Evidence(KEY, TickContext(store, wires, Thresholds())), second)
         if memory.seen.waits_for:
             break
-    assert second > 12, "no sooner than the means tell it too"
+    assert second > 12, "no sooner than the means show it too"
     assert memory.seen.waits_for == second - 10
 
 

@@ -1,4 +1,4 @@
-"""When a job that stands still hangs, and which process it waits for."""
+"""Conditions under which a job that stands still hangs, and the process it waits for."""
 
 import pytest
 

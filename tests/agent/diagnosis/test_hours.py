@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
-from agent.config.whole_file import write_whole
 from agent.diagnosis import hours
 from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
@@ -115,7 +115,7 @@ def test_names_that_may_no_longer_leave_are_not_kept(
     named, ahead = True, NOW + 1000
 
     def shown(who: hours.Who) -> hours.Who:
-        return who if named else hours.NOBODY
+        return who if named else hours.NO_OWNER
 
     sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path, shown)
     play(bench, sums, 12, NOW - 1, JOB)
@@ -184,13 +184,13 @@ def test_hours_to_come_are_set_aside_and_taken_back(bench: AgentBench, tmp_path:
 def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
     bench: AgentBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is due is written once it answers: the end of an hour, too."""
+    """Due hours, and the end of an hour, are written once the disk answers."""
     before = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
     play(bench, before, 3, NOW - 2)
     play(bench, before, 3, NOW - 1, JOB)
     before.close()
     answers = threading.Event()
-    read, write = hours._read, write_whole
+    read, write = hours._read, atomic_write
 
     def slow_read(folder: Path) -> dict[int, bytes]:
         answers.wait()
@@ -205,7 +205,7 @@ def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
     sums._disk.join()
     answers.clear()
     monkeypatch.setattr(
-        "agent.diagnosis.hours.write_whole", lambda *words: (answers.wait(), write(*words))[1]
+        "agent.diagnosis.hours.atomic_write", lambda *words: (answers.wait(), write(*words))[1]
     )
     play(bench, sums, 11, NOW, JOB)
     play(bench, sums, 11, NOW + 1, JOB)
@@ -237,7 +237,7 @@ def test_it_is_bounded(bench: AgentBench, tmp_path: Path) -> None:
     assert len(listed) <= hours.MOST_ROWS + 1
 
 
-def test_a_disk_that_is_full_is_told_and_costs_nothing_else(
+def test_a_disk_that_is_full_is_reported_and_costs_nothing_else(
     bench: AgentBench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path / "gone")

@@ -1,4 +1,5 @@
-"""Where the inactive share of a second goes, from what threads do: measured, and all of it."""
+"""Division of the inactive share of a second, from the states of threads: measured, and
+complete."""
 
 from types import MappingProxyType
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from agent.model import (
 )
 from agent.sources import activity, disk, filesystem, nvlink, pcie, pressure, process
 from agent.sources import workload as work
-from exporters.words import fact_text
+from exporters.messages import fact_text
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, NOW, Figures, Wires, bandwidth, evidence, store
 

@@ -1,11 +1,11 @@
-"""What one job is reported of: on whose steps its GPUs agree, and since when it is slower."""
+"""Record of one job: on whose steps its GPUs agree, and since when it is slower."""
 
 import pytest
 
 from agent.diagnosis.job_record import JobRecord
 from agent.diagnosis.pulses import GpuPulse
 from agent.jobs.grouping import JobGroup, JobMember
-from agent.jobs.job import Tie
+from agent.jobs.job import GroupedBy
 from agent.jobs.pulse import PulseReading
 from agent.jobs.speed import JobSpeed
 from agent.model import GpuKey, Snapshot
@@ -16,7 +16,9 @@ GPUS = [GpuKey(index, f"GPU-{index}") for index in range(2)]
 
 def record() -> JobRecord:
     members = tuple(JobMember(gpu, 10 + gpu.index, 10 + gpu.index, "job") for gpu in GPUS)
-    return JobRecord("1", JobGroup(members, Tie.NCCL), wall=0.0, began=0.0, speed=JobSpeed(0.0))
+    return JobRecord(
+        "1", JobGroup(members, GroupedBy.NCCL), wall=0.0, began=0.0, speed=JobSpeed(0.0)
+    )
 
 
 def pulse(step: float | None, lag: float = 0.0) -> GpuPulse:

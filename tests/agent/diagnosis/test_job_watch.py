@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agent.config.settings import Settings
 from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.job_watch import CostConfig
-from agent.jobs.job import ChangeKind, Job, Tie
+from agent.jobs.job import ChangeKind, GroupedBy, Job
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, receipt_text, row
@@ -27,7 +27,7 @@ def only(bench: AgentBench) -> Job:
 def test_a_training_is_one_job_of_all_gpus() -> None:
     bench = simulated(f"{SMALL}:training").run(90)
     job = only(bench)
-    assert job.tie is Tie.ANCESTOR
+    assert job.grouped_by is GroupedBy.ANCESTOR
     assert [gpu.index for gpu in job.receipt.gpus] == [0, 1, 2, 3]
     assert job.step == pytest.approx(0.322, rel=0.01)
     assert job.reference == pytest.approx(0.322, rel=0.01)
@@ -44,9 +44,9 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
         for team in bench.machine.jobs.teams:  # as in a container each
             team.trainer.parent = 1
     shown = bench.run(20).agent.jobs.current.running
-    assert [job.tie for job in shown] == [Tie.ALONE] * 2
+    assert [job.grouped_by for job in shown] == [GroupedBy.ALONE] * 2
     job = only(bench.run(150))
-    assert job.tie is Tie.LOCK_STEP
+    assert job.grouped_by is GroupedBy.LOCK_STEP
     waits = bench.samples.all(accounting.WAITS_FOR)
     assert {labels[-1] for labels in waits} == {job.receipt.gpus[1].uuid}
 
@@ -54,10 +54,10 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
 def test_servers_are_jobs_of_their_own() -> None:
     jobs = simulated("dgx-h100:no-demand").run(20).agent.jobs.current.running
     assert len(jobs) == 8
-    assert {job.tie for job in jobs} == {Tie.ALONE}
+    assert {job.grouped_by for job in jobs} == {GroupedBy.ALONE}
 
 
-def test_names_are_told_where_the_configuration_says_so() -> None:
+def test_names_are_reported_where_the_configuration_says_so() -> None:
     job = only(simulated(f"{SMALL}:training", Settings(JobConfig(info=True))).run(5))
     assert job.receipt.name.startswith("train.py:")
     assert job.receipt.labels.user == "researcher"
@@ -71,7 +71,7 @@ def test_the_gpu_that_never_waits_is_named() -> None:
 
 def test_nccl_where_it_is_always_asked_finds_a_hang_within_12_s_with_its_rank() -> None:
     bench = simulated(f"{SMALL}:hang", Settings(JobConfig(nccl="always"))).run(10)
-    assert only(bench).tie is Tie.NCCL
+    assert only(bench).grouped_by is GroupedBy.NCCL
     assert only(bench).hang is None
     hang = only(bench.run(12)).hang
     assert hang is not None
@@ -141,7 +141,7 @@ def test_a_gpu_that_a_job_comes_back_to_is_counted_on() -> None:
     assert counted == pytest.approx(4 * receipt.watched, abs=8)
 
 
-def test_what_was_not_observed_is_told_and_draws_nothing() -> None:
+def test_what_was_not_observed_is_reported_and_draws_nothing() -> None:
     bench = simulated(f"{SMALL}:training").run(60)
     before = only(bench).receipt
     bench.clock.advance(600)
@@ -177,7 +177,9 @@ def slowed(bench: AgentBench, factor: float, clock: float) -> None:
         )
 
 
-def test_a_job_that_becomes_slower_is_told_within_a_minute_with_the_time_and_what_changed() -> None:
+def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time_and_what_changed() -> (
+    None
+):
     bench = simulated(f"{SMALL}:training").run(150)
     bench.machine.advance()
     at = bench.clock.time()

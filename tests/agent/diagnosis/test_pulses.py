@@ -111,7 +111,7 @@ def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, shown: bool) -> No
 
 
 @pytest.mark.parametrize("by_mps", [True, False])
-def test_no_step_is_told_of_several_processes_on_one_gpu(by_mps: bool) -> None:
+def test_no_step_is_reported_several_processes_on_one_gpu(by_mps: bool) -> None:
     """Two clients of MPS on an H200, with steps of 115 and 126 ms, read as one of 122 ms."""
     bench = simulated("dgx-h100:training", gpus=1).run(ENDS)
     (identity,) = bench.agent.gpus.inventory.gpus
@@ -131,7 +131,7 @@ def test_no_step_is_told_of_several_processes_on_one_gpu(by_mps: bool) -> None:
     assert not by_mps or str(server) not in named
 
 
-def test_a_gpu_without_a_process_lacks_no_step() -> None:
+def test_a_gpu_without_a_process_needs_no_step() -> None:
     look = simulated("dgx-station-v100:idle").run(5).samples
     assert look.all(pulses.STEP) == {}
     assert look.absence(pulses.STEP, *next(iter(look.all(pulses.STEPS)))) is None

@@ -57,7 +57,7 @@ def server(load: float, length: float) -> tuple[loads.GpuWork, list[tuple[float,
 
 
 def shares(bench: AgentBench, seconds: int) -> dict[str, float]:
-    """Where the next seconds of GPU 0 go, by `state/cause`."""
+    """Return the shares of GPU 0 over the next seconds, by `state/cause`."""
 
     def now() -> dict[str, float]:
         found = bench.samples.where(STATE_SECONDS, gpu="0")

@@ -44,7 +44,9 @@ SHARDED = "collectives of ranks that launch kernel by kernel spin for millisecon
 BOTH = "workers fetch and decode in turns, and its clock puts all of the wait down to one of them"
 NO_THREADS = "the tape holds no thread that did it, or not what the job received"
 LAUNCHES = "what launching or a copy takes counts as active, or as work by its own clock"
-COPIES = "copies beside work are not told from it by PCIe alone: without GPM they count as active"
+COPIES = (
+    "PCIe alone does not distinguish copies beside work from work: without GPM they count as active"
+)
 
 
 EDGES = "12 s hold few requests, and the agent's seconds begin and end a second later"
@@ -306,7 +308,7 @@ def test_a_load_that_is_wrong_and_not_known_to_be_is_found_out() -> None:
     assert largest_errors([one, off]).keys() == {one.span.load}
 
 
-class StepsTold(NamedTuple):
+class ReportedSteps(NamedTuple):
     """Jobs of one GPU with steps of 0.1 to 5 s: how many there are, and how many steps are reported
     within 1 %; how many of any job are wrong; seconds of steps said where there are none."""
 
@@ -316,11 +318,11 @@ class StepsTold(NamedTuple):
     irregular: int
 
 
-STEPS_TOLD = {
-    "one-h200-again": StepsTold(8, 4, 0, 0),
-    "one-h200-steps": StepsTold(10, 4, 0, 0),
-    "one-h200-irregular": StepsTold(0, 0, 0, 0),
-    "one-h200-limit": StepsTold(5, 0, 1, 0),
+REPORTED_STEPS = {
+    "one-h200-again": ReportedSteps(8, 4, 0, 0),
+    "one-h200-steps": ReportedSteps(10, 4, 0, 0),
+    "one-h200-irregular": ReportedSteps(0, 0, 0, 0),
+    "one-h200-limit": ReportedSteps(5, 0, 1, 0),
 }
 """Of the first two, steps whose pauses are narrower than a sample are not shown, nor gradients of
 equal batches that are added up. The third is ten loads of
@@ -328,16 +330,16 @@ irregular work, 53 s each. Of the last, three are held at the limit of their pow
 has a rhythm of its own, and two have steps that power hardly shows."""
 
 
-@pytest.mark.parametrize("tape", STEPS_TOLD)
-def test_steps_are_told_rightly_or_not_at_all(tape: str) -> None:
+@pytest.mark.parametrize("tape", REPORTED_STEPS)
+def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
     found = all_of(tape, "gpm")
     lines = "\n".join(map(str, found))
     jobs = [said for said in found if said.span.step and said.span.step >= 0.1]
     wrong = [t for t in found if t.step_error is not None and abs(t.step_error) > 0.01]
     right = [t for t in jobs if t.step_error is not None and t not in wrong]
     irregular = sum(len(said.steps) for said in found if said.span.step is None)
-    said = StepsTold(len(jobs), len(right), len(wrong), irregular)
-    reached = STEPS_TOLD[tape]
+    said = ReportedSteps(len(jobs), len(right), len(wrong), irregular)
+    reached = REPORTED_STEPS[tape]
     assert said.jobs == reached.jobs
     assert said.right >= reached.right, lines
     assert said.wrong <= reached.wrong, lines

@@ -23,7 +23,7 @@ def test_what_is_lost_is_counted_however_little_it_is() -> None:
 
 
 def leaders(parts: list[dict[Pair, float]]) -> list[Pair | None]:
-    """Who leads after each of these seconds."""
+    """Return the leading pair after each of these seconds."""
     account = SecondsByState()
     found = []
     for now, part in enumerate(parts, 1):

@@ -1,4 +1,4 @@
-"""What `check` finds wrong on simulated machines, and that a healthy one has nothing wrong."""
+"""Findings of `check` on simulated machines, and none on a healthy one."""
 
 from itertools import product
 
@@ -13,7 +13,7 @@ from agent.simulator import SimulationError, scenarios, system_models
 from agent.sources import activity, pcie
 from agent.specs import load
 from agent.specs.machine import SpecConfig
-from exporters.words import finding_text
+from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering
 
@@ -77,7 +77,7 @@ def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     assert shown(bench.run(12)) == ["network port eno1 runs at 1 of 10 Gb/s"]
 
 
-def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
+def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
     bench = simulated("gtx-1080:training").run(12)
     bench.machine.driver.xid(0, 62)
     bench.run(8)
@@ -86,7 +86,7 @@ def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
     assert later.endswith("seen once, 2 min ago")
 
 
-def test_a_member_that_an_array_lost_is_told() -> None:
+def test_a_member_that_an_array_lost_is_reported() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
     assert shown(bench.run(12)) == ["md0: 1 disk is missing from the array"]
@@ -196,7 +196,7 @@ def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
     assert shown(refused(bench, GENERATION, 2).run(12)) == []
 
 
-def test_a_narrow_slot_is_told_once_with_found_and_expected() -> None:
+def test_a_narrow_slot_is_reported_once_with_found_and_expected() -> None:
     found = shown(simulated("dgx-1-p100:pcie-degraded").run(12))
     assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
 
@@ -207,12 +207,12 @@ def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
 
 
 def shown(bench: AgentBench) -> list[str]:
-    """What `check` finds, with the sheet of the system that is simulated."""
+    """Return the findings of `check`, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
     return [finding_text(found) for found in findings(bench.agent.poller.latest, spec)]
 
 
-def test_more_gpus_than_the_system_has_are_told() -> None:
+def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
     said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
     assert "8 GPUs answer where 1 are expected" in " ".join(said)

@@ -1,4 +1,4 @@
-"""What one look finds where `check` and the alert once differed."""
+"""Findings of one look where `check` and the alert once differed."""
 
 import os
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
-from exporters.words import finding_text
+from exporters.messages import finding_text
 
 NOW = 10_000.0
 GPU = ("0", "GPU-0")

@@ -1,4 +1,4 @@
-"""What tests of processes share."""
+"""Fixtures for tests of processes."""
 
 from pathlib import Path
 

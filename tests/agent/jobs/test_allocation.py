@@ -1,4 +1,4 @@
-"""Which GPUs jobs were given, from trees of cgroups, Slurm's words and the kubelet's socket.
+"""Allocation of GPUs to jobs, from trees of cgroups, Slurm's output and the kubelet's socket.
 
 The order of the made-up machine is awkward on purpose: NVML's index, the minor number and Slurm's
 place are three different numbers of each GPU.
@@ -104,7 +104,7 @@ class AllocationTree(ProcessTree):
         return [(i[0], i[2], i[3], i[6]) for i in infos]
 
 
-def test_nobody_gives_gpus_to_jobs_here(tmp_path: Path) -> None:
+def test_without_a_scheduler_no_gpus_are_allocated(tmp_path: Path) -> None:
     reading = AllocationTree(tmp_path).look()
     assert (reading.samples, [one.reason for one in reading.absences]) == ((), [Reason.MISSING])
 
@@ -120,7 +120,7 @@ def test_version_1_lists_the_devices_of_each_job(tmp_path: Path) -> None:
     assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
 
 
-def test_a_list_that_lets_in_all_but_a_few_does_not_tell(tmp_path: Path) -> None:
+def test_a_list_that_lets_in_all_but_a_few_proves_nothing(tmp_path: Path) -> None:
     """As Slurm 22.05 leaves it: the kernel lists no device that is shut out."""
     tree = AllocationTree(tmp_path)
     tree.write(f"{V1}/uid_1000/job_7/devices.list", "a *:* rwm\n")
@@ -138,7 +138,7 @@ def version_2(tree: AllocationTree, job: int, pid: int, gpus: str) -> None:
     tree.write(f"{V2}/job_{job}/step_0/user/task_0/cgroup.procs", f"{pid}\n")
 
 
-def test_version_2_tells_by_the_environment_in_slurms_order(tmp_path: Path) -> None:
+def test_version_2_is_read_from_the_environment_in_slurms_order(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path)
     tree.write("/etc/slurm/gres.conf", GRES)
     version_2(tree, 7, 100, "SLURM_JOB_GPUS=1-2")  # minors 2 and 0
@@ -170,7 +170,7 @@ def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
     tree.start(100)
     tree.write("/proc/100/cgroup", "0::/system.slice/slurmstepd.scope/job_41/step_0/user\n")
     tree.occupy(100, gpu=OTHER)
-    assert tree.shown() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")], "told once"
+    assert tree.shown() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")], "reported once"
     tree.answers.jobs = []
     assert set(tree.allocated().values()) == {0}
 

@@ -1,4 +1,4 @@
-"""What is in the memory of a process may block its reader: nothing else waits for it."""
+"""Reads of a process's memory may block; other reads do not wait for them."""
 
 import threading
 import time

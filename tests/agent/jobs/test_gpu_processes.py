@@ -64,7 +64,7 @@ def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
     assert "researcher" not in bench.scrape()
 
 
-def test_a_server_of_mps_is_nobody() -> None:
+def test_a_server_of_mps_is_no_user() -> None:
     """It stands on every GPU for who comes: it joins nothing and works for no one."""
     bench = machines.simulated("dgx-h100:idle").run(2)
     machine = bench.machine

@@ -1,9 +1,9 @@
-"""Which processes are of one job."""
+"""Grouping of processes into jobs."""
 
 import pytest
 
 from agent.jobs.grouping import JobMember, groups
-from agent.jobs.job import Tie
+from agent.jobs.job import GroupedBy
 from agent.model import GpuKey
 
 GPUS = [GpuKey(index, f"GPU-{index}") for index in range(4)]
@@ -19,43 +19,43 @@ TWO = [member(2, 20, "slurm 7"), member(3, 21, "slurm 7")]
 
 def test_a_key_joins_and_another_does_not() -> None:
     found = groups([*TWO, *ONE])
-    assert [(group.tie, group.gpus) for group in found] == [
-        (Tie.ANCESTOR, (GPUS[0], GPUS[1])),
-        (Tie.SLURM, (GPUS[2], GPUS[3])),
+    assert [(group.grouped_by, group.gpus) for group in found] == [
+        (GroupedBy.ANCESTOR, (GPUS[0], GPUS[1])),
+        (GroupedBy.SLURM, (GPUS[2], GPUS[3])),
     ]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "tie", "pids"),
+    ("ranks", "grouped_by", "pids"),
     [
-        ([], [Tie.ANCESTOR, Tie.SLURM], [{10, 11}, {20, 21}]),
-        ([{10, 11}], [Tie.NCCL, Tie.SLURM], [{10, 11}, {20, 21}]),
-        ([{10, 11, 20, 21}], [Tie.NCCL], [{10, 11, 20, 21}]),
-        ([{11, 20}], [Tie.NCCL], [{10, 11, 20, 21}]),
-        ([{99}, set()], [Tie.ANCESTOR, Tie.SLURM], [{10, 11}, {20, 21}]),
+        ([], [GroupedBy.ANCESTOR, GroupedBy.SLURM], [{10, 11}, {20, 21}]),
+        ([{10, 11}], [GroupedBy.NCCL, GroupedBy.SLURM], [{10, 11}, {20, 21}]),
+        ([{10, 11, 20, 21}], [GroupedBy.NCCL], [{10, 11, 20, 21}]),
+        ([{11, 20}], [GroupedBy.NCCL], [{10, 11, 20, 21}]),
+        ([{99}, set()], [GroupedBy.ANCESTOR, GroupedBy.SLURM], [{10, 11}, {20, 21}]),
     ],
 )
 def test_nccls_word_comes_first_and_only_joins(
-    ranks: list[set[int]], tie: list[Tie], pids: list[set[int]]
+    ranks: list[set[int]], grouped_by: list[GroupedBy], pids: list[set[int]]
 ) -> None:
     found = groups([*ONE, *TWO], ranks)
-    assert [group.tie for group in found] == tie
+    assert [group.grouped_by for group in found] == grouped_by
     assert [set(group.pids) for group in found] == pids
 
 
 def test_gpus_in_lock_step_are_one_job() -> None:
     hidden = [member(gpu, 30 + gpu, f"process {30 + gpu}") for gpu in range(3)]
     found = groups(hidden, lock_step=[{GPUS[0], GPUS[2]}])
-    assert [(group.tie, len(group.members)) for group in found] == [
-        (Tie.LOCK_STEP, 2),
-        (Tie.ALONE, 1),
+    assert [(group.grouped_by, len(group.members)) for group in found] == [
+        (GroupedBy.LOCK_STEP, 2),
+        (GroupedBy.ALONE, 1),
     ]
 
 
 def test_a_process_on_several_gpus_is_one_job() -> None:
     (group,) = groups([member(0, 10, "a"), member(1, 10, "a")], [{10}])
     assert group.gpus == (GPUS[0], GPUS[1])
-    assert group.tie is Tie.NCCL
+    assert group.grouped_by is GroupedBy.NCCL
 
 
 @pytest.mark.parametrize("owners", [("ada", "eve"), ("", "")])

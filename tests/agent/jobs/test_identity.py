@@ -1,4 +1,4 @@
-"""Which processes form one job, and what it is called."""
+"""Grouping of processes into jobs, and the names of jobs."""
 
 import re
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def test_an_unknown_user_does_not_end_a_job() -> None:
 
 def joined(*origins: JobOrigin) -> list[int]:
     """For each process the first that has the same key."""
-    keys = identity.keys({n: identity.ties(origin) for n, origin in enumerate(origins)})
+    keys = identity.keys({n: identity.group_keys(origin) for n, origin in enumerate(origins)})
     return [min(m for m, key in keys.items() if key == keys[n]) for n in keys]
 
 

@@ -62,7 +62,7 @@ FORMS = {
     "a claim": claim("gpu.nvidia.com", "gpu-1"),
     "a claim of MIG": claim("gpu.nvidia.com", "gpu-1-mig-9-0-1"),
 }
-"""What the kubelet lists; all mean the GPU with index 2 and minor number 1."""
+"""Answers of the kubelet; all mean the GPU with index 2 and minor number 1."""
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -144,7 +144,7 @@ def test_devices_that_are_no_gpus_hide_nothing(tmp_path: Path) -> None:
     assert tree.allocated() == {"0": 0, "1": 0, "2": 0}
 
 
-def test_the_kubelet_tells_pods_and_containers(tmp_path: Path) -> None:
+def test_the_kubelet_shows_pods_and_containers(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path)
     tree.write("/var/lib/kubelet/pod-resources/kubelet.sock", "")
     tree.answers.pods = LISTED + pod("a", "b", "GPU-2::0") + pod("b", "b", "GPU-2::1")

@@ -1,4 +1,4 @@
-"""What threads of a GPU's processes do, on made-up files of /proc: no second is missed or counted
+"""Thread times of a GPU's processes, on made-up files of /proc: no second is missed or counted
 twice, whatever comes and goes."""
 
 import shutil

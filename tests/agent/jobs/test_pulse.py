@@ -16,7 +16,7 @@ from tests.support.power_traces import Trace, trace
 
 
 class Judged(NamedTuple):
-    """What was reported after one portion of samples."""
+    """Result after one portion of samples."""
 
     at: float
     reading: PulseReading
@@ -31,8 +31,8 @@ def of_load(load: Iterator[Phase], seconds: float, **sensor: float) -> list[Judg
     return shown(power.sampled(load, seconds, **sensor))  # type: ignore[arg-type]
 
 
-def steps_told(all_told: list[Judged], since: float = 0.0) -> list[float]:
-    found = (one.reading.step_seconds for one in all_told if one.at >= since)
+def reported_steps(all_reported: list[Judged], since: float = 0.0) -> list[float]:
+    found = (one.reading.step_seconds for one in all_reported if one.at >= since)
     return [seconds for seconds in found if seconds is not None]
 
 
@@ -46,10 +46,10 @@ def errors(recorded: Trace, settled: float = 9.0) -> list[float]:
     return found
 
 
-def claimed_seconds(all_told: list[Judged]) -> float:
+def claimed_seconds(all_reported: list[Judged]) -> float:
     return sum(
         after.at - before.at
-        for before, after in pairwise(all_told)
+        for before, after in pairwise(all_reported)
         if after.reading.step_seconds is not None
     )
 
@@ -58,15 +58,15 @@ def claimed_seconds(all_told: list[Judged]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "times_told"),
+    ("name", "reported_times"),
     [
         *(("gpt-0", 10), ("gpt-1", 10), ("gpt-accumulated", 7), ("resnet-256", 10)),
         *(("resnet-512", 10), ("pipeline-0", 8), ("pipeline-1", 8)),
     ],
 )
-def test_recorded_steps_are_told(name: str, times_told: int) -> None:
+def test_recorded_steps_are_reported(name: str, reported_times: int) -> None:
     found = errors(trace(name))
-    assert len(found) >= times_told
+    assert len(found) >= reported_times
     assert max(found) < 0.005
 
 
@@ -83,12 +83,12 @@ def test_recorded_steps_are_told(name: str, times_told: int) -> None:
         ("spinning", NoPulse.FLAT),
     ],
 )
-def test_nothing_is_told_of_recorded_loads_without_a_pulse(name: str, reason: NoPulse) -> None:
-    all_told = shown(trace(name).samples)
-    assert steps_told(all_told) == []
-    assert all_told[-1].reading.reason is reason
-    assert all_told[-1].reading.confidence == 0.0
-    assert all_told[-1].reading.steps == 0
+def test_nothing_is_reported_recorded_loads_without_a_pulse(name: str, reason: NoPulse) -> None:
+    all_reported = shown(trace(name).samples)
+    assert reported_steps(all_reported) == []
+    assert all_reported[-1].reading.reason is reason
+    assert all_reported[-1].reading.confidence == 0.0
+    assert all_reported[-1].reading.steps == 0
 
 
 def test_a_recorded_change_is_seen() -> None:
@@ -100,8 +100,8 @@ def test_a_recorded_change_is_seen() -> None:
 
 
 def test_recorded_steps_are_counted() -> None:
-    all_told = shown(trace("resnet-512").samples)
-    first, last = next(one for one in all_told if one.reading.steps), all_told[-1]
+    all_reported = shown(trace("resnet-512").samples)
+    first, last = next(one for one in all_reported if one.reading.steps), all_reported[-1]
     counted = last.reading.steps - first.reading.steps
     assert counted == pytest.approx((last.at - first.at) / 0.2282, abs=4)
 
@@ -110,8 +110,8 @@ def test_recorded_steps_are_counted() -> None:
 
 
 @pytest.mark.parametrize("step", [0.2119, 0.35, 0.7, 1.2, 2.2, 5.0, 9.0])
-def test_steps_of_any_length_are_told(step: float) -> None:
-    found = steps_told(of_load(power.steps(step, jitter=0.003), max(30.0, 22 * step)))
+def test_steps_of_any_length_are_reported(step: float) -> None:
+    found = reported_steps(of_load(power.steps(step, jitter=0.003), max(30.0, 22 * step)))
     assert found
     assert max(abs(seconds / step - 1) for seconds in found) < 0.01
 
@@ -124,15 +124,15 @@ def test_steps_of_any_length_are_told(step: float) -> None:
         *((waits, step) for waits in (0.1, 0.5, 0.95) for step in (0.5, 2.2)),
     ],
 )
-def test_steps_of_any_shape_are_told(waits: float, step: float) -> None:
-    found = steps_told(of_load(power.steps(step, waits=waits, jitter=0.003), 60, over=0.02))
+def test_steps_of_any_shape_are_reported(waits: float, step: float) -> None:
+    found = reported_steps(of_load(power.steps(step, waits=waits, jitter=0.003), 60, over=0.02))
     assert found
     assert max(abs(seconds / step - 1) for seconds in found) < 0.01
 
 
 @pytest.mark.parametrize(("step", "parts"), [(0.3, 2), (0.4, 4), (2.4, 4), (4.0, 4)])
 def test_accumulated_gradients_are_one_step(step: float, parts: int) -> None:
-    found = steps_told(of_load(power.accumulated(step, parts), max(30.0, 24 * step)))
+    found = reported_steps(of_load(power.accumulated(step, parts), max(30.0, 24 * step)))
     assert found
     assert max(abs(seconds / step - 1) for seconds in found) < 0.015
 
@@ -152,7 +152,7 @@ def validating(phases: int, rounds: int) -> Iterator[Phase]:
     ids=["validation-of-1-s", "validation-of-5-s", "line-logged"],
 )
 def test_what_comes_each_so_many_steps_is_no_step(load: Iterator[Phase]) -> None:
-    found = steps_told(of_load(load, 150))
+    found = reported_steps(of_load(load, 150))
     assert len(found) > 50
     assert max(found) < 0.2119 * 1.06
     assert min(found) > 0.2119 * 0.98
@@ -161,33 +161,33 @@ def test_what_comes_each_so_many_steps_is_no_step(load: Iterator[Phase]) -> None
 def test_pauses_of_steps_are_no_step() -> None:
     """A quarter of a second each 7 s spoils most windows, and is not taken for the step itself."""
     pauses = power.with_event(power.steps(0.2119), 66, [(0.25, power.REST)])
-    assert all(abs(step / 0.2119 - 1) < 0.02 for step in steps_told(of_load(pauses, 150)))
+    assert all(abs(step / 0.2119 - 1) < 0.02 for step in reported_steps(of_load(pauses, 150)))
 
 
 def test_a_sensor_that_holds_its_values_sees_longer_steps_only() -> None:
     coarse = power.held(power.sampled(power.steps(0.7), 40), 5)
-    assert steps_told(shown(coarse))[-1] == pytest.approx(0.7, rel=0.01)
+    assert reported_steps(shown(coarse))[-1] == pytest.approx(0.7, rel=0.01)
     fine = shown(power.held(power.sampled(power.steps(0.3), 60), 5))
-    assert steps_told(fine) == []
+    assert reported_steps(fine) == []
     assert fine[-1].reading.reason in {NoPulse.TOO_SHORT, NoPulse.IRREGULAR}
 
 
 @pytest.mark.parametrize("step", [0.3, 1.0, 2.2])
-def test_a_sensor_that_averages_tells_the_same(step: float) -> None:
+def test_a_sensor_that_averages_shows_the_same(step: float) -> None:
     smooth = power.averaged(power.sampled(power.steps(step), 60), 5)
-    assert steps_told(shown(smooth))[-1] == pytest.approx(step, rel=0.01)
+    assert reported_steps(shown(smooth))[-1] == pytest.approx(step, rel=0.01)
 
 
 def test_samples_may_be_farther_apart() -> None:
-    found = steps_told(of_load(power.steps(0.7, waits=0.4), 90, every=0.1, over=0.1))
+    found = reported_steps(of_load(power.steps(0.7, waits=0.4), 90, every=0.1, over=0.1))
     assert found[-1] == pytest.approx(0.7, rel=0.01)
 
 
 @pytest.mark.parametrize("step", [0.03, 0.0353, 0.048, 0.06, 0.077, 0.09])
 def test_short_steps_are_never_guessed(step: float) -> None:
     """Of a sensor that rounds off what is shorter than a sample."""
-    all_told = of_load(power.steps(step, waits=0.4), 60, over=0.02)
-    assert steps_told(all_told) == []
+    all_reported = of_load(power.steps(step, waits=0.4), 60, over=0.02)
+    assert reported_steps(all_reported) == []
 
 
 IRREGULAR = {
@@ -205,15 +205,15 @@ IRREGULAR = {
 def test_of_irregular_work_next_to_nothing_is_claimed(name: str) -> None:
     """30 s an hour at most."""
     minutes = 60 if name in {"requests", "decoding"} else 20
-    all_told = of_load(IRREGULAR[name], 60 * minutes)
-    assert claimed_seconds(all_told) <= minutes / 2
-    assert all_told[-1].reading.reason in {NoPulse.IRREGULAR, NoPulse.TOO_SHORT}
+    all_reported = of_load(IRREGULAR[name], 60 * minutes)
+    assert claimed_seconds(all_reported) <= minutes / 2
+    assert all_reported[-1].reading.reason in {NoPulse.IRREGULAR, NoPulse.TOO_SHORT}
 
 
 def test_a_gpu_at_rest_is_flat() -> None:
-    all_told = of_load(power.flat(), 60, noise=0.002)
-    assert steps_told(all_told) == []
-    assert all_told[-1].reading.reason is NoPulse.FLAT
+    all_reported = of_load(power.flat(), 60, noise=0.002)
+    assert reported_steps(all_reported) == []
+    assert all_reported[-1].reading.reason is NoPulse.FLAT
 
 
 # What changes
@@ -222,50 +222,50 @@ def test_a_gpu_at_rest_is_flat() -> None:
 @pytest.mark.parametrize("times", [1.05, 0.95, 2.0])
 def test_another_speed_is_seen_in_a_minute_and_dated(times: float) -> None:
     before = power.until(power.steps(0.3), 61)
-    all_told = of_load(power.then(before, power.steps(0.3 * times, seed=9)), 120)
+    all_reported = of_load(power.then(before, power.steps(0.3 * times, seed=9)), 120)
     new = [
         one
-        for one in all_told
+        for one in all_reported
         if one.reading.step_seconds
         and abs(one.reading.step_seconds / (0.3 * times) - 1) < 0.01
         and one.at > 61
     ]
     assert new[0].at - 61 < 20
-    assert [one.at for one in all_told if one.at >= new[0].at] == [one.at for one in new]
+    assert [one.at for one in all_reported if one.at >= new[0].at] == [one.at for one in new]
     assert new[0].at - new[0].reading.lag == pytest.approx(61, abs=5)
 
 
 def test_long_steps_that_slow_down_are_seen_in_a_minute() -> None:
     before = power.until(power.steps(2.2), 101)
-    all_told = of_load(power.then(before, power.steps(2.2 * 1.05, seed=9)), 180)
-    assert steps_told(all_told, since=161)[0] == pytest.approx(2.2 * 1.05, rel=0.01)
+    all_reported = of_load(power.then(before, power.steps(2.2 * 1.05, seed=9)), 180)
+    assert reported_steps(all_reported, since=161)[0] == pytest.approx(2.2 * 1.05, rel=0.01)
 
 
 def test_a_drift_is_followed() -> None:
-    all_told = of_load(power.drifting(0.3, 0.33, 200), 220)
-    assert all(one.reading.step_seconds for one in all_told if one.at > 14)
-    assert steps_told(all_told)[-1] == pytest.approx(0.33, rel=0.005)
+    all_reported = of_load(power.drifting(0.3, 0.33, 200), 220)
+    assert all(one.reading.step_seconds for one in all_reported if one.at > 14)
+    assert reported_steps(all_reported)[-1] == pytest.approx(0.33, rel=0.005)
 
 
 def test_a_pulse_ends_when_its_job_does_something_else() -> None:
     load = power.then(power.until(power.steps(0.3), 60), power.requests())
-    assert steps_told(of_load(load, 120), since=75) == []
+    assert reported_steps(of_load(load, 120), since=75) == []
 
 
 @pytest.mark.parametrize("step", [0.3, 2.2])
 def test_a_job_that_hangs_steps_no_more(step: float) -> None:
     hangs = 25 * step if step > 1 else 40.0
     load = power.then(power.until(power.steps(step), hangs), power.flat(280.0))
-    all_told = of_load(load, hangs + 60, noise=0.002)
-    assert steps_told(all_told, since=hangs + 45) == []
-    then = [one.reading.steps for one in all_told if one.at > hangs + step + 2]
+    all_reported = of_load(load, hangs + 60, noise=0.002)
+    assert reported_steps(all_reported, since=hangs + 45) == []
+    then = [one.reading.steps for one in all_reported if one.at > hangs + step + 2]
     assert then[0] == then[-1] > 5
 
 
 @pytest.mark.parametrize("step", [0.3, 1.6])
 def test_steps_are_counted(step: float) -> None:
-    all_told = of_load(power.steps(step, jitter=0.0), 80)
-    first, last = next(one for one in all_told if one.reading.steps), all_told[-1]
+    all_reported = of_load(power.steps(step, jitter=0.0), 80)
+    first, last = next(one for one in all_reported if one.reading.steps), all_reported[-1]
     counted = last.reading.steps - first.reading.steps
     assert counted == pytest.approx((last.at - first.at) / step, rel=0.01)
 
@@ -325,11 +325,11 @@ def test_samples_lost_between_reads_cost_nothing() -> None:
     samples = power.sampled(power.steps(0.3), 60)
     gapped = [sample for sample in samples if sample[0] % 10 < 9.4]
     found = shown(gapped)
-    assert len(steps_told(found)) > 20
+    assert len(reported_steps(found)) > 20
     assert found[-1].reading.step_seconds == pytest.approx(0.3, rel=0.01)
 
 
-def test_after_a_long_gap_all_begins_anew() -> None:
+def test_after_a_long_gap_all_begins_again() -> None:
     pulse = Pulse()
     samples = power.sampled(power.steps(0.3), 70)
     before = shown([sample for sample in samples if sample[0] < 30], pulse)

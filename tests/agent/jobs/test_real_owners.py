@@ -141,7 +141,7 @@ SLURM = "system.slice/slurmstepd.scope/job_4242/step_0"
         SLURM,  # of another user, as after a mistake of root's
     ],
 )
-def test_nobody_joins_a_job_of_slurm_from_without(group: str) -> None:
+def test_no_process_joins_a_job_of_slurm_from_outside(group: str) -> None:
     with ExitStack() as stack:
         ada = stack.enter_context(started(run_as(ADA), run_as(ADA, "unshare", "-U")))
         (eve,) = stack.enter_context(started(run_as(EVE)))

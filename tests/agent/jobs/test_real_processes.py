@@ -115,7 +115,7 @@ def test_figures_of_real_processes() -> None:
         burner, sleeper, waiter = launcher.children()
         wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
         wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
-        gpu_processes.settle(GPU, (launcher.pid,))
+        gpu_processes.set_processes(GPU, (launcher.pid,))
         read, burnt, spent = reader(gpu_processes), [], []
         for _ in range(READINGS):  # the first is forgotten by the last
             time.sleep(BETWEEN)
@@ -132,7 +132,7 @@ def test_figures_of_real_processes() -> None:
     assert seconds["launching", "blocked"] == 0.0
     assert of(reading)[work.WORKERS] == 2
     assert 0.0 < of(reading)[work.BUSIEST] <= 1.0
-    assert of(reading)[work.LIVES] <= time.monotonic() - began + 2 * TICK
+    assert of(reading)[work.NEWEST_PROCESS_AGE] <= time.monotonic() - began + 2 * TICK
 
 
 def test_two_launchers_of_this_test_are_one_job() -> None:
@@ -140,7 +140,7 @@ def test_two_launchers_of_this_test_are_one_job() -> None:
     gpu_processes = GpuProcesses()
     with launched() as one, launched() as other:
         for number, process in enumerate((one, other)):
-            gpu_processes.settle((str(number), f"GPU-{number}"), (process.pid,))
+            gpu_processes.set_processes((str(number), f"GPU-{number}"), (process.pid,))
         jobs = labels_of(reader(gpu_processes)(), work.JOB)
     assert len({labels[-1] for labels in jobs}) == 1
 
@@ -149,7 +149,7 @@ def test_a_launcher_that_has_ended_is_said_to_be_hidden_not_idle() -> None:
     with launched() as launcher:
         pid = launcher.pid
     gpu_processes = GpuProcesses()
-    gpu_processes.settle(GPU, (pid,))
+    gpu_processes.set_processes(GPU, (pid,))
     reading = reader(gpu_processes)()
     assert reading.samples == ()
     assert all(f"process {pid} " in absence.detail for absence in reading.absences)
@@ -161,7 +161,7 @@ def test_a_look_at_eight_gpus_is_little_work() -> None:
     several = f"import subprocess as s\n[s.Popen(['sleep', '600']) for _ in range(8)]\n{SLEEP}"
     with launched(*[several] * 8) as above:
         for number, launcher in enumerate(above.children()):
-            gpu_processes.settle((str(number), f"GPU-{number}"), (launcher.pid,))
+            gpu_processes.set_processes((str(number), f"GPU-{number}"), (launcher.pid,))
         read = reader(gpu_processes)
         read()  # meets them
         by_source, calls, readings = [], [], []

@@ -1,4 +1,4 @@
-"""What ending a cause would win, worked out by hand."""
+"""Savings from ending a cause, calculated by hand."""
 
 import pytest
 

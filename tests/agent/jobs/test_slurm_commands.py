@@ -55,10 +55,10 @@ class FakeSlurm:
         return [(job.job_id, job.user, job.account, places) for job, places in found]
 
 
-def test_what_users_write_charges_nobody_else(
+def test_what_users_write_charges_no_one_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where scontrol has no JSON."""
+    """Without scontrol's JSON, text that users write charges no other user."""
     fake = FakeSlurm(tmp_path, monkeypatch)
     fake.says("1", TEXT.format(1, name=EVIL, place=0))
     fake.says("2_5", TEXT.format(3, name="a\n   UserId=root(0)", place=1))

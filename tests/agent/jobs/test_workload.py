@@ -1,4 +1,4 @@
-"""What is read of the processes behind a GPU, on made-up processes."""
+"""Data read of the processes on a GPU, on made-up processes."""
 
 import errno
 from itertools import pairwise
@@ -42,7 +42,7 @@ def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
     }
     figures = of(reading)
     assert (figures[work.WORKERS], figures[work.BUSIEST]) == (2, 1.0)
-    assert figures[work.LIVES] == pytest.approx(1008)
+    assert figures[work.NEWEST_PROCESS_AGE] == pytest.approx(1008)
 
 
 def test_the_first_reading_begins_at_zero_and_is_there(tree: ProcessTree) -> None:
@@ -76,7 +76,7 @@ def test_of_a_gpu_whose_processes_are_gone_nothing_is_known(tree: ProcessTree) -
     tree.read()
     tree.end(100)
     reading = tree.read()
-    assert of(reading).keys() == {work.JOB, work.JOB_PROCESS, work.LIVES}
+    assert of(reading).keys() == {work.JOB, work.JOB_PROCESS, work.NEWEST_PROCESS_AGE}
     assert reading.absences == ()
 
 
@@ -284,7 +284,7 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     tree.read()
     reading = tree.read()
     shown = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
-    hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.LIVES, work.JOB}
+    hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.NEWEST_PROCESS_AGE, work.JOB}
     assert shown.keys() == hidden
     assert {reason for reason, _ in shown.values()} == {Reason.DENIED}
     assert all("process 200 " in detail for _, detail in shown.values())
@@ -299,22 +299,22 @@ def test_what_the_agent_finds_is_as_old_as_its_process_and_who_comes_later_is_ne
     tree: ProcessTree,
 ) -> None:
     tree.occupy(100)
-    assert of(tree.read())[work.LIVES] == pytest.approx(1000)
+    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == pytest.approx(1000)
     tree.occupy(100, 103)
-    assert of(tree.read())[work.LIVES] == 0
-    assert of(tree.read())[work.LIVES] == 1
+    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == 0
+    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == 1
     tree.occupy(100)
-    assert of(tree.read())[work.LIVES] == pytest.approx(1003)
+    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == pytest.approx(1003)
 
 
 def test_a_process_that_comes_to_an_idle_gpu_is_new(tree: ProcessTree) -> None:
     tree.occupy()
     tree.read()
     tree.occupy(100)
-    assert of(tree.read())[work.LIVES] == 0
+    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == 0
 
 
-def test_nobody_is_named_who_was_not_asked_for(tree: ProcessTree) -> None:
+def test_no_user_is_named_without_job_info(tree: ProcessTree) -> None:
     tree.occupy(100)
     ((*labels, key),) = labels_of(tree.read(), work.JOB)
     assert tuple(labels) == (*GPU, "", *JobLabels(runtime="process"))
@@ -334,7 +334,7 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
     assert shown == [(*GPU, one.job_id, *one) for one in names]
 
 
-def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) -> None:
+def test_a_job_is_reported_as_far_as_its_environment_may_be_read(tmp_path: Path) -> None:
     """Nothing but the known variables is kept; what a user wrote into them does no harm, and names
     no account."""
     tree = ProcessTree(tmp_path, info=True)
@@ -385,7 +385,7 @@ def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
     assert keys["0"] == keys["1"] != keys["2"]
 
 
-def test_the_number_in_its_own_namespace_is_told(tree: ProcessTree) -> None:
+def test_the_number_in_its_own_namespace_is_reported(tree: ProcessTree) -> None:
     tree.write("/proc/100/status", "Name:\tx\nNSpid:\t100\t7\n")
     tree.occupy(100)
     (shown,) = [s.labels for s in tree.read().samples if s.metric is work.JOB_PROCESS]

@@ -87,7 +87,7 @@ FULL: dict[str, dict[str, set[tuple[str, str, str]]]] = {
     },
     "starved-pcie": {"k40": set()},  # Kepler does not report its PCIe traffic
 }
-"""What fills up, by scenario and system; below is what holds for the systems not named."""
+"""Paths that fill up, by scenario and system; below are those for the systems not named."""
 
 OTHERS: dict[str, set[tuple[str, str, str]]] = {
     "starved-disk": set(),  # no sheet states the speed of their disks
@@ -133,7 +133,7 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
 @pytest.mark.parametrize(
     ("machine", "speed"), [("dgx-1-v100:training", 898e9), ("dgx-spark:training", 273e9)]
 )
-def test_memory_has_a_limit_also_where_nothing_tells_its_traffic(
+def test_memory_has_a_limit_also_where_nothing_shows_its_traffic(
     machine: str, speed: float
 ) -> None:
     bench = simulated(machine).run(5)
@@ -231,7 +231,7 @@ def fed(*points: tuple[float, float]) -> PathAccounts:
     return paths
 
 
-def test_a_ratio_above_one_is_told_as_it_is() -> None:
+def test_a_ratio_above_one_is_reported_as_it_is() -> None:
     assert fed((0, 0), (1, 150)).paths[KEY].ratio == 1.5
 
 

@@ -12,7 +12,7 @@ from agent.faults.findings import findings
 from agent.sources import nvlink
 from agent.specs import SystemSpec, load
 from agent.specs.graph import Weights, differences, weights
-from exporters.words import finding_text
+from exporters.messages import finding_text
 from tests.support.call_count import calls_of
 from tests.support.machines import AgentBench, simulated
 
@@ -50,7 +50,7 @@ def test_any_numbering_of_a_system_is_that_system(name: str, seed: int) -> None:
     assert differences(renumbered(graph, tuple(order)), graph) == ()
 
 
-def test_crossed_links_are_told_by_pair() -> None:
+def test_crossed_links_are_reported_by_pair() -> None:
     graph = expected("dgx-1-v100")
     wrong = differences(crossed(graph, 0, 3, 1, 2), graph)
     assert {tuple(d) for d in wrong} == {(0, 3, 1, 2), (1, 2, 1, 2), (0, 1, 2, 1), (2, 3, 3, 2)}
@@ -124,7 +124,7 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str, said: str) ->
 
 
 @pytest.mark.parametrize("scenario", ["nvlink-down", "gpu-lost"])
-def test_what_is_down_is_told_once(scenario: str) -> None:
+def test_what_is_down_is_reported_once(scenario: str) -> None:
     bench = simulated(f"dgx-station-v100:{scenario}").run(95)
     spec = SYSTEMS["dgx-station-v100"]
     every = list(map(finding_text, findings(bench.agent.poller.latest, spec)))
@@ -145,7 +145,7 @@ def test_a_link_between_gpus_behind_switches_is_found() -> None:
     assert "GPU 0: NVLink graph: 1 link to a npu, expected a switch (3)" in sentences
 
 
-def test_far_ends_that_are_not_told_are_not_judged() -> None:
+def test_far_ends_that_are_not_reported_are_not_judged() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.driver.fail("nvmlDeviceGetNvLinkRemotePciInfo", 3)
     assert shown(bench.run(3), "dgx-1-v100") == []
@@ -172,7 +172,7 @@ def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
     assert addresses == {"000000F0"}
 
 
-def test_a_link_that_only_one_of_its_ends_tells_of_does_not_count() -> None:
+def test_a_link_that_only_one_of_its_ends_reports_does_not_count() -> None:
     bench = simulated("dgx-1-v100:training")
     link = next(x for x in bench.machine.gpus[3].links if x.peer == 0)
     link.peer = 1  # GPU 0 still reports two links to GPU 3

@@ -1,9 +1,9 @@
-"""What successive readings report together."""
+"""Findings from successive readings."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankSeat
+from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankLocation
 from agent.jobs.collectives import NcclReading, lost, stalled, still, waited_for
 from tests.support.nccl_service import SimulatedRanks
 
@@ -32,11 +32,11 @@ def reading(at: float, *communicators: Communicator) -> NcclReading:
     return NcclReading(at, NcclAnswer(communicators))
 
 
-def place(process: int) -> RankSeat:
-    return RankSeat("10.0.0.1", 100 + process, process)
+def place(process: int) -> RankLocation:
+    return RankLocation("10.0.0.1", 100 + process, process)
 
 
-def test_a_healthy_training_moves_and_nobody_is_behind() -> None:
+def test_a_healthy_training_moves_and_no_rank_is_behind() -> None:
     for start in range(0, 50, 7):
         shown = readings(TRAINING, (start + 60, start + 60.1, start + 65, start + 70))
         assert still(shown) is False
@@ -64,7 +64,7 @@ def test_a_hang_names_the_rank_that_launched_less() -> None:
     assert [r.rank for r in found.waiting] == [0, 1, 2, 3, 4, 6, 7]
     assert found.since == 101
     assert still(shown[1:]) is True
-    assert waited_for([found]) == {RankSeat("10.0.0.1", 36, 5)}
+    assert waited_for([found]) == {RankLocation("10.0.0.1", 36, 5)}
 
 
 def test_a_hang_needs_two_readings_and_some_seconds() -> None:
@@ -75,7 +75,7 @@ def test_a_hang_needs_two_readings_and_some_seconds() -> None:
     assert len(stalled(readings(STUCK, (101, 102, 105)))) == 1
 
 
-def test_still_without_a_difference_is_told_apart() -> None:
+def test_still_without_a_difference_is_distinguished() -> None:
     """A job that replays CUDA graphs, or one whose every rank waits for the network."""
     shown = [reading(t, communicator("a", {r: {"AllReduce": 7} for r in range(2)})) for t in (0, 9)]
     assert still(shown) is True

@@ -1,4 +1,4 @@
-"""Which listeners may be asked: real processes, with real sockets and a library mapped for real."""
+"""Guard of listeners: real processes, with real sockets and a library mapped for real."""
 
 import os
 import struct
@@ -54,7 +54,7 @@ class Listener:
         self.port = int(self.process.stdout.readline())
 
     def connections(self) -> int:
-        """How many connections have come; it ends."""
+        """Return the number of connections so far, and end the listener."""
         return int(self.process.communicate("\n")[0])
 
     def __enter__(self) -> "Listener":

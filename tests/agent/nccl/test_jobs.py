@@ -1,4 +1,4 @@
-"""Which of a host's jobs were reported of, when to ask again, and what is kept."""
+"""Choice of a host's jobs to ask about, the time of the next question, and what is kept."""
 
 from dataclasses import replace
 

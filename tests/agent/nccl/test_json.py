@@ -98,7 +98,7 @@ VALUES = st.recursive(
 
 
 def check(text: bytes) -> None:
-    """What holds of every result."""
+    """Check the invariants of every result."""
     try:
         answer = parsed(text)
     except Absent:

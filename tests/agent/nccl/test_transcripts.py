@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware.nccl import NcclAnswer, RankSeat, parsed
+from agent.hardware.nccl import NcclAnswer, RankLocation, parsed
 from agent.jobs.collectives import (
     NcclReading,
     lost,
@@ -50,7 +50,7 @@ def in_words(answer: NcclAnswer) -> Iterator[str]:
             yield f"    silent: {rank.rank} at {rank.host} {rank.pid} GPU {rank.nvml_device}"
 
 
-def test_what_is_told(request: pytest.FixtureRequest) -> None:
+def test_what_is_reported(request: pytest.FixtureRequest) -> None:
     lines = [line for path in FILES for line in (path.name, *in_words(shown(path.name)))]
     text = "\n".join(lines) + "\n"
     if request.config.getoption("--update-golden"):
@@ -59,7 +59,7 @@ def test_what_is_told(request: pytest.FixtureRequest) -> None:
 
 
 TIMES = re.compile(r'\(\d\.\d+s\)|"(?:timestamp|collection_time_sec|timeouts_count)": [^,\n]+')
-"""When and how long it was asked, which the tests' service does not repeat."""
+"""Time and duration of the question, which the tests' service does not repeat."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
@@ -68,7 +68,7 @@ def test_the_tests_service_writes_the_same_json(path: Path) -> None:
     assert TIMES.sub("", written) == TIMES.sub("", recorded)
 
 
-def test_two_jobs_on_one_port_are_told_apart() -> None:
+def test_two_jobs_on_one_port_are_distinguished() -> None:
     first, second = shown("two-jobs-first.json"), shown("two-jobs-second.json")
     assert not first.same_job(second)
     turns = iter((first, first, second))
@@ -94,14 +94,14 @@ def test_a_rank_that_is_late_is_named() -> None:
     ]
     assert found.since == 6.02
     assert still(hang[1:]) is True
-    assert waited_for([found]) == {RankSeat("192.0.2.2", 3276, 1)}
+    assert waited_for([found]) == {RankLocation("192.0.2.2", 3276, 1)}
 
 
 def test_ranks_that_wait_for_one_another_are_both_named() -> None:
     found = stalled(readings("crossed"))
     assert [[rank.pid for rank in stall.behind] for stall in found] == [[1018], [1020]]
     assert {stall.since for stall in found} == {6.01}
-    assert {seat.pid for seat in waited_for(found)} == {1018, 1020}
+    assert {rank.pid for rank in waited_for(found)} == {1018, 1020}
 
 
 def test_a_stopped_process_is_missing_in_all_its_communicators() -> None:

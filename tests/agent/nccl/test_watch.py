@@ -166,7 +166,7 @@ def test_garbage_costs_nothing(behaviour: Callable[..., None]) -> None:
 
 
 def first_hang(bench: AgentBench) -> tuple[float, object]:
-    """When a hang is first found, and the process that is named."""
+    """Return the time when a hang is first found, and the process that is named."""
     while bench.clock.monotonic() < 60:
         (job,) = bench.run(1).agent.jobs.current.running or (None,)
         if job is not None and job.hang:

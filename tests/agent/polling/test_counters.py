@@ -15,7 +15,7 @@ FASTEST = 100.0
 
 
 def followed(raws: Iterable[float], fastest: float | None = FASTEST) -> list[float | None]:
-    """What a counter filter makes of readings one second apart."""
+    """Return the values that a counter filter makes of readings one second apart."""
     counter_filter = CounterFilter(fastest)
     return [counter_filter.read(raw, float(at)) for at, raw in enumerate(raws)]
 
@@ -77,7 +77,8 @@ def test_an_odometer_beyond_the_precision_of_floats_makes_no_spike() -> None:
 
 
 def increase(values: Iterable[float | None]) -> float:
-    """What Prometheus' increase() adds up: a fall is a reset, and counts from 0."""
+    """Return the sum by the rules of Prometheus' increase(): a fall is a reset, and counts from
+    0."""
     known = [value for value in values if value is not None]
     return sum(after - before if after >= before else after for before, after in pairwise(known))
 

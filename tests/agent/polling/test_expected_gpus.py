@@ -1,4 +1,4 @@
-"""How many GPUs there should be: the most that ever showed, kept until a person says otherwise."""
+"""Expected number of GPUs: the most that were ever seen, kept until a person changes it."""
 
 import os
 import time

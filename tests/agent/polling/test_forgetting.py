@@ -1,4 +1,5 @@
-"""What is gone is forgotten, what is kept holds on to nothing else, what is back is met again."""
+"""Devices that are gone are forgotten, kept data hold no reference to others, and a device that is
+back is detected again."""
 
 from typing import Any
 
@@ -77,7 +78,8 @@ MOMENTS = {
 
 @pytest.mark.parametrize("function", MOMENTS)
 def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
-    """What it did not answer then decides what is read of it; the next probe is an hour away."""
+    """A GPU first queried at a bad moment is queried again, though its next probe is an hour
+    away."""
     bench, metric = simulated("dgx-h100:training", gpus=2), MOMENTS[function]
     bench.machine.driver.fail(function, 999)
     bench.run(5)
@@ -89,7 +91,8 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
 
 
 def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> None:
-    """What the fields report decides which links to a CPU and which counters of errors are read."""
+    """Fields that the GPU refused for a moment decide which links to a CPU and which error counters
+    are read."""
     bench, found = (
         simulated("gb200-tray:idle", gpus=1),
         (c2c.LINKS, nvlink.ERRORS, quality.EFFECTIVE_ERRORS),

@@ -75,7 +75,7 @@ def test_it_is_read_again_once_it_answers_promptly() -> None:
     assert not reasons & {Reason.NOT_ANSWERING, Reason.STALLED}
 
 
-def test_many_calls_that_are_slow_one_by_one_hold_up_nobody_either() -> None:
+def test_many_calls_that_are_slow_one_by_one_delay_nothing_either() -> None:
     bench = IllGpus("dgx-station-v100")
     bench.run(4.0)
     bench.slow(0, 0.4)

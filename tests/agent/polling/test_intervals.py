@@ -5,7 +5,8 @@ from tests.support.machines import AgentBench, simulated
 
 
 def readings(bench: AgentBench, metric: object, seconds: int) -> int:
-    """How often the first GPU's value of a metric was read within so many seconds."""
+    """Return the number of times that the first GPU's value of a metric was read within so many
+    seconds."""
     seen = set()
     for _ in range(seconds):
         bench.run(1)

@@ -47,7 +47,7 @@ def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: G
     assert bench.uuids() == ["GPU-0", "GPU-1"]
 
 
-def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
+def test_no_gpu_is_ready_before_the_first_turn_is_over() -> None:
     bench = GpuBench()
     seen: list[bool] = []
     build = bench.inventory.watched.build
@@ -81,7 +81,7 @@ def test_a_lost_gpu_costs_only_itself_and_returns(bench: GpuBench) -> None:
     assert bench.forgotten == []
 
 
-def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: GpuBench) -> None:
+def test_a_lost_gpu_is_still_reported_after_the_hourly_probe(bench: GpuBench) -> None:
     bench.run(2)
     bench.nvml.gpus[1].errors["*"] = LOST
     bench.run(2)
@@ -94,7 +94,7 @@ def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: GpuBench) -> 
     assert bench.uuids() == ["GPU-0", "GPU-1"]
 
 
-def test_a_driver_reload_is_noticed_reconnected_and_probed_anew(bench: GpuBench) -> None:
+def test_a_driver_reload_is_noticed_reconnected_and_probed_again(bench: GpuBench) -> None:
     bench.run(3)
     generation = bench.inventory.inventory.generation
     bench.nvml.reload()

@@ -73,7 +73,7 @@ class Machine:
         self.clock.settled = self._settled
 
     def _settled(self) -> bool:
-        """Whether each worker has ended its turn, but for one that hangs."""
+        """Return whether each worker has ended its turn, except one that hangs."""
         busy = [worker.name for worker in self.poller.workers if worker.busy_since is not None]
         return not busy or (busy == ["nvml"] and not self.answers.is_set())
 
@@ -209,7 +209,7 @@ def test_readings_finished_late_are_handed_over_at_the_next_tick(machine: Machin
     run_async(coroutine)
 
 
-def test_last_tick_is_wall_time_and_prices_are_told(machine: Machine) -> None:
+def test_last_tick_is_wall_time_and_prices_are_reported(machine: Machine) -> None:
     async def coroutine() -> None:
         before = machine.clock.time()
         await machine.tick(2)

@@ -67,8 +67,8 @@ def turn(rows: GpuRows) -> ReadOutput:
     return out
 
 
-def test_what_grows_without_end_is_cut_and_told() -> None:
-    """What no one bounds at its source; other metrics of the read stay whole."""
+def test_what_grows_without_end_is_cut_and_reported() -> None:
+    """Series without a bound at their source are cut; other metrics of the read stay whole."""
 
     def run(out: ReadOutput) -> None:
         for number in range(MOST_SERIES + 7):

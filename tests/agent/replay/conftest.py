@@ -1,4 +1,4 @@
-"""What tests of tapes share."""
+"""Fixtures for tests of tapes."""
 
 from pathlib import Path
 

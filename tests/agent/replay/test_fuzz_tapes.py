@@ -37,7 +37,7 @@ COUNTERS: tuple[Any, ...] = (
 )
 
 ODD = {"read": (*TEXTS, *REFUSALS), "link": (*TEXTS, *REFUSALS), "name": (*NAMES, *REFUSALS)}
-"""What may answer a question, by how it begins: of its type, for other types the reader refuses."""
+"""Odd answers to a question, by its prefix: of its type, for the reader refuses other types."""
 
 
 def odd_answer(key: str, answers: list[Any], random: Random) -> Any:

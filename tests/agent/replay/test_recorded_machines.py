@@ -1,4 +1,4 @@
-"""What real GPUs answered under known loads, replayed: the figures that the loads knew still hold.
+"""Recorded answers of real GPUs under known loads, replayed: the known figures still hold.
 
 The tapes were recorded by `python -m tests.hardware` on an H100 and on four H200, driver 580.159.
 """

@@ -1,4 +1,5 @@
-"""What was taped is played: the same answers at the same times, and nothing that identifies."""
+"""Playback equals the recording: the same answers at the same times, and nothing that
+identifies."""
 
 import gzip
 import threading

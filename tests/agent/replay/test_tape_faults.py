@@ -1,4 +1,4 @@
-"""What is no tape is refused in one sentence, and nothing half-written is left behind."""
+"""A file that is no tape is refused in one sentence, and no half-written file is left."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What comes of GPU-hours, in three factors."""
+"""Goodput of GPU-hours, in three factors."""
 
 import pytest
 

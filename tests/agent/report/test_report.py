@@ -1,4 +1,4 @@
-"""Where GPU-hours went: asked of a Prometheus, of an agent, and reported in each form."""
+"""Reports of GPU-hours: from a Prometheus, from an agent, and in each form."""
 
 import csv
 import json
@@ -178,7 +178,7 @@ def test_a_job_is_asked_for_by_its_number_and_no_more(capsys: pytest.CaptureFixt
     assert "of these busy 25 %" in said.out
     assert "What to do: " in said.out
     assert all('{job_id="1234"}' in query for query, _ in asked)
-    assert "is no job" in said.err
+    assert "is not a job" in said.err
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_rules_that_are_loaded_need_five_minutes(capsys: pytest.CaptureFixture[s
     assert "its rule is loaded, and needs 5m of samples: ask again later" in capsys.readouterr().err
 
 
-def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
     assert shown["running"]
     one = shown["running"][0]
@@ -271,7 +271,7 @@ def test_a_comparison_is_of_two_jobs(jobs: tuple[str, ...]) -> None:
     "given",
     ["http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1", "file:///etc"],
 )
-def test_what_is_no_address_is_told_in_one_sentence(
+def test_what_is_no_address_is_reported_in_one_sentence(
     given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for asked in ("--prometheus", "--agent"):

@@ -35,7 +35,7 @@ RULES = ROOT / "deploy/prometheus/dgx-report.yaml"
 
 
 class Spell(NamedTuple):
-    """What the one GPU of a node did for some seconds; the job is 0 where there is none."""
+    """State of a node's one GPU for some seconds; the job is 0 if there is none."""
 
     start: float
     end: float

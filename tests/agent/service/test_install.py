@@ -32,7 +32,7 @@ SERVICE = "etc/systemd/system/dgx-telemetry.service"
 
 
 class FakeSystemd:
-    """What systemctl would know of the service."""
+    """Stand-in for systemctl's view of the service."""
 
     def __init__(self) -> None:
         self.state = {"UnitFileState": "disabled", "ActiveState": "inactive"}
@@ -199,7 +199,7 @@ def test_a_dry_run_needs_no_systemd(
 
 
 @pytest.mark.parametrize("state", ["masked", "masked-runtime"])
-def test_a_masked_unit_is_told_before_anything_is_done(
+def test_a_masked_unit_is_reported_before_anything_is_done(
     state: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.systemd.state["UnitFileState"] = state

@@ -143,7 +143,7 @@ assert set(TROUBLES) <= set(SCENARIOS)
 
 
 @pytest.mark.parametrize("scenario", TROUBLES)
-def test_a_bad_state_is_told_when_it_begins_and_not_again(
+def test_a_bad_state_is_reported_when_it_begins_and_not_again(
     scenario: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -153,7 +153,7 @@ def test_a_bad_state_is_told_when_it_begins_and_not_again(
     assert len(shown) <= 3, shown
 
 
-def test_a_link_that_flaps_and_a_gpu_that_comes_and_goes_are_told_by_change(
+def test_a_link_that_flaps_and_a_gpu_that_comes_and_goes_are_reported_by_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -167,7 +167,7 @@ def test_a_link_that_flaps_and_a_gpu_that_comes_and_goes_are_told_by_change(
     assert set(events) == {"event=nvml_connected", "event=gpu_lost", "event=gpu_back", "event=xid"}
 
 
-def test_a_read_that_fails_at_the_same_place_is_told_once(
+def test_a_read_that_fails_at_the_same_place_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures: list[Failure | None] = [Failure("KeyError", "a.py:1", f"{n}") for n in range(20)]

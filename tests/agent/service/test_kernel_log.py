@@ -1,4 +1,4 @@
-"""How the kernel's log reaches the service: by a descriptor, with no privilege of its own."""
+"""Access of the service to the kernel log: by a descriptor, without a privilege of its own."""
 
 import re
 import shutil
@@ -15,13 +15,13 @@ UNIT = shipped.text("dgx-telemetry.service")
 DROP_IN = shipped.text(shipped.KERNEL_LOG)
 
 
-def nobody(*_: str) -> str:
+def no_systemctl(*_: str) -> str:
     return ""
 
 
 def test_it_is_installed_only_where_there_is_a_log(tmp_path: Path) -> None:
     """A root without the device: a unit that names it would not start there."""
-    named = [part.putting() for part in parts(InstallPaths(tmp_path), nobody)]
+    named = [part.putting() for part in parts(InstallPaths(tmp_path), no_systemctl)]
     assert not any("10-kernel-log.conf" in sentence for sentence in named)
 
 

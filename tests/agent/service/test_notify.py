@@ -1,4 +1,4 @@
-"""What the service manager receives: readiness, state, and the poller's watchdog notifications."""
+"""Messages to the service manager: readiness, state, and the poller's watchdog notifications."""
 
 import asyncio
 import os
@@ -73,7 +73,7 @@ def test_without_a_service_manager_nothing_is_sent_and_nothing_said(
     assert caplog.records == []
 
 
-def test_a_service_manager_that_is_gone_is_told_of_once(
+def test_a_service_manager_that_is_gone_is_reported_once(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone = manager(address)
@@ -86,7 +86,7 @@ def test_a_service_manager_that_is_gone_is_told_of_once(
     receiver.channel.close()
 
 
-def test_a_full_queue_holds_nobody_up(receiver: NotifyReceiver, address: str) -> None:
+def test_a_full_queue_delays_nothing(receiver: NotifyReceiver, address: str) -> None:
     silent = manager(address)
     for _ in range(2000):  # the kernel queues far fewer
         if silent._failing:
@@ -139,7 +139,7 @@ def test_without_a_watchdog_only_news_are_sent(receiver: NotifyReceiver, address
     assert len(receiver.lines()) == 4, "each state once"
 
 
-def test_a_listener_that_stumbles_is_told_of_once_and_costs_nobody_else(
+def test_a_listener_that_stumbles_is_reported_once_and_costs_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = simulated("k40:idle")

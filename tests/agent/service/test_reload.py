@@ -119,7 +119,7 @@ EFFECTS: dict[str, tuple[str, Settings, str, int]] = {
         62,
     ),
 }
-"""What shows that a setting is in force, and after how many seconds at the latest."""
+"""Sign that a setting is in force, and its latest time in seconds."""
 
 
 @pytest.mark.parametrize("case", EFFECTS)
@@ -150,7 +150,7 @@ def test_what_is_ignored_goes_at_the_next_look_and_comes_back() -> None:
     assert occurs(nic)(bench)
 
 
-def test_a_users_sheets_are_read_anew(tmp_path: Path) -> None:
+def test_a_users_sheets_are_read_again(tmp_path: Path) -> None:
     sheet = tmp_path / "own.toml"
     sheet.write_text('[thresholds]\ndisk = { value = 0.3, unit = "ratio", source = "ours" }\n')
     bench = simulated("dgx-station-v100:training").run(2)
@@ -219,7 +219,9 @@ def test_a_bad_configuration_keeps_the_old_whole_and_says_so_once(
     assert reloading.bench.agent.settings[ProcessConfig].series == 3
 
 
-def test_what_surprises_is_told_too(reloading: Reloading, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_surprises_is_reported_too(
+    reloading: Reloading, caplog: pytest.LogCaptureFixture
+) -> None:
     def stumble() -> Settings:
         raise ZeroDivisionError("odd")
 
@@ -228,7 +230,7 @@ def test_what_surprises_is_told_too(reloading: Reloading, caplog: pytest.LogCapt
     assert "ZeroDivisionError: odd" in caplog.text
 
 
-def test_what_cannot_follow_is_told_and_the_agent_goes_on(
+def test_what_cannot_follow_is_reported_and_the_agent_goes_on(
     reloading: Reloading, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stumble(_: Settings) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import BadInput
 from agent.model import Sample, counter, gauge
-from agent.simulator.fleet_machine import LIVES, FleetMachine
+from agent.simulator.fleet_machine import LIFETIME, FleetMachine
 from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import RACK, NodePlan, Outage, Phase, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
@@ -106,7 +106,7 @@ def test_errors_of_its_own_are_whole_and_those_of_others_have_none(one: NodePlan
     ]
 
 
-def test_phases_follow_one_another_and_begin_anew(one: NodePlan) -> None:
+def test_phases_follow_one_another_and_begin_again(one: NodePlan) -> None:
     node = replace(one, phases=(Phase("a", 10.0), Phase("b", 5.0)))
     assert [node.scenario(now) for now in (0.0, 9.0, 10.0, 14.0, 15.0)] == ["a", "a", "b", "b", "a"]
 
@@ -121,10 +121,10 @@ def test_a_power_cut_comes_again() -> None:
 def test_a_machine_repeats_its_last_minute_and_its_counters_go_on() -> None:
     """An agent that ticks once a second from 0 on, and what it counts: three a second."""
     machine = FleetMachine()
-    for tick in range(LIVES):
+    for tick in range(LIFETIME):
         samples = [Sample(SECONDS, FIRST, 3.0 * tick), Sample(LEVEL, (), float(tick % 60))]
         machine.take(samples, float(tick))
-    end = LIVES - 1
+    end = LIFETIME - 1
 
     def shown(now: float) -> list[float]:
         return [sample.value for sample in machine.samples(now)]

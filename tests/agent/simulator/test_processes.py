@@ -212,7 +212,7 @@ def test_a_hang_leaves_one_rank_behind() -> None:
     assert [rank.missing for rank in machine.ranks()].index(True) == 2
 
 
-def test_parts_of_a_scenario_heal_nothing_and_end_nobody() -> None:
+def test_parts_of_a_scenario_heal_nothing_and_end_no_process() -> None:
     machine, clock = start("dgx-h100:checkpoint", 5.0)
     lose(machine, 3)
     other = start_process(machine, 1)
@@ -237,7 +237,7 @@ def test_collectives_are_counted_over_resets() -> None:
     assert machine.ranks()[2].launched["AllReduce"] - before == pytest.approx(12 / 0.23, abs=2)
 
 
-def test_a_new_job_starts_its_counts_anew() -> None:
+def test_a_new_job_starts_its_counts_again() -> None:
     machine, clock = start("dgx-h200:training", 100.0)
     assert machine.ranks()[0].launched["AllReduce"] == pytest.approx(12 * 100 / 0.23, abs=12)
     machine.set_scenario("idle")
@@ -263,7 +263,7 @@ def test_every_system_can_have_the_others(system: str, name: str) -> None:
     assert parse(f"{system}:{name}").scenario == name
 
 
-def test_wchan_tells_what_a_thread_waits_for() -> None:
+def test_wchan_shows_what_a_thread_waits_for() -> None:
     machine, clock = start("dgx-h100:starved-disk", 5.0)
     loader = machine.jobs.teams[0].loaders[0].pid
     pairs = set()

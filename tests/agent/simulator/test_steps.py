@@ -45,7 +45,7 @@ def power(machine: SimulatedSystem, clock: FrozenClock, seconds: float, index: i
 
 
 def correlation(values: list[float], lag: int) -> float:
-    """How much a series is like itself `lag` samples later: 1 for the same."""
+    """Return the autocorrelation of a series at `lag` samples: 1 for equal."""
     mean = fmean(values)
     off = [value - mean for value in values]
     shifted = sum(a * b for a, b in zip(off, off[lag:], strict=False)) / (len(off) - lag)

@@ -1,4 +1,4 @@
-"""How much is reported of a machine with hundreds of devices, and what is said of the rest."""
+"""Bounds on the reports of a machine with hundreds of devices, and the notes on the rest."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ def bench(tmp_path: Path) -> HostBench:
     return HostBench(tmp_path)
 
 
-def test_of_two_thousand_disks_and_nics_as_many_are_told_as_fit(bench: HostBench) -> None:
+def test_of_two_thousand_disks_and_nics_as_many_are_reported_as_fit(bench: HostBench) -> None:
     """The arrays first; what was left out is reported."""
     disks = [*(f"sd{number}" for number in range(2000)), "md9"]
     for name in disks:
@@ -77,7 +77,7 @@ def many_file_systems(bench: HostBench) -> None:
         (many_file_systems, disk_faults, "signs", MOST_DEVICES),
     ],
 )
-def test_of_everything_as_many_are_told_as_fit(
+def test_of_everything_as_many_are_reported_as_fit(
     bench: HostBench, make: Callable[[HostBench], None], source: ModuleType, part: str, most: int
 ) -> None:
     make(bench)

@@ -51,7 +51,7 @@ def test_cpus_disks_and_cards_are_no_chassis(bench: HostBench) -> None:
     }
 
 
-def test_a_meter_that_gives_a_mean_and_a_reading_is_told_once(bench: HostBench) -> None:
+def test_a_meter_that_gives_a_mean_and_a_reading_is_reported_once(bench: HostBench) -> None:
     chip(bench, 0, "power_meter", power1_average="1000000", power1_input="9000000")
     assert values(bench.read(chassis, "sensors")) == {(POWER, "power_meter: power1"): 1.0}
 

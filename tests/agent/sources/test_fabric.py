@@ -5,7 +5,7 @@ import pytest
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.sources import fabric
-from exporters.words import finding_text
+from exporters.messages import finding_text
 from tests.support.machines import simulated
 
 H100 = "dgx-h100{}:training"

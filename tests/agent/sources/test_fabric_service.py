@@ -1,4 +1,4 @@
-"""Whether the Fabric Manager runs, where NVSwitches need it and where processes are hidden."""
+"""Detection of the Fabric Manager, where NVSwitches need it and where processes are hidden."""
 
 from pathlib import Path
 

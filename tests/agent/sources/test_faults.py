@@ -158,7 +158,7 @@ def test_xid_counts_do_not_hang_on_the_host() -> None:
     assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xids.critical())
 
 
-def test_links_whose_state_nobody_tells_are_not_called_down() -> None:
+def test_links_without_a_known_state_are_not_called_down() -> None:
     bench = simulated("dgx-h100:idle", gpus=3).run(5)
     bench.machine.driver.fail("nvmlDeviceGetNvLinkState", UNKNOWN_ERROR, 0)
     bench.run(65)

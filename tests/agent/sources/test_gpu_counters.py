@@ -1,4 +1,4 @@
-"""What the sources of a GPU count: nothing lost, nothing invented, no spike."""
+"""Counters of a GPU's sources: nothing lost, nothing invented, no spike."""
 
 from math import inf, nan
 from types import SimpleNamespace

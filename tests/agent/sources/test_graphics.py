@@ -1,4 +1,4 @@
-"""What draws on a GPU is on it, and what serves a display is not."""
+"""Graphics work counts as work on a GPU; the server of a display does not."""
 
 import pytest
 

@@ -91,7 +91,7 @@ def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) ->
     assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
 
 
-def test_requests_and_their_times_tell_latency(bench: HostBench) -> None:
+def test_requests_and_their_times_show_latency(bench: HostBench) -> None:
     bench.disk("sda")
     counted = SimpleNamespace(
         read_bytes=4096,

@@ -52,7 +52,7 @@ def test_what_an_instance_did_is_measured_of_it(divided: AgentBench) -> None:
     assert all(4.0 < value <= 12.0 for value in seconds.values())
 
 
-def test_nothing_is_told_twice(divided: AgentBench) -> None:
+def test_nothing_is_reported_twice(divided: AgentBench) -> None:
     """Of the whole GPU only what no instance has; its processes are those of its instances."""
     labels = divided.machine.gpus[0]
     for metric in (gpu.UTILIZATION, activity.ACTIVITY, activity.SM_ACTIVE):
@@ -82,7 +82,7 @@ def test_instances_come_and_go() -> None:
     assert bench.samples.value(activity.ACTIVITY, "0", bench.machine.gpus[0].uuid) is not None
 
 
-def test_ampere_tells_no_activity_of_an_instance() -> None:
+def test_ampere_shows_no_activity_of_an_instance() -> None:
     bench = simulated("dgx-a100:training+mig", gpus=1).run(7)
     assert rows(bench, instances.PROCESSES) == {FIRST: 1, SECOND: 0, THIRD: 0}
     assert not rows(bench, instances.ACTIVITY)
@@ -94,8 +94,8 @@ def test_ampere_tells_no_activity_of_an_instance() -> None:
 
 def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     there = GpuProcesses()
-    there.settle(("0", "GPU-a"), ())
-    there.settle(("1", "GPU-b"), ())
+    there.set_processes(("0", "GPU-a"), ())
+    there.set_processes(("1", "GPU-b"), ())
     there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
     ids = {"one": ["MIG-2"], "two": ["GPU-a::3", "MIG-9"]}
     pods = [
@@ -108,7 +108,7 @@ def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     assert there.parents() == {"GPU-a": "GPU-a"}
 
 
-def test_processes_that_share_a_gpu_are_told_side_by_side() -> None:
+def test_processes_that_share_a_gpu_are_reported_side_by_side() -> None:
     """By time-slicing and MPS alike: NVML lists the clients, each with its memory and share."""
     bench = simulated("dgx-h100:training", Settings(ProcessConfig(series=4)), 2)
     second = controls.start_process(bench.machine, 0, 8 * GIB)

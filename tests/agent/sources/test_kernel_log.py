@@ -99,7 +99,7 @@ def test_a_program_that_crashes_forges_no_line_of_the_driver(text: str) -> None:
     assert isinstance(parsed(text), Forged)
 
 
-def test_forged_lines_are_counted_and_page_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_forged_lines_are_counted_and_page_no_one(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
     for text in FORGERIES:
         bench.machine.kernel_log.write(text)
@@ -125,7 +125,7 @@ UNTRUE = {
 
 
 @pytest.mark.parametrize("code", UNTRUE)
-def test_a_line_that_nvml_contradicts_is_unconfirmed_and_pages_nobody(
+def test_a_line_that_nvml_contradicts_is_unconfirmed_and_pages_no_one(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(75)  # each counter was read before
@@ -220,16 +220,16 @@ OTHERS = (
     "NVRM: nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] "
     "(0x0000000F) returned from nvdEngineDumpCallbackHelper(pGpu, pPrbEnc) @ nv_debug_dump.c:274",
 )
-"""What the driver writes besides."""
+"""Other messages of the driver."""
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_what_comes_besides_tells_of_no_error(text: str) -> None:
+def test_what_comes_besides_reports_no_error(text: str) -> None:
     assert parsed(text) is None
 
 
 @pytest.mark.parametrize("text", GARBAGE)
-def test_garbage_tells_of_nothing(text: str) -> None:
+def test_garbage_reports_nothing(text: str) -> None:
     assert parsed(text) is None
 
 
@@ -263,7 +263,7 @@ def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
     assert counted(bench, 31) == 3
 
 
-def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_only_one_way_shows_counts_too(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100:training").run(3)
     lose(bench.machine, 2)
     bench.run(3)
@@ -276,10 +276,10 @@ def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) ->
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
     (shown,) = (r.getMessage() for r in caplog.records if "xid=48" in r.getMessage())
     pids = [pid for (gpu, _, pid) in bench.samples.all(process.PROCESS) if gpu == "0"]
-    assert f"on_gpu={pids[0]}" in shown, "NVML names no process: those on the GPU are told"
+    assert f"on_gpu={pids[0]}" in shown, "NVML names no process: those on the GPU are listed"
 
 
-def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
+def test_a_storm_is_counted_right_and_reported_in_a_line_a_burst(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.ERROR):
@@ -348,7 +348,7 @@ def test_a_line_that_came_before_its_gpu_was_met_is_counted() -> None:
     assert counted(bench, 94) == 1
 
 
-def test_a_gpu_that_fell_off_the_bus_before_it_was_met_is_told_once(
+def test_a_gpu_that_fell_off_the_bus_before_it_was_met_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The driver writes its address with the function in one line, and without in the other."""

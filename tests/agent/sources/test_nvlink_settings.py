@@ -1,4 +1,4 @@
-"""What the settings of NVLink leave out."""
+"""Series that the settings of NVLink leave out."""
 
 import re
 
@@ -19,4 +19,4 @@ def test_bytes_of_single_links_are_a_setting(per_link: bool) -> None:
     assert ("dgx_nvlink_link_transmitted_bytes_total" in found) is per_link
     why = 'absent_values{metric="dgx_nvlink_link_received_bytes_total",reason="not_configured"} 4'
     assert (why in scrape) is not per_link
-    assert ('device="gpu0:0"' in scrape) is per_link, "nobody follows a limit without bytes"
+    assert ('device="gpu0:0"' in scrape) is per_link, "a limit without bytes is of no use"

@@ -38,5 +38,5 @@ def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
     assert sorted(map(sorted, below.values())) == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
 
-def test_where_no_switch_is_nothing_is_told() -> None:
+def test_without_a_switch_nothing_is_reported() -> None:
     assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie_switch.UPLINK)

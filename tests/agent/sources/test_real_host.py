@@ -229,7 +229,7 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
         while least < FULL and len(ticks) < MOST_TICKS:
             ticks.append(tick())
             lay = between(ticks[-2][1], ticks[-1][1])
-            if is_told(ticks[-1][0], lay):
+            if is_reported(ticks[-1][0], lay):
                 least += lay.seconds[0] * (lay.rate[0] >= THRESHOLD)
                 most += lay.seconds[1] * (lay.rate[1] >= THRESHOLD)
     quiet, saturated = (
@@ -241,8 +241,9 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
     assert FULL <= least <= saturated <= most
 
 
-def is_told(samples: SampleStore, lay: Between) -> bool:
-    """Whether the agent gives a ratio, which must be what passed; it must, unless it came late."""
+def is_reported(samples: SampleStore, lay: Between) -> bool:
+    """Return whether the agent reports a ratio, which must then be right; it must report one unless
+    it came late."""
     ratio = samples.value(paths.RATIO, *PATH)
     if ratio is None:
         assert lay.seconds[1] > EXPIRY_INTERVALS * intervals.TICK

@@ -57,7 +57,7 @@ def busctl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(smart, "DAEMONS", (program,))
 
 
-def test_every_disk_that_udisks_has_read_is_told(
+def test_every_disk_that_udisks_has_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = tmp_path / "answer"
@@ -79,7 +79,7 @@ def test_what_the_service_has_asked_comes_first_while_it_is_fresh(
         smart.UdisksSmart().failing()
 
 
-def test_nobody_is_asked_where_udisks_is_not_installed(
+def test_no_process_is_started_without_udisks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busctl(tmp_path, monkeypatch, f"touch {tmp_path}/asked")

@@ -59,7 +59,7 @@ def test_an_unknown_name_is_one_sentence() -> None:
         decode({"disable": ["disks"]}, SourcesConfig, "sources")
 
 
-def test_nobody_listens_to_xids_that_are_switched_off() -> None:
+def test_xids_that_are_switched_off_have_no_listener() -> None:
     clock = SystemClock()
     bench = simulated("dgx-h100:xid")
     hardware = Hardware(lambda: bench.machine.nvml, bench.machine.host, simulated=True)

@@ -97,7 +97,7 @@ def test_a_users_threshold_leaves_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["\0", "\n", "a" * 5000, "half \udc80 a character"])
-def test_a_directory_that_cannot_be_is_told(name: str) -> None:
+def test_a_directory_that_cannot_be_is_reported(name: str) -> None:
     with pytest.raises(SpecError, match="expected a directory of TOML files") as shown:
         load(Path(name))
     assert str(shown.value).isprintable()
@@ -217,7 +217,7 @@ def one_sentence(shown: str) -> bool:
 
 
 @pytest.mark.parametrize(("text", "error"), BAD)
-def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, error: str) -> None:
+def test_a_bad_file_is_reported_in_one_sentence(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(SpecError) as shown:
         load(own(tmp_path, bad=text))
     assert str(shown.value).startswith(f"{tmp_path}/bad.toml: ")
@@ -225,14 +225,14 @@ def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, error: st
     assert one_sentence(str(shown.value))
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match=r"bad\.toml: is not UTF-8 text") as shown:
         load(tmp_path)
     assert one_sentence(str(shown.value))
 
 
-def test_a_file_or_directory_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_or_directory_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     for directory in (tmp_path, tmp_path / "none"):
         with pytest.raises(SpecError) as shown:
@@ -264,7 +264,7 @@ def error_of(directory: Path) -> str:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_a_damaged_sheet_loads_or_is_told_in_one_sentence(
+def test_a_damaged_sheet_loads_or_is_reported_in_one_sentence(
     tmp_path: Path, data: st.DataObject
 ) -> None:
     text = data.draw(st.sampled_from(SHIPPED)).read_text()

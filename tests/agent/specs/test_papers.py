@@ -286,7 +286,7 @@ def test_a_modern_system_has_the_data_sheets_figures(
     assert (graph and (graph.kind, graph.pairs)) == (("nvswitch", ()) if figures[1] else None)
 
 
-def test_every_modern_sheet_was_typed_anew(specs: Specs) -> None:
+def test_every_modern_sheet_was_typed_again(specs: Specs) -> None:
     typed = {spec.name for model, *_ in MODERN_GPUS if (spec := specs.gpu(model))}
     typed |= {
         spec.name for model, *_ in (*GPU_MEMORIES, *GPU_NVLINKS) if (spec := specs.gpu(model))
@@ -296,7 +296,7 @@ def test_every_modern_sheet_was_typed_anew(specs: Specs) -> None:
     assert old | {name for name, *_ in MODERN_SYSTEMS} | set(specs.gpus) >= set(specs.systems)
 
 
-def test_what_the_papers_contradict_is_told(specs: Specs) -> None:
+def test_what_the_papers_contradict_is_reported(specs: Specs) -> None:
     volta = specs.systems["dgx-1-v100"]
     assert "512 MB" in volta.values["memory"].note
     assert all("800 Gb/s" in b.note for b in volta.bandwidths if b.path == "infiniband")

@@ -195,7 +195,7 @@ def test_the_configuration_overrules_recognition(specs: Specs) -> None:
     assert specs.recognise([V100], "DGXH100", "dgx-1-v100") is specs.systems["dgx-1-v100"]
 
 
-def test_an_unknown_system_in_the_configuration_is_told_with_the_known(specs: Specs) -> None:
+def test_an_unknown_system_in_the_configuration_is_reported_with_the_known(specs: Specs) -> None:
     with pytest.raises(SpecError) as shown:
         specs.recognise([], "", "dgx-9000")
     assert all(name in str(shown.value) for name in ("dgx-9000", *SYSTEMS))

@@ -76,7 +76,7 @@ def test_older_gpus_retire_pages() -> None:
         ("MSE_WATCHDOG", True, 0, 0, XidAction.RESET),
     ],
 )
-def test_nvlink_5_is_told_by_unit(
+def test_nvlink_5_is_reported_by_unit(
     unit: str, fatal: bool, first: int, status: int, action: XidAction
 ) -> None:
     assert nvlink5_action(unit, fatal=fatal, first=first, status=status) is action

@@ -36,7 +36,7 @@ def test_a_list_is_expanded(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_list_is_told_in_one_sentence(text: str) -> None:
+def test_what_is_no_list_is_reported_in_one_sentence(text: str) -> None:
     with pytest.raises(Mismatch) as caught:
         expanded(text, "rack[2].hosts")
     assert str(caught.value).startswith(f"rack[2].hosts {WRONG[text]}")

@@ -67,7 +67,7 @@ def no_slurm() -> str:
     raise AssertionError
 
 
-def test_slurm_tells_who_is_out() -> None:
+def test_slurm_shows_who_is_out() -> None:
     assert list(slurm_nodes(SHOWN)) == [
         FleetNode("dgx001", "10.0.0.1"),
         FleetNode("dgx002", "dgx002", drained="GPU 3: lost, board [ordered]"),
@@ -101,7 +101,7 @@ def test_a_node_has_the_name_of_slurm_whatever_its_address() -> None:
 
 
 def test_an_empty_list_is_refused() -> None:
-    with pytest.raises(BadInput, match="there is no node, expected at least one"):
+    with pytest.raises(BadInput, match="there is no node in the list, expected at least one"):
         nodes(FleetFile(slurm=True), lambda: "")
 
 

@@ -1,4 +1,4 @@
-"""What an open page weighs: bytes are counted, milliseconds are printed (see `live_bench`)."""
+"""Cost of an open page: bytes are counted, milliseconds are printed (see `live_bench`)."""
 
 import asyncio
 

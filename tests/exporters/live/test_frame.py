@@ -1,4 +1,4 @@
-"""What a page is shown of a machine: every system, the right GPU and path, and nothing made up."""
+"""Page of each machine: every system, the right GPU and path, and nothing made up."""
 
 import json
 from dataclasses import replace
@@ -47,7 +47,7 @@ def frame(request: pytest.FixtureRequest) -> Document:
     return watched(f"{request.param}:training").run(4).hurry().run(2).frame()
 
 
-def test_every_system_can_be_told_and_told_as_json(frame: Document) -> None:
+def test_every_system_makes_a_frame_and_json(frame: Document) -> None:
     assert json.loads(json.dumps(frame, allow_nan=False))["gpus"]
     assert frame["machine"]["gpus"] == len(frame["gpus"])
     assert frame["uptime_seconds"] >= 86_400
@@ -215,7 +215,7 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
     assert tick["headline"].startswith("The NVIDIA driver has not answered for ")
 
 
-def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
+def test_a_machine_without_a_driver_is_reported_too(tmp_path: Path) -> None:
     bench = machines.laptop(tmp_path).run(2)
     host = Host(files=RealFiles(tmp_path), psutil=None)  # type: ignore[arg-type]
     hardware = Hardware(machines.no_driver, host)

@@ -18,7 +18,7 @@ from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, ban
 from exporters.live.headline import headline as joined
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
-from exporters.words import UNANSWERED
+from exporters.messages import UNANSWERED
 from tests.support.live_machines import watched
 
 OF_TIME = r", \d+ % of the time"

@@ -61,7 +61,7 @@ def test_codes_mean_what_was_read() -> None:
     assert {len(values(document, uuid, series.name)) for series in SERIES} == {6}
 
 
-def test_a_second_is_told_as_the_shares_that_it_has() -> None:
+def test_a_second_has_its_shares() -> None:
     machine = watched("dgx-h100:exposed-communication")
     document, uuid = played(machine, 30).document(), only_gpu(machine)
     scale = document["series"]["share"]["scale"]
@@ -121,7 +121,7 @@ def test_a_gpu_that_is_lost_and_back_is_one_gpu_with_its_loss() -> None:
     assert len(history.gpus) == 4
 
 
-def test_what_was_missed_is_told_alone() -> None:
+def test_what_was_missed_is_reported_alone() -> None:
     machine = watched("k40:training")
     history = played(machine, 10)
     uuid = only_gpu(machine)

@@ -182,7 +182,7 @@ def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
     played(act)
 
 
-def test_a_page_that_does_not_read_holds_up_nobody() -> None:
+def test_a_page_that_does_not_read_delays_nothing_else() -> None:
     async def act(there: LivePageBench) -> None:
         _, port = there.address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", int(port), limit=1024)
@@ -283,7 +283,7 @@ def test_pages_are_bounded_in_number() -> None:
     played(act)
 
 
-def test_a_clock_that_stands_is_told_by_a_heartbeat() -> None:
+def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
     async def act(there: LivePageBench) -> None:
         page = await there.open()
         await page.until("tick")

@@ -1,4 +1,4 @@
-"""What the page lists of the last 24 hours."""
+"""Entries of the page's timeline for the last 24 hours."""
 
 from exporters.live.findings_document import findings_document
 from exporters.live.timeline import BRIDGED, KEPT, MOST, Stretch, Timeline

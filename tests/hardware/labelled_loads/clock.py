@@ -38,7 +38,7 @@ class _Mark:
 
 
 class ShareClock:
-    """Where the time of one rank goes. Call `begin` once, then `mark` after each phase."""
+    """Clock that divides the time of one rank. Call `begin` once, then `mark` after each phase."""
 
     def __init__(
         self, seconds: float, rank: int = 0, gpu: int | None = None, *, on_gpu: bool | None = None
@@ -59,16 +59,16 @@ class ShareClock:
     def begin(self, levels: Sequence[Level] = ()) -> None:
         """The steady phase begins. `levels` were measured before, by the same rank."""
         self._wait()
-        self._start = self._since = self._said = self._at = time.monotonic()
+        self._start = self._since = self._reported = self._at = time.monotonic()
         self._last = self._now()
         self._say("steady", levels=[list(level) for level in levels])
 
     def going(self) -> bool:
-        """Whether to go on. Only the first rank ends: the others are ended with it."""
+        """Return whether to go on. Only the first rank ends: the others are ended with it."""
         return self._rank > 0 or time.monotonic() - self._start < self._seconds
 
     def mark(self, label: str) -> None:
-        """What passed on the current stream since the mark before belongs to this label."""
+        """Assign the time on the current stream since the last mark to this label."""
         self._pending.append(_Mark(self._now(), LABELS.index(label)))
 
     def step(self) -> None:
@@ -91,9 +91,9 @@ class ShareClock:
     def report(self, *, at_once: bool = False) -> None:
         """Print what is known by now, not too often unless `at_once`."""
         self._resolve()
-        if not at_once and time.monotonic() - self._said < EVERY:
+        if not at_once and time.monotonic() - self._reported < EVERY:
             return
-        self._said = time.monotonic()
+        self._reported = time.monotonic()
         for start in range(0, len(self._spans), SPANS_A_LINE):
             piece = self._spans[start : start + SPANS_A_LINE]
             steps = [s - start for s in self._steps if 0 <= s - start < SPANS_A_LINE]

@@ -1,4 +1,4 @@
-"""What a load's time can go to, in the words of the account of shares: `state` or `state/cause`."""
+"""Labels of a load's time, in the words of the account of shares: `state` or `state/cause`."""
 
 BUSY = "busy"
 NVLINK = "communicating/nvlink"

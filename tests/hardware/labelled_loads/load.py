@@ -1,4 +1,4 @@
-"""What is known of a labelled load beforehand, and how it is run. No PyTorch here."""
+"""Facts of a labelled load that are known beforehand, and how it is run. No PyTorch here."""
 
 import importlib
 import traceback

@@ -1,4 +1,4 @@
-"""What the loads train besides the networks of the papers: a transformer, a U-Net, a graph net."""
+"""Models of the loads besides the networks of the papers: a transformer, a U-Net, a graph net."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ class Failed(Exception):
 
 
 def cgroup_root() -> Path | None:
-    """Where cgroup2 is mounted; None if nowhere."""
+    """Return the mount point of cgroup2; None if there is none."""
     for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":
@@ -72,7 +72,7 @@ class PlayedLoad:
         return [json.loads(line) for line in whole if line.startswith("{")]
 
     def truths(self) -> dict[int, RankTruth]:
-        """What its ranks said of themselves."""
+        """Return the truth that its ranks reported."""
         return truths(self.lines())
 
     def go(self) -> None:
@@ -82,7 +82,7 @@ class PlayedLoad:
         self.process.stdin.flush()
 
     def await_steady(self, timeout: float) -> float:
-        """When the last of its ranks became steady (CLOCK_MONOTONIC, s)."""
+        """Return the time when the last of its ranks became steady (CLOCK_MONOTONIC, s)."""
         end = time.monotonic() + timeout
         while True:
             known = self.truths()

@@ -1,4 +1,4 @@
-"""What is trained: a network, its data on the GPU, and one step of it."""
+"""Tasks of training: a network, its data on the GPU, and one step of it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

@@ -19,7 +19,7 @@ class LabelledSpan(NamedTuple):
 
 @dataclass(slots=True)
 class RankTruth:
-    """What one rank did. `steps` are the ends of its steps (CLOCK_MONOTONIC, s)."""
+    """Truth of one rank. `steps` are the ends of its steps (CLOCK_MONOTONIC, s)."""
 
     rank: int
     gpu: int
@@ -71,7 +71,7 @@ class RankTruth:
 
 
 def truths(lines: Iterable[Mapping[str, Any]]) -> dict[int, RankTruth]:
-    """What each rank said of itself, by rank."""
+    """Return the truth of each rank, by rank."""
     found: dict[int, RankTruth] = {}
     for line in lines:
         event = line.get("event")

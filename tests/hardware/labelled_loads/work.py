@@ -74,5 +74,6 @@ def agreed(value: float) -> float:
 
 
 def count_of(seconds: float, each: float) -> int:
-    """How many pieces fill so many seconds: the same on all ranks, one at least."""
+    """Return the number of pieces that fill so many seconds: the same on all ranks, one at
+    least."""
     return max(1, round(agreed(seconds / each)))

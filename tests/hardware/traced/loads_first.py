@@ -57,7 +57,7 @@ def wait() -> None:
 
 
 def seconds(function: Callable[[], Any], times: int) -> float:
-    """How long one call takes, the GPU's work included."""
+    """Return the duration of one call, the GPU's work included."""
     function()
     wait()
     begun = time.monotonic()

@@ -82,7 +82,7 @@ def serve_light(marks: Marks) -> None:
 
 
 def _ask(pipe: Any) -> None:
-    """Who sends requests, at the rate reported first."""
+    """Send requests, at the rate reported first."""
     rate, due = pipe.recv(), time.monotonic()
     while True:
         due += random.expovariate(rate)

@@ -60,7 +60,8 @@ class Served(ChatServer):
         self.admit([byte % self.model.vocabulary for byte in request[: self._length]])
 
     def seconds_each(self) -> float:
-        """How long one answer takes, alone; for the sixth, since the first ones warm up."""
+        """Return the duration of one answer, alone; that of the sixth, since the first ones warm
+        up."""
         took = 0.0
         for _ in range(6):
             since = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the launching thread of a load waits for, written while it runs. No PyTorch here."""
+"""Waits of a load's launching thread, written while it runs. No PyTorch here."""
 
 import os
 import struct
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAITS = ("disk", "network", "cpu", "unknown", "requests", "peer", "pcie")
-"""What a launching thread may wait for. While it waits for nothing and the GPU is idle, the GPU
-is without the thread itself."""
+"""Kinds of waits of a launching thread. While it waits for nothing and the GPU is idle, the GPU is
+without the thread itself."""
 
 ROW = struct.Struct("<qqi")
 """Start and end (CLOCK_MONOTONIC, ns; no end: 0) and the place in WAITS; -1: the end of a step; -2:
@@ -61,5 +61,5 @@ def rank() -> int:
 
 
 def ranks() -> int:
-    """How many processes, each with its GPU, make the load."""
+    """Return the number of processes, each with its GPU, of the load."""
     return int(os.environ.get("WORLD_SIZE", "1"))

@@ -113,7 +113,7 @@ class Rank:
         self.process.stdin.flush()
 
     def records(self) -> truth.RankRecords:
-        """What it has left by now."""
+        """Return the records that it has left by now."""
         return truth.read(self.marks, sorted(self._room.glob("trace.[0-9]*")))
 
     def trace(self, *, on: bool) -> None:
@@ -122,7 +122,7 @@ class Rank:
         switch.touch() if on else switch.unlink(missing_ok=True)
 
     def is_steady(self) -> bool:
-        """Whether its warm-up is over."""
+        """Return whether its warm-up is over."""
         return truth.read(self.marks, []).steady is not None
 
     def errors(self) -> str:
@@ -269,7 +269,8 @@ class Trial:
     def _spans(
         self, load: Played, window: truth.Span, traced: truth.Span, since: float
     ) -> Iterator[TrueSpan]:
-        """What was true of each GPU of a load in a window, of which all or a slice was traced."""
+        """Return the truth of each GPU of a load in a window, of which all or a slice was
+        traced."""
         records = [rank.records() for rank in load.ranks]
         for rank, one, record in zip(
             load.ranks, truth.shares(records, *traced), records, strict=True

@@ -36,14 +36,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RankRecords:
-    """What one rank left: its trace sorted by start, and its marks."""
+    """Records that one rank left: its trace sorted by start, and its marks."""
 
     trace: Any
     marks: Any
 
     @property
     def steady(self) -> int | None:
-        """When its steady phase began (ns)."""
+        """Begin of its steady phase (ns)."""
         found = self.marks["start"][self.marks["what"] == STEADY]
         return int(found[0]) if len(found) else None
 
@@ -77,7 +77,7 @@ def _closed(marks: Any) -> Any:
 
 
 class Cover:
-    """Whether intervals cover each of the segments between `edges`."""
+    """Flags of the segments between `edges` that intervals cover."""
 
     def __init__(self, edges: Any) -> None:
         self._at = edges[:-1]
@@ -89,8 +89,8 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a trace showed of a while: shares by label, kernels and copies a second, and for each
-    cause the part of its waits in which the GPU was idle."""
+    """Trace of a while: shares by label, kernels and copies a second, and for each cause the part
+    of its waits in which the GPU was idle."""
 
     shares: dict[str, float]
     records: float
@@ -220,7 +220,8 @@ def _waits(one: RankRecords, cover: Cover) -> dict[str, Any]:
 
 
 def _late(records: list[RankRecords], cover: Cover) -> list[Any]:
-    """Where a rank's collective has begun and that of the other rank has not."""
+    """Return the intervals in which a rank's collective has begun and that of the other rank has
+    not."""
     nothing = np.empty(0, np.int64)
     if len(records) != 2:
         return [cover(nothing, nothing) for _ in records]

@@ -19,7 +19,7 @@ QUIET = "none"
 Alert = Mapping[str, Any]
 
 
-async def report_arrivals(port: int, say: Callable[[str], None]) -> None:
+async def tail_alerts(port: int, say: Callable[[str], None]) -> None:
     """Say each alert once when it arrives, and once when it is over."""
     before: dict[str, Alert] = {}
     since = ""

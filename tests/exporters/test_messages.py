@@ -18,7 +18,7 @@ from agent.model import (
     State,
     Verdict,
 )
-from exporters.words import (
+from exporters.messages import (
     FACTS,
     fact_document,
     fact_text,
@@ -189,7 +189,7 @@ def test_only_the_worst_pairs_are_named() -> None:
     assert text.endswith("; 3 more pairs differ")
 
 
-def test_a_verdict_is_told_in_words_and_in_values() -> None:
+def test_a_verdict_is_reported_in_words_and_in_values() -> None:
     pair = State.STARVED, Cause.PEER
     verdict = Verdict(
         *pair,

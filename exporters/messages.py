@@ -30,7 +30,7 @@ PATHS = {
 
 GOOD, NOTICE, COSTLY, WRONG, UNKNOWN = "good", "notice", "costly", "wrong", "unknown"
 LEVELS = {Severity.CRITICAL: WRONG, Severity.WARNING: COSTLY, Severity.INFO: NOTICE, None: GOOD}
-"""How grave a thing is, wherever it is shown; None where all is as it should be."""
+"""Levels of severity, the same in every view; None for a healthy state."""
 
 WORST_FIRST = (WRONG, COSTLY, NOTICE, UNKNOWN, GOOD)
 UNANSWERED = "not known: the driver does not answer"
@@ -114,14 +114,18 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
-    FactKind.QUIET: ("no activity; held only once processes rest for {held_after:.0f} s too",),
+    FactKind.QUIET: (
+        "no activity; it counts as held once processes rest for {held_after:.0f} s too",
+    ),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.NO_REQUESTS: (
         "works in bursts without a rhythm, active {activity:.0f} % of the time, and rests between",
     ),
     FactKind.SERVER_POLLS: ("the launching thread polls meanwhile, with {cores:.2f} cores",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
-    FactKind.GPM_AT_ZERO: ("GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",),
+    FactKind.GPM_AT_ZERO: (
+        "GPM reads 0 % at {power:.0f} % of the power limit, which is not possible",
+    ),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
 }
 
@@ -149,8 +153,8 @@ def figure(value: float) -> str:
 def rate(moved: float | None, limit: float | None, path: str) -> str:
     """Bytes a second of their limit, where one is known: `39 of 55 GB/s`; of networks in bits."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
-    told = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
-    return f"{told[0]} {unit}" if limit is None else f"{told[0]} of {told[1]} {unit}"
+    shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
+    return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
 
 
 class _Amount(float):

@@ -1,4 +1,4 @@
-"""Where a file is to be written."""
+"""Places where a file is to be written."""
 
 import os
 import stat
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.whole_file import check_target, following, write_whole
+from agent.config.atomic_file import atomic_write, check_target, following
 from agent.errors import BadInput
 from agent.stack.folder import data_folder
 
@@ -43,11 +43,11 @@ def test_through_links_to_where_they_lead(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (tmp_path / "link").symlink_to("one/../one/two")
     (folder / "name").symlink_to(tmp_path / "target")
-    write_whole(tmp_path / "link" / "name", b"x")
+    atomic_write(tmp_path / "link" / "name", b"x")
     assert (tmp_path / "target").read_bytes() == b"x"
     assert (folder / "name").is_symlink()
     assert placed(tmp_path / "link" / ".." / "x") == tmp_path / "one" / "x"
-    write_whole(tmp_path / "link" / "new" / "er" / "x", b"x", make=True)
+    atomic_write(tmp_path / "link" / "new" / "er" / "x", b"x", make=True)
     assert (folder / "new" / "er" / "x").read_bytes() == b"x"
     assert not [*tmp_path.rglob(".*")], "nothing is left beside"
 
@@ -75,11 +75,11 @@ def test_a_link_that_another_user_may_have_made_is_refused(
     folder.chmod(mode)
     os.chown(folder, owner, owner)
     if linked_by != EVE and shared in ("sticky", "root's alone"):
-        write_whole(folder / where, b"x", make=True)
+        atomic_write(folder / where, b"x", make=True)
         return
     refused = r"is a link of another user|is a link in a folder that another user can write to"
     with pytest.raises(BadInput, match=refused):
-        write_whole(folder / where, b"x", make=True)
+        atomic_write(folder / where, b"x", make=True)
     with pytest.raises(BadInput, match=refused), data_folder(folder / where):
         pass
     assert [*precious.iterdir()] == [precious / "name"]
@@ -110,7 +110,7 @@ def test_a_link_that_comes_while_the_way_is_walked_leads_nowhere(tmp_path: Path)
     try:
         for _ in range(2000):
             try:
-                write_whole(hers / "folder" / "name", b"x")
+                atomic_write(hers / "folder" / "name", b"x")
                 written += 1
             except BadInput:
                 continue
@@ -129,11 +129,11 @@ def test_what_another_user_has_put_in_the_place_is_replaced_not_written_to(tmp_p
     (hers / "hard").hardlink_to(precious)
     os.mkfifo(hers / "fifo")
     os.chown(hers, EVE, EVE)
-    write_whole(hers / "hard", b"x")
+    atomic_write(hers / "hard", b"x")
     assert precious.read_text() == "precious"
     assert stat.S_IMODE((hers / "hard").stat().st_mode) == 0o600
-    with pytest.raises(BadInput, match="fifo: is no regular file, expected one or a free name"):
-        write_whole(hers / "fifo", b"x")
+    with pytest.raises(BadInput, match="fifo: is not a regular file, expected one or a free name"):
+        atomic_write(hers / "fifo", b"x")
     with (
         pytest.raises(BadInput, match=r"^--data .*hers: another user can write to it, expected"),
         data_folder(hers),
@@ -146,6 +146,6 @@ def test_what_another_user_has_put_in_the_place_is_replaced_not_written_to(tmp_p
 )
 def test_what_a_process_has_open_is_no_name_of_a_file(path: str) -> None:
     """The kernel goes there without a path; the text of such a link may be none."""
-    expected = f"^{path}: is what a process has open, expected the name of a file$"
+    expected = f"^{path}: is an open file of a process, expected the name of a file$"
     with pytest.raises(BadInput, match=expected):
         check_target(Path(path))

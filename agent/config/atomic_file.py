@@ -19,7 +19,7 @@ LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 MOST_LINKS = 40
-"""As the kernel follows."""
+"""Links that the kernel follows at most."""
 
 OPEN_FILE = re.compile(r"/proc/\d+/.+")
 """Links of /proc to what a process has open, as behind /dev/stdout: their text is no path."""
@@ -36,8 +36,8 @@ class FoundPlace(NamedTuple):
 
     @property
     def is_safe(self) -> bool:
-        """Whether only root and this user can write to the folder, or, where it is sticky as /tmp
-        is, take away what is theirs."""
+        """Return whether only root and this user can write to the folder, or, where it is sticky as
+        /tmp is, take away what is theirs."""
         of = os.fstat(self.folder)
         shared = of.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not of.st_mode & stat.S_ISVTX
         return not shared and of.st_uid in (0, os.geteuid())
@@ -45,7 +45,7 @@ class FoundPlace(NamedTuple):
 
 @contextmanager
 def following(path: Path, *, make: bool = False) -> Iterator[FoundPlace]:
-    """Where `path` leads to; with `make` the folders above it are made where there are none.
+    """Return the places that `path` leads to; with `make`, create missing folders above it.
 
     Raises BadInput where it cannot be followed, or where another user may have chosen where it
     leads: by a link of theirs, or by one of root's in a folder that they can write to.
@@ -84,7 +84,7 @@ def _followed(held: ExitStack, path: Path, left: list[str], *, make: bool) -> Fo
             if isinstance(error, FileNotFoundError) and not left:
                 return FoundPlace(folder, name, here, None)
             missing = here if isinstance(error, FileNotFoundError) else at
-            why = f"{missing}: is not a folder, expected where to write {path.name}"
+            why = f"{missing}: is not a folder, expected one to write {path.name}"
             raise BadInput(why) from error
         found = os.fstat(entry)
         place = FoundPlace(folder, name, here, found)
@@ -103,7 +103,7 @@ def _followed(held: ExitStack, path: Path, left: list[str], *, make: bool) -> Fo
 def _check_link(path: Path, link: FoundPlace, owner: int, links: int) -> None:
     at = f"{path}:" if link.path == path else f"{path}: {link.path}"
     if OPEN_FILE.fullmatch(str(link.path)):
-        raise BadInput(f"{path}: is what a process has open, expected the name of a file")
+        raise BadInput(f"{path}: is an open file of a process, expected the name of a file")
     if owner not in (0, os.geteuid()):
         raise BadInput(f"{at} is a link of another user, expected none")
     if owner == 0 and not link.is_safe:
@@ -114,9 +114,9 @@ def _check_link(path: Path, link: FoundPlace, owner: int, links: int) -> None:
 
 def _replaced(path: Path, place: FoundPlace) -> os.stat_result | None:
     if place.name in ("", "-"):
-        raise BadInput(f"'{path}' is no name of a file, expected one to write")
+        raise BadInput(f"'{path}' is not the name of a file, expected one to write")
     if place.found is not None and not stat.S_ISREG(place.found.st_mode):
-        raise BadInput(f"{path}: is no regular file, expected one or a free name")
+        raise BadInput(f"{path}: is not a regular file, expected one or a free name")
     return place.found
 
 
@@ -173,7 +173,7 @@ class ReplacingFile:
             raise BadInput(f"{self._path}: cannot be written: {why}") from error
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
+def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
     """Put `content` at `path`, through a link where it is one, into folders that are made with
     `make`; on failure all stays as it was.
 
