@@ -66,7 +66,7 @@ NOWHERE = set(SYSTEMS)
 RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
 BOTH = "dgx-fleet", "dgx-node"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
-    ("dgx-fleet", "Jobs on the most nodes", "D"): NOWHERE,
+    **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ACD"},  # of Slurm
     ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-fleet", FIRST, "E"): NOWHERE,
     **{(board, "Goodput", column): NOWHERE for board in BOTH for column in "BF"},

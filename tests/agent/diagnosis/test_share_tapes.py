@@ -161,8 +161,8 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "host-optimiser": Wrong(NO_THREADS, 0.12),
         "jax-augmenting": Wrong(NO_THREADS, 0.46),
         "offloaded-activations": Wrong(COPIES, 0.44),
-        "one-channel": Wrong(LINKS, 0.36),
         "saves-often": Wrong(NO_THREADS, 0.24),
+        "scoring": Wrong(LINKS, 0.14),
         "tensor-parallel": Wrong(LINKS, 0.22),
         "uneven-experts": Wrong(LINKS, 0.50),
     },
@@ -176,6 +176,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
     },
     ("two-h200-third", "nvml"): {
         "compiled-lengths": Wrong(NO_THREADS, 0.54),
+        "fed-by-a-command": Wrong(LINKS, 0.14),
         "ring-attention": Wrong(LINKS, 0.16),
         "saves-every-24": Wrong(BOTH, 0.14),
         "scattered-gathered": Wrong(LINKS, 0.14),
