@@ -68,8 +68,8 @@ def observed_share(part: str, whole: str, window: str, but: str = "", least: flo
     """The part of the time observed, from the growth of two counters of seconds, once so much of
     the window was observed: an agent that has just started does not take its first minute for a
     quarter of an hour, and one that restarts often loses as much of the part as of the whole. No
-    rates: those of VictoriaMetrics are of the time between the samples that there are. `window` is
-    in the agent's seconds, whatever its clock; `but` names labels that only the part has."""
+    rates: those of VictoriaMetrics are of the time between the samples that there are. `but` names
+    labels that only the part has."""
     match = f"ignoring ({but}) group_left () " if but else ""
     return f"{part} / {match}({whole} >= {least * seconds(window):g})"
 

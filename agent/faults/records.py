@@ -44,7 +44,7 @@ def gpu_share(
     """Growth of a counter of each GPU as a share of its time that was observed."""
     over = parameters.over(window)
     whole = f"sum without ({VERDICT}) ({increase(accounting.STATE_SECONDS, over)})"
-    return observed_share(increase(counter, over, **labels), whole, window, but, least)
+    return observed_share(increase(counter, over, **labels), whole, over, but, least)
 
 
 def gpu_time(parameters: RuleParameters) -> Recording:
@@ -78,7 +78,7 @@ def saturation(parameters: RuleParameters) -> Recording:
     over = parameters.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        observed_share(increase(paths.SATURATED, over), increase(paths.OBSERVED, over), window),
+        observed_share(increase(paths.SATURATED, over), increase(paths.OBSERVED, over), over),
     )
 
 

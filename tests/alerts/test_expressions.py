@@ -213,8 +213,11 @@ def test_thresholds_of_the_configuration_reach_the_rules() -> None:
 SPANS = re.compile(r"(?<=\[)\w+(?=[\]:])|(?<=:)\d+\w+(?=\])|(?<=offset )\w+")
 
 
-AGE = re.compile(r"(?<=_seconds\) <= )[\d.]+|(?<=\]\)\) <= )[\d.]+")
-"""Of a sample, in seconds."""
+AGE = re.compile(
+    r"(?<=_seconds\) <= )[\d.]+|(?<=\]\)\) <= )[\d.]+"
+    r"|(?<=_seconds_total\[T\]\) >= )[\d.]+|(?<=_seconds_total\[T\]\)\) >= )[\d.]+"
+)
+"""Of a sample, or of the part of a window that must have been observed, in seconds."""
 
 
 def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:

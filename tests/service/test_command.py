@@ -76,17 +76,3 @@ def test_uninstall_keeps_settings_and_purge_leaves_nothing(
     assert lasting(left ^ untouched) == set()
     assert service.container.status("test -e /etc/dgx-telemetry")[0] != 0
     assert "nothing to do" in service.run(f"{command} uninstall --purge")
-
-
-def test_an_environment_of_root_s_is_used_as_it_is(service: Service, untouched: set[str]) -> None:
-    service.run("rm -rf /srv/user")
-    command = environment(service.container, "/srv/root", "root")
-    said = service.run(f"{command} install")
-    assert "compile bytecode in /srv/root" in said
-    assert "/opt/dgx-telemetry" not in said
-    assert service.run(f"readlink /proc/{service.pid}/exe")
-    assert f"{command} run" in service.show("ExecStart")
-    assert service.show("ActiveState") == "active"
-    assert "nothing to do" in service.run(f"{command} install")
-    service.run(f"{command} uninstall --purge; rm -r /srv/root")
-    assert lasting(service.container.files() ^ untouched) == set()
