@@ -46,12 +46,12 @@ function tableOf(before, after) {
   pairs.delete("busy/none");
   const states = [...pairs].map((pair) => [wordsOf(codeOf(...pair.split("/"))), (job) => shareOf(job, pair) || 0, percent])
     .filter(([, of]) => Math.max(of(before), of(after)) >= LEAST);
-  const rows = [...ROWS, ...states].map(([name, of, told]) => {
+  const rows = [...ROWS, ...states].map(([name, of, format]) => {
     const [old, now] = [of(before), of(after)];
     const known = [old, now].every((value) => value !== null && value !== undefined);
-    const change = known ? changeOf(old, now, told === percent) : "";
+    const change = known ? changeOf(old, now, format === percent) : "";
     return element("tr", {}, element("th", { scope: "row" }, name),
-      ...[old, now].map((value) => element("td", {}, value === null || value === undefined ? "not known" : told(value))),
+      ...[old, now].map((value) => element("td", {}, value === null || value === undefined ? "not known" : format(value))),
       element("td", {}, change));
   });
   const head = ["", "first", "then", "change"].map((word) => element("th", { scope: "col" }, word));
