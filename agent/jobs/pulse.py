@@ -202,9 +202,8 @@ def _period(r: Sequence[float], held: int) -> Period | None:
     for multiple in range(2, int(longest / period) + 1):  # the tenth has a tenth of the error
         near, off = round(multiple * period), max(1, int(period / 5))
         lags = range(max(2, near - off), min(longest, near + off) + 1)
-        place, high = max(
-            filter(None, (_peak(r, lag) for lag in lags)), default=(0.0, 0.0), key=itemgetter(1)
-        )
+        found = filter(None, (_peak(r, lag) for lag in lags))
+        place, high = max([(0.0, 0.0), *found], key=itemgetter(1))  # below 0 is none
         weighted, weights = weighted + multiple * place * high, weights + multiple**2 * high
         period = weighted / weights
     shown = r[1 : round(int(longest / period) * period) + 1]

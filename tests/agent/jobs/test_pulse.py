@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from random import Random
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.jobs import pulse as pulses
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from tests.support import power_signals as power
 from tests.support.power_signals import Phase, Samples
@@ -344,3 +346,15 @@ def test_after_a_long_gap_all_begins_again() -> None:
 
 def test_nothing_fed_is_not_enough() -> None:
     assert Pulse().feed([]).reason is NoPulse.NOT_ENOUGH
+
+
+@given(st.floats(3, 70), st.floats(0.3, 1), st.floats(0, 0.05), st.floats(-0.6, 0.3), st.integers())
+def test_any_course_of_an_autocorrelation_has_a_period_or_none(
+    period: float, height: float, decay: float, trend: float, seed: int
+) -> None:
+    r, random = [1.0], Random(seed)
+    for lag in range(1, 128):
+        wave = height * math.cos(2 * math.pi * lag / period) * math.exp(-decay * lag)
+        r.append(wave + trend * min(1.0, lag / 20) + random.gauss(0, 0.05))
+    found = pulses._period(r, 1)
+    assert found is None or 0 < found.length < len(r)
