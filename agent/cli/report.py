@@ -111,7 +111,7 @@ def _asked(
     try:
         rows = () if job else from_hours(url, arguments.since, by, "")
         if rows:
-            return f"last {arguments.since}", "one agent's hourly sums of the last 7d", rows
+            return f"last {arguments.since}", "one agent's hourly sums", rows
         # the receipt of a job says more; and nameless jobs are in no hour
         rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)
     except NoAnswer as error:

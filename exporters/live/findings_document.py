@@ -24,7 +24,6 @@ class FindingsDocument:
     absent: list[Document] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)  # the findings in words
     timeline: Timeline = field(default_factory=Timeline)
-    events: list[Document] = field(default_factory=list)
 
 
 def findings_document(view: View, before: FindingsDocument | None = None) -> FindingsDocument:
@@ -33,8 +32,6 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     samples = SampleStore.of(snapshot).watched()
     wrong = tuple(findings(snapshot, view.system(), samples, view.thresholds()))
     timeline = (before.timeline if before else Timeline()).looked(snapshot, wrong)
-    jobs = view.jobs()
-    receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
     return FindingsDocument(
         snapshot.tick,
         wrong,
@@ -42,7 +39,6 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
         _grouped(snapshot.absences(snapshot.at)),
         [{**finding_document(one), "since": timeline.since(one)} for one in wrong],
         timeline,
-        timeline.document(snapshot.at, receipts),
     )
 
 

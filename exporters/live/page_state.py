@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from agent.diagnosis.advice import advice, pair_advice
-from agent.jobs.job import Hang, WatchedJobs
+from agent.jobs.job import Hang, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import cpu, pressure, system, temperature
-from exporters.job_words import culprit_name, ended_row, hang_action, row, waited_for
+from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.findings_document import FindingsDocument
@@ -35,6 +35,8 @@ class PageState:
         self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
         self._samples_turn = 0  # of the samples, up to which they have been looked through
         self._events: Set[Event] | None = None
+        self._receipts: Sequence[Receipt] = ()
+        self._titles: list[str] = []
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
@@ -57,7 +59,13 @@ class PageState:
         since, self._samples_turn = self._samples_turn, samples.turn
         self._snapshot = snapshot
         changed = samples.changed(self._asked, since)
-        refreshed = changed or inventory is not self._inventory or known is not self.known
+        jobs = self._view.jobs()
+        self._receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
+        titles = [title(one) for one in self._receipts]  # without names once these are off
+        renamed, self._titles = titles != self._titles, titles
+        refreshed = (
+            changed or renamed or inventory is not self._inventory or known is not self.known
+        )
         news = changed or samples.changed(known.asked, since)
         self._inventory, self.known = inventory, known
         moved = self._directions.survey(samples, refreshed=refreshed)
@@ -94,7 +102,7 @@ class PageState:
             "links": self._links.static(),
             "graph": self._links.graph,
             "absent": self.known.absent,
-            "events": self.known.events,
+            "events": self.known.timeline.document(self._snapshot.at, self._receipts),
         }
         self._asked = frozenset(samples.asked)
         if machine != self._machine:

@@ -231,3 +231,22 @@ def test_a_tape_names_no_one(tmp_path: Path) -> None:
     text = gzip.decompress((tmp_path / "x.tape").read_bytes()).decode()
     assert "slurmstepd.scope/job_1/step_0" in text
     assert not PLANTED.search(text)
+
+
+def test_a_page_that_stays_open_shows_no_names_once_they_are_off(tmp_path: Path) -> None:
+    planted = Planted(tmp_path, info=True)
+
+    async def lives() -> tuple[str, str]:
+        await planted.lives()
+        view = view_of(planted.agent, planted.hardware)
+        state, known = PageState(view), findings_document(view)
+        state.take(planted.agent.poller.latest, known)
+        before = json.dumps(state.machine())
+        planted.reload(info=False)
+        await planted.tick(1)
+        state.take(planted.agent.poller.latest, known)  # understood while they were on
+        return before, json.dumps([state.machine(), state.tick()])
+
+    before, after = asyncio.run(lives())
+    assert PLANTED.search(before)
+    assert not PLANTED.search(after)

@@ -16,7 +16,9 @@ class Looks:
         for _ in range(seconds // 20):
             self.machine.run(20)
             self.known = findings_document(self.machine.view, self.known)
-        return self.known.events
+        snapshot, jobs = self.machine.view.latest(), self.machine.view.jobs()
+        receipts = [*(job.receipt for job in jobs.running), *jobs.ended]
+        return self.known.timeline.document(snapshot.at, receipts)
 
 
 def of_text(events: list[Document], part: str) -> Document:
