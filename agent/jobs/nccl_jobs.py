@@ -45,8 +45,9 @@ def match(
         named = (a for a in ras.answers if pids & {pid for _, pid in a.processes})
         if (answer := next(named, None)) is not None:
             own[job.key] = answer
-        else:
-            without[job.key] = TAKEN if ras.answers or ras.failure is None else ras.failure
+        else:  # the failure of a service that may not name this job is no reason of its own
+            another = ras.answers or ras.failure is None or (ras.believed and not pids)
+            without[job.key] = TAKEN if another else ras.failure or TAKEN
     return own, without
 
 

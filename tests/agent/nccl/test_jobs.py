@@ -42,6 +42,9 @@ def test_an_answer_is_believed_only_on_processes_of_its_own_user_and_namespace()
     answer = round_of(shown(SMALL))
     assert match([OTHER], replace(answer, believed=frozenset(HERE.pids)))[0] == {}
     assert match([OTHER], answer)[0] == {"small": shown(SMALL)}
+    failed = replace(round_of(failure=Reason.MISSING), believed=frozenset(HERE.pids))
+    assert match([OTHER], failed)[1] == {"small": TAKEN}, "what another's service says is no reason"
+    assert match([HERE], failed)[1] == {"big": failed.failure}
 
 
 ALWAYS, HANG, OFF = NcclMode.ALWAYS, NcclMode.HANG, NcclMode.OFF
