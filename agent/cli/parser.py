@@ -120,6 +120,10 @@ def _speed(effect: str) -> Flag:
     return _flag("--simulate-speed", effect, type=_number(1000.0), default=1.0, metavar="N")
 
 
+def _web(words: str) -> Flag:
+    return _flag("--web.config.file", words, dest="web_config_file", metavar="FILE")
+
+
 CONFIG = _file("--config", "configuration (TOML)")
 SIMULATE = _flag("--simulate", "use a simulated machine", metavar="SYSTEM[@DRIVER][:SCENARIO]")
 REPLAY = _file("--replay", "replay a recorded tape instead of hardware")
@@ -128,7 +132,6 @@ AGENT = _flag(
     "show the data of this agent (http://HOST:PORT); default: the local agent, else this machine",
     metavar="URL",
 )
-WEB = "--web.config.file"
 JSON = _switch("--json", "JSON instead of a table")
 
 
@@ -149,12 +152,7 @@ COMMANDS = {
         (
             *(CONFIG, SIMULATE),
             _flag("--listen", "default 127.0.0.1:9935", metavar="HOST:PORT"),
-            _flag(
-                WEB,
-                "TLS and passwords (YAML, the format of Prometheus exporters)",
-                dest="web_config_file",
-                metavar="FILE",
-            ),
+            _web("TLS and passwords (YAML, the format of Prometheus exporters)"),
             _speed("run the agent on a clock N times faster"),
             REPLAY,
             _flag("--log.level", "debug, info, warning or error", dest="log_level"),
@@ -278,12 +276,7 @@ COMMANDS = {
             _file("--output", "write the targets here, for file_sd"),
             _flag("--every", "rewrite FILE every SECONDS", type=_number(DAY), metavar="SECONDS"),
             _flag("--listen", "serve them at /targets, for http_sd", metavar="HOST:PORT"),
-            _flag(
-                WEB,
-                "TLS and passwords of --listen, in the format of the agent's",
-                dest="web_config_file",
-                metavar="FILE",
-            ),
+            _web("TLS and passwords of --listen, in the format of the agent's"),
         ),
     ),
     "install": Command(

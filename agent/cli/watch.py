@@ -52,7 +52,7 @@ ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
-BOLD, RED, YELLOW, GREEN, DIM = "1", "31", "33", "32", "2"
+BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
 LEVELS = {"wrong": RED, "costly": YELLOW, "good": GREEN}
 SORTS: Mapping[str, Callable[[Document], float]] = {
     "index": lambda gpu: int(gpu["gpu"]),
