@@ -6,8 +6,8 @@ The activity of a trainer that waits for its data or for a peer is the same from
 
 from collections import deque
 from dataclasses import dataclass, field
-from math import inf
-from statistics import fmean, pstdev
+from math import inf, sqrt
+from statistics import fmean
 
 from agent.jobs.autocorrelation import autocorrelation
 from agent.jobs.goodput import HOUR
@@ -45,7 +45,9 @@ class Bursts:
         newest = values[-NEWEST:]
         if at - self._began < STARTS or max(newest) < BURST:  # a rest says nothing
             return
-        self._uneven = pstdev(newest) >= UNEVEN * fmean(newest)
+        mean = fmean(newest)
+        spread = sqrt(fmean((value - mean) ** 2 for value in newest))  # pstdev adds fractions
+        self._uneven = spread >= UNEVEN * mean
         if self._uneven and len(values) == KEPT:
             self._uneven = max(autocorrelation(values, KEPT // 3).at_lag[2:]) < RHYTHM
 

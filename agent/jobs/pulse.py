@@ -10,7 +10,7 @@ once; who knows of loaders judges that.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import cos, pi
 from operator import eq, itemgetter
 from statistics import fmean, median
@@ -107,12 +107,15 @@ class Pulse:
                 before = None
             self._samples.append(sample)
             self._arrived += 1
-            for scale in SCALES:
-                if self._arrived % (STRIDE * scale) == 0 and self._arrived >= WINDOW * scale:
-                    self._examine(scale)
+            if self._arrived % STRIDE == 0:
+                for scale in SCALES:
+                    if self._arrived % (STRIDE * scale) == 0 and self._arrived >= WINDOW * scale:
+                        self._examine(scale)
         found = self._reading()
         if found.step_seconds and before is not None:
-            recent = [w for at, w in self._samples if at > before - found.step_seconds]
+            since = before - found.step_seconds
+            newest_first = takewhile(lambda sample: sample[0] > since, reversed(self._samples))
+            recent = [watts for _, watts in newest_first]
             if max(recent) - min(recent) >= FLAT * fmean(recent):  # else it has stopped
                 self._steps += (self._samples[-1][0] - before) / found.step_seconds
         return found._replace(steps=self._steps)
@@ -171,7 +174,11 @@ def _even(samples: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
     """Return the newest values, evenly spaced, and their spacing (s): the times of samples scatter
     by a millisecond, and some samples are lost."""
     first, last = samples[0][0], samples[-1][0]
-    usual = median(after[0] - before[0] for before, after in pairwise(samples))
+    mean = (last - first) / (len(samples) - 1)
+    apart = [after[0] - before[0] for before, after in pairwise(samples)]
+    if min(apart) > mean / 2 and max(apart) < mean * 3 / 2:  # none was lost
+        return [watts for _, watts in samples], mean
+    usual = median(apart)
     spacing = (last - first) / max(1, round((last - first) / usual))
     placed = {round((at - first) / spacing): watts for at, watts in samples}
     values = [placed[0]]
