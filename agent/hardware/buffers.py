@@ -65,7 +65,6 @@ class SampleBuffer:
         return taken
 
     def _newer_than(self, mark: int) -> list[tuple[int, int]]:
-        """Microseconds and value of each."""
         try:
             raw = [SAMPLE.unpack(s) for s in self._device.get("Samples", self._kind, mark)[1]]
         except Absent as absent:
@@ -94,7 +93,6 @@ class SampleBuffer:
         return taken
 
     def _note_odd(self, value: float) -> None:
-        """Log the first value that cannot be."""
         if not self._odd:
             self._odd, names = True, ",".join(self._device.labels)
             what = LogEvent("implausible", metric=self._metric.name, labels=names, value=value)

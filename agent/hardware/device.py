@@ -83,7 +83,6 @@ class NvmlDevice:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any) -> float:
-        """The same where the answer is one number."""
         return number(self.get(call, *args), f"nvmlDeviceGet{call}")
 
     def ask(self, function: str, *args: Any, **options: Any) -> Any:
@@ -198,11 +197,9 @@ class NvmlDevice:
         self._releases.append(release)
 
     def released(self, release: Callable[[], None]) -> None:
-        """This was given back already."""
         self._releases = [kept for kept in self._releases if kept != release]
 
     def close(self) -> None:
-        """Give back what the driver holds for this device."""
         while self._releases:
             self._releases.pop()()
 

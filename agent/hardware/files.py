@@ -85,7 +85,6 @@ class RealFiles:
 
 
 def absent_from(error: OSError, path: str) -> Absent:
-    """The reason behind a failed read of a file."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         reason = Reason.MISSING
     elif isinstance(error, PermissionError):

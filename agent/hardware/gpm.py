@@ -129,7 +129,6 @@ class Gpm:
         self._totals = dict.fromkeys(COUNTABLE, 0.0)
 
     def _sample(self) -> Any:
-        """Memory for one sample."""
         self._samples.append(self._device.nvml.call("nvmlGpmSampleAlloc"))
         return self._samples[-1]
 

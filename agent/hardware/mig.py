@@ -75,7 +75,6 @@ def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
 
 
 def _listed(device: NvmlDevice, handle: Any, kind: str) -> list[Any]:
-    """By the newest call there is."""
     call = f"nvmlDeviceGet{kind}RunningProcesses"
     try:
         found = list(device.nvml.call(call, handle))

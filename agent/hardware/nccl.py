@@ -69,7 +69,6 @@ class NcclAnswer:
 
     @property
     def processes(self) -> frozenset[tuple[str, int]]:
-        """All processes that it names, by host and pid."""
         named = (rank for c in self.communicators for rank in (*c.ranks, *c.silent))
         return frozenset((rank.host, rank.pid) for rank in named)
 
@@ -255,7 +254,6 @@ class NoRanks:
     """Stand-in where NCCL cannot be asked: a tape, a test."""
 
     def read(self, request: RasRequest) -> RasRound:  # noqa: ARG002
-        """No answer."""
         return RasRound(failure=Absent(Reason.MISSING, "no NCCL service is recorded here"))
 
 

@@ -46,7 +46,6 @@ LISTENING = "0A"
 
 
 def refused_version(versions: Collection[Version]) -> str | None:
-    """The report that speaks against any of these versions."""
     rows = (row for row in KNOWN_FAULTS for v in versions if row.first <= v <= row.last)
     return next((row.report for row in rows), None)
 

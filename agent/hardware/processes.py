@@ -213,7 +213,6 @@ class Descent:
             return True
 
     def _scan(self, now: float) -> dict[int, list[int]]:
-        """Every process by its parent."""
         if now - self._scanned < SCAN_EVERY:
             return self._by_parent
         self._scanned = now

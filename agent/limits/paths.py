@@ -169,7 +169,6 @@ class PathAccounts:
         return self.configuration.current[MachineSpecs].specs.threshold(path)
 
     def observe(self, samples: SampleStore) -> None:
-        """Take in what was read since the last call."""
         for traffic in TRAFFIC:
             for labels, point in samples.fresh(traffic.metric):
                 self._follow(traffic, labels, point)
@@ -223,7 +222,6 @@ class PathAccounts:
             del self.paths[key]
 
     def report(self, out: ReadOutput) -> None:
-        """Samples of every limit, and of the traffic where it is followed."""
         for key in self.unlimited:
             out.absent(RATIO, NO_LIMIT, *key)
         for key, speed in self.specs.items():
@@ -254,7 +252,6 @@ class PathMonitor:
         self.bandwidth = PathAccounts(configuration)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in what was read for one tick."""
         settings = self._configuration.current
         # While the machine is being met, each tick: its GPUs may answer after its NICs do.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
@@ -294,7 +291,6 @@ class PathMonitor:
         self._logged = set(self._without) if settled else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the data on every path at this tick."""
         out = ReadOutput(snapshot.at)
         self.bandwidth.report(out)
         for path, device, direction in self._without:

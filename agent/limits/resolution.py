@@ -64,7 +64,6 @@ class LimitInputs:
 
     @cached_property
     def sheets(self) -> Mapping[tuple[str, str], GpuSpec | None]:
-        """The spec sheet of each GPU."""
         found: dict[tuple[str, str], GpuSpec | None] = {}
         for info in self.samples.labelled(gpu.INFO):
             found.setdefault((info["gpu"], info["uuid"]), self.specs.gpu(info["model"]))
@@ -99,7 +98,6 @@ class PathFigures(NamedTuple):
 
 
 def of_sheet(bandwidth: SpecBandwidth | None) -> Limit | None:
-    """A figure of a spec sheet as a limit."""
     if bandwidth is None:
         return None
     return Limit(bandwidth.bytes_per_second, "spec", bandwidth.source)
@@ -205,7 +203,6 @@ PATHS: tuple[Callable[[LimitInputs], Iterator[PathFigures]], ...] = (
 
 
 def find_paths(machine: LimitInputs) -> list[PathFigures]:
-    """Every path of the machine."""
     return [found for path in PATHS for found in path(machine)]
 
 

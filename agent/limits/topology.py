@@ -61,7 +61,6 @@ def _key(labels: Labels) -> GpuKey:
 
 
 def whole(samples: SampleStore, gpus: int) -> bool:
-    """Return whether every GPU of the system is present and every link of it up."""
     links = samples.all(nvlink.LINKS)
     up = all(n >= (samples.value(nvlink.LINKS_EXPECTED, *key) or 0) for key, n in links.items())
     return samples.value(system.GPUS) == gpus == len(links) and up

@@ -86,7 +86,6 @@ class Confirmation:
     _lower: int = 0  # readings in a row that were
 
     def read(self, raw: float) -> float:
-        """Return the value to export after this reading."""
         last, self._last = self._last, raw
         if last is None:
             self._exported = raw

@@ -57,7 +57,6 @@ class ExpectedGpus:
         self._writer: threading.Thread | None = None
 
     def most(self, answering: int, now: float) -> int:
-        """The number now (s), where NVML lists so many."""
         if now - self._looked >= intervals.TOPOLOGY:
             self._looked = now
             listed = len(names_in(self._files, DRIVER))

@@ -18,11 +18,9 @@ class GpuProcesses:
     _divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
 
     def set_processes(self, gpu: Labels, pids: Iterable[int]) -> None:
-        """Set the processes that are on the GPU now."""
         self._by_gpu[gpu] = tuple(pids)
 
     def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
-        """The GPU is divided into these MIG devices now."""
         self._divided[gpu] = tuple(uuids)
 
     def parents(self) -> dict[str, str]:

@@ -30,7 +30,6 @@ class GpuAnswers:
     begun: float = 0.0  # this window
 
     def took(self, since: float, now: float) -> None:
-        """Take in a visit that has just ended."""
         if now - self.begun > WINDOW:
             self.longest = (self.longest[1], 0.0)
             self.begun = now

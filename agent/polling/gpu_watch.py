@@ -108,11 +108,9 @@ class GpuWatch:
         return events if self.inventory.connected and events and events.handles else None
 
     def reads(self) -> list[Read]:
-        """All reads of the GPUs that answer."""
         return [read for _, read in self.watched.in_order]
 
     def _read_all(self, emit: Emit) -> None:
-        """Read in visits to one GPU after the other."""
         for gpu, pairs in groupby(self.watched.in_order, key=itemgetter(0)):
             if gpu.index in self.threads.left:
                 continue
@@ -144,7 +142,6 @@ class GpuWatch:
                 self._follow_up(raised, gpu, emit)
 
     def _read(self, gpu: WatchedGpu, read: Read) -> tuple[Reading, Absent | None]:
-        """Run one read; one that fails is tried again soon."""
         reading, raised = perform(read, self.clock, self.read_costs)
         if reading.absences and gpu.answers.failed(reading.absences):
             read.due = min(read.due, reading.at + intervals.RETRY)
@@ -321,10 +318,7 @@ class GpuWatch:
     def _set_disconnected(self, why: Absent) -> None:
         self.nvml = self._events = None
         self.inventory = GpuInventory(
-            self.inventory.generation,
-            most=self.inventory.most,
-            why_not=str(why),
-            reason=why.reason,
+            self.inventory.generation, most=self.inventory.most, why_not=str(why), reason=why.reason
         )
         self.gpu_processes.keep(())
 

@@ -56,7 +56,6 @@ class GuardedObserver:
             return None, failure_of(error)
 
     def _log_change(self, failure: Failure | None) -> None:
-        """Log a change of state."""
         if failure and not self.failure:
             log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
         elif self.failure and not failure:

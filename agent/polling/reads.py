@@ -76,7 +76,6 @@ class ReadOutput:
             self.samples.append(Sample(metric, self.labels + labels, number))
 
     def ask(self, metric: Metric, read: Callable[[], float], *labels: str) -> None:
-        """Return the result of `read`, or the reason why it has none."""
         try:
             self.add(metric, read(), *labels)
         except Absent as absent:
@@ -116,7 +115,6 @@ def is_due(read: Read, now: float) -> bool:
 
 
 def fixed(seconds: float) -> Callable[[], float]:
-    """A interval that does not change."""
     return lambda: seconds
 
 
@@ -292,8 +290,6 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
 
 
 def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
-    """The run of a read of what is not there."""
-
     def read(_: ReadOutput) -> None:
         raise why.without_traceback()
 
@@ -313,7 +309,6 @@ class ReadSchedule:
         self.read_costs = read_costs
 
     def run(self, emit: Emit) -> None:
-        """One turn: every read that is due, in order."""
         now = self._clock.monotonic() + SOON
         for read in self.reads:
             if is_due(read, now):

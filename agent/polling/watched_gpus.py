@@ -206,7 +206,6 @@ class WatchedGpus:
         log.info(LogEvent("gpu_back", gpu=gpu.index, uuid=gpu.uuid))
 
     def lose(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
-        """This GPU answers no longer."""
         self._mark_lost(gpu, absent, emit)
         self.unanswered[gpu.index] = str(absent)  # logged here, and not at each query
         self._set_order()
@@ -257,15 +256,12 @@ class WatchedGpus:
         return sorted(self._gpus.values(), key=lambda gpu: gpu.index)
 
     def of(self, index: int) -> WatchedGpu | None:
-        """The GPU of this index, lost ones included."""
         return next((gpu for gpu in self.all_gpus() if gpu.index == index), None)
 
     def answering(self) -> list[WatchedGpu]:
-        """Return the GPUs that are not lost."""
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def identities(self) -> list[GpuIdentity]:
-        """Return the identities of all GPUs, in the order of their indices."""
         return [gpu.device.identity for gpu in self.all_gpus()]
 
     def have_run(self) -> bool:

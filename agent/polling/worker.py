@@ -70,7 +70,6 @@ class Worker:
         return ended
 
     def finished(self) -> list[Finished]:
-        """Everything handed over since the last call."""
         taken: list[Finished] = []
         while not self._finished.empty():
             taken.append(self._finished.get())

@@ -78,13 +78,11 @@ def union_member(value_type: int) -> str:
 
 
 def union_value(union: Any, value_type: int) -> int | float:
-    """The content of NVML's value union, of which `value_type` says what it is."""
     found: int | float | None = getattr(union, union_member(value_type), None)
     return getattr(union, MEMBERS[value_type]) if found is None else found
 
 
 def fill_union(union: Any, value_type: int, value: float) -> None:
-    """Put back what `union_value` took out."""
     setattr(union, union_member(value_type), value)
 
 
@@ -151,7 +149,6 @@ NVML_FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
 
 
 def refusal(failure: Exception) -> Json:
-    """An error of NVML or of the file system as JSON."""
     if isinstance(failure, pynvml.NVMLError):
         return {"error": int(failure.value)}
     if isinstance(failure, OSError):

@@ -37,15 +37,12 @@ class TapedFiles(FileTree):
         self._taped = taped
 
     def read(self, path: str) -> str:
-        """The text of a file."""
         return str(self._taped.answer(f"read {path}", path))
 
     def names(self, path: str) -> list[str]:
-        """Sorted names in a folder."""
         return [str(name) for name in self._taped.answer(f"names {path}", path)]
 
     def link(self, path: str) -> str:
-        """Return the target of a symbolic link."""
         return str(self._taped.answer(f"link {path}", path))
 
 
@@ -56,15 +53,12 @@ class TapedPsutil:
         self._taped = taped
 
     def disk_io_counters(self, perdisk: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
-        """Counters of each disk, or with `perdisk` off of all of them."""
         return self._counters(key_of("disk_io_counters", (perdisk,)))
 
     def net_io_counters(self, pernic: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
-        """Counters of each NIC, or with `pernic` off of all of them."""
         return self._counters(key_of("net_io_counters", (pernic,)))
 
     def cpu_times(self) -> Any:
-        """CPU seconds since boot."""
         return self._taped.answer("cpu_times()", "psutil.cpu_times")
 
     def _counters(self, key: str) -> Mapping[str, Any]:

@@ -41,7 +41,6 @@ class RecordingFiles(FileTree):
             self._learn(path)
 
     def read(self, path: str) -> str:
-        """The text of a file."""
         if untaped(path):
             return self._files.read(path)
         return asked(
@@ -52,7 +51,6 @@ class RecordingFiles(FileTree):
         )
 
     def names(self, path: str) -> list[str]:
-        """Sorted names in a folder."""
         return asked(
             self._writer,
             self._key("names", path),
@@ -61,12 +59,8 @@ class RecordingFiles(FileTree):
         )
 
     def link(self, path: str) -> str:
-        """Return the target of a symbolic link."""
         return asked(
-            self._writer,
-            self._key("link", path),
-            lambda: self._files.link(path),
-            self._masks.text,
+            self._writer, self._key("link", path), lambda: self._files.link(path), self._masks.text
         )
 
     def _key(self, question: str, path: str) -> str:
@@ -97,17 +91,14 @@ class RecordingPsutil:
         self._writer = writer
 
     def disk_io_counters(self, perdisk: bool = False, nowrap: bool = True) -> Mapping[str, Any]:
-        """Counters of each disk, or with `perdisk` off of all of them."""
         key = key_of("disk_io_counters", (perdisk,))
         return self._ask(key, lambda: self._psutil.disk_io_counters(perdisk, nowrap))
 
     def net_io_counters(self, pernic: bool = False, nowrap: bool = True) -> Mapping[str, Any]:
-        """Counters of each NIC, or with `pernic` off of all of them."""
         key = key_of("net_io_counters", (pernic,))
         return self._ask(key, lambda: self._psutil.net_io_counters(pernic, nowrap))
 
     def cpu_times(self) -> Any:
-        """CPU seconds since boot."""
         return self._ask("cpu_times()", self._psutil.cpu_times)
 
     def _ask(self, key: str, ask: Callable[[], Answer]) -> Answer:

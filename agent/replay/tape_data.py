@@ -65,19 +65,16 @@ class TapedEvent(NamedTuple):
 
 
 def is_count(value: Json) -> TypeGuard[int]:
-    """Return whether this is an unsigned integer as NVML has them."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < WIDEST
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
-    """Return whether this is a number that fits NVML's value union."""
     return isinstance(value, float) or (
         isinstance(value, int) and not isinstance(value, bool) and abs(value) < WIDEST
     )
 
 
 def milliseconds(seconds: float) -> int:
-    """A time of the tape."""
     return round(seconds * 1000)
 
 

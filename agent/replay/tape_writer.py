@@ -26,7 +26,6 @@ ROOM = 1024 * 1024
 
 
 def line(content: Json) -> bytes:
-    """One line of a tape."""
     return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
 

@@ -66,7 +66,6 @@ class SimulatedSystem(Machine):
 
 
 def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
-    """Start a machine; its time is the clock's."""
     return SimulatedSystem(simulation, clock)
 
 

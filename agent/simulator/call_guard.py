@@ -33,12 +33,10 @@ class Call(NamedTuple):
 
 
 def refuse(code: int) -> NoReturn:
-    """Raise what pynvml raises for this code."""
     raise pynvml.NVMLError(code)
 
 
 def check(code: int) -> None:
-    """Raise what pynvml raises for this code; 0 passes."""
     if code:
         refuse(code)
 
@@ -73,7 +71,6 @@ class CallGuard:
         return self._users == 1
 
     def close(self) -> None:
-        """`nvmlShutdown`, once for each `nvmlInit`."""
         self.need_init()
         self._users -= 1
 
@@ -119,7 +116,6 @@ class CallGuard:
         return Question(gpu.model, self.machine.driver.numbers, gpu.mig)
 
     def handle(self, index: int) -> Any:
-        """The handle of a GPU; always the same."""
         return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
 
     def answer(self, function: str, index: int | None, right: Any, *given: Any) -> Any:

@@ -34,7 +34,6 @@ def _count(machine: Machine, name: str) -> float:
 
 
 def _cpu_stat(machine: Machine) -> str:
-    """Return the file of a group that is not throttled: no quota is set."""
     used = _count(machine, "cpu") * 1e6
     return lines(
         f"usage_usec {int(used)}",

@@ -40,7 +40,6 @@ def numbers(version: str) -> Driver:
 
 
 def branches(system: SystemModel) -> list[int]:
-    """The branches that support this system's GPUs."""
     first, last = system.drivers
     return [branch for branch in NEWEST if first <= branch <= last]
 
@@ -75,7 +74,6 @@ class SimulatedDriver:
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
 
     def hang(self, on: bool) -> None:
-        """Let no device call return from now on, or all again."""
         self.hung = on
 
     def xid(self, index: int, code: int) -> None:

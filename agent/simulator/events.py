@@ -35,7 +35,6 @@ class EventSet:
         self.last: tuple[int, int] | None = None  # what the contexts belong to
 
     def note(self, index: int, code: int) -> None:
-        """An XID error of one GPU."""
         if self.masks.get(index, 0) & XID_EVENT:
             self.happened.append((index, code))
         if self.operational:

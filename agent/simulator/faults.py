@@ -52,7 +52,6 @@ class SimulatedFaults:
             gpu.cut_peers.add(index)
 
     def restore(self, index: int) -> None:
-        """The GPU is back, and so are its links."""
         self.gpus[index].lost = False
         for gpu in self._others(index):
             gpu.cut_peers.discard(index)
@@ -81,7 +80,6 @@ class SimulatedFaults:
         self.gpus[0].flipping = True
 
     def double_bit(self) -> None:
-        """All that a double-bit error brings along on one GPU."""
         gpu, older = self.gpus[0], self.gpus[0].model.architecture <= VOLTA
         gpu.flipping = True
         for code in (48, 63, 45) if older else (48, 63, 45, 154):
@@ -128,12 +126,10 @@ class SimulatedFaults:
         self.gpus[1].slow = SLOW
 
     def fail_calls(self) -> None:
-        """Some calls of the first GPU fail, for no reason that the driver would give."""
         for name in FAILING:
             self._driver.fail(f"nvmlDeviceGet{name}", refusals.UNKNOWN, 0)
 
     def repair(self) -> None:
-        """Everything is whole again."""
         self._driver.hang(on=False)
         self._driver.odd = None
         self._driver.failures.clear()

@@ -32,11 +32,9 @@ class FleetMachine:
 
     @property
     def lives(self) -> bool:
-        """True while its agent ticks."""
         return self.ticks < LIFETIME
 
     def take(self, samples: Iterable[Sample], now: float) -> None:
-        """A tick is over."""
         self.ticks += 1
         self.newest = tuple(samples)
         if self.ticks > LIFETIME - EVERY * KEPT - 1 and (LIFETIME - self.ticks) % EVERY == 0:
@@ -47,7 +45,6 @@ class FleetMachine:
             self.since = now
 
     def samples(self, now: float) -> Iterable[Sample]:
-        """Return the samples that its agent would report now."""
         return self.newest if self.lives else self._again(now)
 
     def _again(self, now: float) -> Iterator[Sample]:

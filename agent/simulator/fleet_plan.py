@@ -50,7 +50,6 @@ class Outage(NamedTuple):
     every: float
 
     def holds(self, now: float) -> bool:
-        """Return whether there is no outage now."""
         return now >= self.begin and (now - self.begin) % self.every < self.seconds
 
 
@@ -78,7 +77,6 @@ class NodePlan:
         return f"{NETWORK}.{self.number // 250}.{self.number % 250 + 1}"
 
     def scenario(self, now: float) -> str:
-        """Return the scenario so many seconds after the start."""
         at = (now + self.shift) % sum(phase.seconds for phase in self.phases)
         for phase in self.phases:
             if at < phase.seconds:
@@ -87,7 +85,6 @@ class NodePlan:
         return self.phases[-1].scenario
 
     def answers(self, now: float) -> bool:
-        """Return whether the node has power, and a place in the fleet."""
         return now < self.removed and not (self.outage and self.outage.holds(now))
 
 

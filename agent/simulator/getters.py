@@ -101,7 +101,6 @@ def _rates(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
-    """Unsigned integers, oldest first."""
     if kind != POWER and kind not in (*BUFFERS, *CLOCKS):
         refuse(refusals.INVALID_ARGUMENT)
     if kind in BUFFERS and gpu.mig:
@@ -169,7 +168,6 @@ def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
 
 
 def listed(process: SimulatedGpuProcess, gpu_instance: int = NO_INSTANCE) -> Any:
-    """A process as the driver lists it."""
     within = NO_INSTANCE if gpu_instance == NO_INSTANCE else 0
     used = {"pid": process.pid, "usedGpuMemory": process.memory}
     return pynvml.nvmlFriendlyObject(
@@ -182,7 +180,6 @@ def _processes(*, draws: bool) -> Any:
 
 
 def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
-    """Processes take turns, each for as long."""
     now = nvml.machine.now
     busy = gpu.buffers.percent("utilisation", now)
     if not busy or not gpu.processes:

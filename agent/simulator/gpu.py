@@ -75,7 +75,6 @@ class SimulatedGpu:
         self.apply(now)
 
     def apply(self, now: float) -> None:
-        """Let the counters run at the rates of the present state."""
         if self.lost:
             self.meter.flow(now, {}, StepRates((1.0,), {}), self._origin)
             self.buffers.begin = now
@@ -111,7 +110,6 @@ class SimulatedGpu:
 
     @property
     def wire_per_payload(self) -> float:
-        """Overhead of NVLink's protocol, as a factor."""
         return FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
 
     def _link_rates(self, load: GpuLoad) -> dict[str, float]:
@@ -145,7 +143,6 @@ class SimulatedGpu:
         return bool(self.processes) or self.work.mean("utilisation") > 0
 
     def celsius(self, now: float) -> float:
-        """Temperature."""
         since, before = self._heat
         lag = FEVER_LAG if self.work.overheated else HEAT_LAG
         return before + (self._goal() - before) * -math.expm1((since - now) / lag)
@@ -157,7 +154,6 @@ class SimulatedGpu:
 
     @property
     def reasons(self) -> int:
-        """Clock event reasons."""
         if not self.awake:
             return IDLE_REASON
         return THERMAL_REASONS if self.work.slowed else 0
@@ -172,7 +168,6 @@ class SimulatedGpu:
 
     @property
     def memory_clock(self) -> int:
-        """MHz."""
         return self.model.clocks.memory if self.awake else self.model.clocks.idle_memory
 
     @property
@@ -183,10 +178,8 @@ class SimulatedGpu:
 
     @property
     def memory_used(self) -> int:
-        """Bytes that processes hold."""
         return sum(process.memory for process in self.processes)
 
     def reset(self, now: float) -> None:
-        """Counters and buffers as after a GPU reset."""
         self.meter.clear(now)
         self.buffers.begin = now

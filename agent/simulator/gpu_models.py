@@ -117,6 +117,5 @@ class GpuModel(Struct, frozen=True):
 
 
 def load(name: str) -> GpuModel:
-    """The model in `gpus/NAME.toml`."""
     table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     return convert(table, GpuModel)

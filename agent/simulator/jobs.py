@@ -56,11 +56,9 @@ class SimulatedProcess:
     uid: int = USER
 
     def state(self, now: float) -> str:
-        """The state of its first thread, as /proc shows it."""
         return "T" if self.stopped else self.threads[0].state(now)
 
     def counters(self) -> list[str]:
-        """The names of its counters, and of its threads'."""
         of_threads = [f"{part}:{t.number}" for t in self.threads for part in ("cpu", "queued")]
         return [*of_threads, f"read:{self.pid}", f"written:{self.pid}"]
 
@@ -116,7 +114,6 @@ class SimulatedJobs:
 
     @property
     def trainers(self) -> dict[int, int]:
-        """GPU to pid."""
         return {team.gpu: team.trainer.pid for team in self.teams}
 
     def _end_all(self) -> None:
@@ -192,7 +189,6 @@ class SimulatedJobs:
         return self._start(now, 1, "python3", ("python3", "notebook.py")).pid
 
     def end(self, pid: int) -> None:
-        """End a process; its counters are forgotten."""
         process = self.processes.pop(pid, None)
         if process is not None:
             self.meter.forget(process.counters())

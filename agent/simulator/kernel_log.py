@@ -38,7 +38,6 @@ class SimulatedKernelLog:
         self.lost = 0
 
     def lines(self) -> Sequence[LogLine]:
-        """Return the lines since the last call."""
         found = list(self._lines)
         self._lines.clear()
         return found
@@ -51,7 +50,6 @@ class SimulatedKernelLog:
         self._lines.append(LogLine(self._now(), text))
 
     def xid(self, bus: int, code: int, pid: int | None) -> None:
-        """An XID error of the GPU on this bus."""
         place = f"{'' if self._driver < BEFORE_PCI else 'PCI:'}{address(bus)[:-2]}"
         words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")
         who = self._who(pid if code in _TABLES["of_programs"] else None)

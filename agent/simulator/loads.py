@@ -49,7 +49,6 @@ class GpuWork(Struct, frozen=True):
     slowed: bool = False  # hardware thermal slowdown
 
     def mean(self, part: str) -> float:
-        """The mean of one part of the load over a step."""
         total = sum(share for share, _ in self.phases)
         return float(sum(share * getattr(load, part) for share, load in self.phases) / total)
 
@@ -109,7 +108,6 @@ def _server(number: int) -> dict[str, Any]:
 
 
 def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
-    """The parts of each scenario, with what they name in its place."""
     phases = tables["phases"]
     phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request is some tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}

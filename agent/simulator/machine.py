@@ -49,7 +49,6 @@ class Machine:
 
     @property
     def scenario(self) -> str:
-        """Name of the scenario that plays now; the tour changes it."""
         self.advance()
         return self._player.scenario
 
@@ -75,7 +74,6 @@ class Machine:
             self.now = now
 
     def apply(self) -> None:
-        """Let all counters follow what is broken or whole now."""
         for gpu in self.gpus:
             gpu.apply(self.now)
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)

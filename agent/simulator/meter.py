@@ -25,11 +25,9 @@ class CounterMeter:
         return self.totals.get(name, 0.0) + rate * (now - self._since)
 
     def add(self, name: str, amount: float) -> None:
-        """Count something that happened at once."""
         self.totals[name] = self.totals.get(name, 0.0) + amount
 
     def forget(self, names: Iterable[str]) -> None:
-        """No one will ask for these any more."""
         for name in names:
             self.totals.pop(name, None)
             self.rates.pop(name, None)

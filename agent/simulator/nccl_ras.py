@@ -12,7 +12,6 @@ KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 
 
 def answer_of(listed: Sequence[SimulatedRank]) -> NcclAnswer:
-    """NCCL's answer on the job of a simulated machine: one communicator."""
     there = tuple(
         _rank(r, {**dict.fromkeys(KINDS, 0), **r.launched}) for r in listed if not r.missing
     )

@@ -43,7 +43,6 @@ class SimulatedNvml:
         self.machine.driver.listeners.clear()
 
     def next_address(self, first: int) -> int:
-        """An address that was never handed out."""
         self.handed_out += 16
         return first + self.handed_out
 

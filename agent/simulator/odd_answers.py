@@ -56,7 +56,6 @@ class OddAnswers:
 
 
 def kind(name: str) -> tuple[Any, ...]:
-    """The values of a kind, or of all."""
     if name == EVERYTHING:
         return tuple(value for values in KINDS.values() for value in values)
     return KINDS[name]

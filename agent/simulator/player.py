@@ -79,7 +79,6 @@ class ScenarioPlayer:
         return True
 
     def due(self, now: float) -> list[Breakage]:
-        """The faults that strike now."""
         struck = [due for due in self._due if due.at <= now + SLACK]
         for due in struck:
             due.at = due.at + due.fault.every if due.fault.every else inf

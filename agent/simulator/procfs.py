@@ -53,7 +53,6 @@ def _gpu_information(gpu: SimulatedGpu) -> str:
 
 
 def lines(*rows: str) -> str:
-    """The text of a file with these lines."""
     return "".join(f"{row}\n" for row in rows)
 
 
@@ -113,7 +112,6 @@ def _loadavg(machine: Machine) -> str:
 
 
 def mounts(machine: Machine) -> list[str]:
-    """The lines of /proc/mounts."""
     system = machine.system
     boot = system.arrays[0].name if len(system.arrays) > 1 else system.disks[0].name
     root = f"/dev/{boot}p2" if boot[-1].isdigit() else f"/dev/{boot}2"

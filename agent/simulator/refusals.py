@@ -51,11 +51,9 @@ class Question(NamedTuple):
         return self.arch >= MAXWELL and self.model.slot and not self.mig
 
     def whole(self, architecture: int) -> bool:
-        """Return whether the GPU is of this architecture or newer, and MIG is off."""
         return self.arch >= architecture and not self.mig
 
     def link_code(self, link: int) -> int:
-        """The return code of a question for one NVLink."""
         count = self.model.links.number if self.model.links else 0
         if 0 <= link < count:
             return ANSWERED

@@ -89,5 +89,4 @@ class SampleBuffers:
 
 
 def _grid(now: float, every: float) -> float:
-    """The last multiple of `every` up to now."""
     return int(now / every + SLACK) * every

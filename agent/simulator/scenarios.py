@@ -166,7 +166,6 @@ FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:
-    """Return the fault of this name; None if there is none."""
     if found := XID.fullmatch(name):
         code = int(found[1])
         return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
@@ -181,7 +180,6 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def faults_of(name: str) -> list[Breakage]:
-    """Return the faults of a scenario, and of all that is joined to it."""
     return [fault for part in parts(name) if (fault := _fault(part)) and fault.strike]
 
 
@@ -193,7 +191,6 @@ def missing(system: SystemModel, scenario: str) -> str:
 
 
 def possible(system: SystemModel) -> tuple[str, ...]:
-    """The scenarios that this system can have."""
     return tuple(name for name in NAMES if not missing(system, name))
 
 

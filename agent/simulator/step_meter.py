@@ -66,7 +66,6 @@ class StepRates:
         return StepPlace(phase, begin / self._step, length, within - self._begins[phase])
 
     def _begin(self, number: int) -> float:
-        """Return the begin of a step."""
         return (number + JITTER * _off(number)) * self._step
 
     def count(self, name: str, place: StepPlace) -> float:
@@ -123,11 +122,9 @@ class StepMeter:
         return span.total(name, span.steps.place(at - span.origin), at)
 
     def mean(self, name: str, begin: float, end: float) -> float:
-        """The mean rate per second between two moments."""
         return (self.read(name, end) - self.read(name, begin)) / (end - begin)
 
     def copy(self, at: float) -> dict[str, float]:
-        """All totals at `at`."""
         if not self._spans:
             return {}
         span = self._span(at)

@@ -102,13 +102,11 @@ class SystemModel:
 
     @property
     def data_disks(self) -> tuple[DiskModel, ...]:
-        """The disks that hold the training data."""
         members = next((a.members for a in self.arrays if a.name == self.data), None)
         return members or tuple(disk for disk in self.disks if disk.name == self.data)
 
     @property
     def data_speed(self) -> float:
-        """Bytes per second that the training data can be streamed at."""
         return sum(disk.speed for disk in self.data_disks)
 
 
@@ -134,7 +132,6 @@ def _system(path: Path) -> SystemModel:
 
 
 def address(bus: int) -> str:
-    """Return the address of the device on this bus, in the kernel's form."""
     domain, bus = divmod(bus, 256)
     return f"{domain:04x}:{bus:02x}:00.0"
 

@@ -49,7 +49,6 @@ class SimulatedTraffic:
         return self._meter.read(name, now)
 
     def storage(self) -> StorageRates:
-        """Return the bytes that the load's processes read and write."""
         load, disks = self.load, self.system.data_speed
         local = load.disk * disks
         shared = load.network * self._limit(self.system.nics[0]) if load.mounted else 0.0
@@ -66,11 +65,9 @@ class SimulatedTraffic:
         return nic.megabits // 10 if slow and nic.megabits else nic.megabits
 
     def rate(self, hca: HcaModel) -> str:
-        """The port's rate, in the words of its file."""
         return hca.lower if self._slow(hca) else hca.rate
 
     def is_down(self, hca: HcaModel) -> bool:
-        """Return whether the port has lost its link."""
         return self.health.port_down and hca == self.system.hcas[0]
 
     def lose_link(self) -> None:
@@ -95,7 +92,6 @@ class SimulatedTraffic:
             yield f"write_time:{disk.name}", written / REQUEST * latency
 
     def _limit(self, nic: NicModel) -> float:
-        """Bytes per second and direction."""
         return (self.speed(nic) or 0) * 1e6 / 8
 
     def _nics(self) -> Iterator[tuple[str, float]]:

@@ -188,17 +188,12 @@ class ActivityFromSamples:
         out.add(ACTIVE_SECONDS, self._seconds)
 
     def _utilization(self) -> float:
-        """NVML's utilisation now, 0-1."""
         return ACTIVITY.checked(self._device.get("UtilizationRates").gpu / 100)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     if gpu_context.gpm is not None:
-        run, every = (
-            ActivityFromGpm(gpu_context.gpm, gpu_context).read,
-            gpu_context.gpm_interval,
-        )
+        run, every = (ActivityFromGpm(gpu_context.gpm, gpu_context).read, gpu_context.gpm_interval)
     else:
         samples = ActivityFromSamples(gpu_context)
         run, every = samples.read, samples.interval

@@ -83,7 +83,6 @@ class AllocationRead:
         self._claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
-        """Return the interval; an answer is taken in as soon as it is there."""
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
 
     def read(self, out: ReadOutput) -> None:
@@ -278,7 +277,6 @@ class AllocationRead:
         return sorted(minors)
 
     def _host(self) -> str:
-        """As Slurm calls a node unless configured otherwise: the name up to the first dot."""
         try:
             name = read_text(self._files, "/proc/sys/kernel/hostname")
         except Absent:
@@ -296,12 +294,8 @@ def _at_once(ask: Callable[[], None]) -> None:
 
 
 def reads(
-    host: Host,
-    options: HostOptions,
-    gpu_processes: GpuProcesses,
-    allocations: Allocations,
+    host: Host, options: HostOptions, gpu_processes: GpuProcesses, allocations: Allocations
 ) -> Iterator[Read]:
-    """The read of all allocations."""
     spawn = on_a_thread if host.schedulers.slow else _at_once
     asked = AllocationRead(host, options, gpu_processes, allocations, spawn)
     key = ReadKey("allocation", "jobs")

@@ -24,8 +24,6 @@ READ_FAILURES = GpuMetric.counter(
 
 
 def reads(gpus: GpuWatch) -> Iterator[Read]:
-    """One read for all GPUs: it is known in memory, also while a call hangs."""
-
     def read(out: ReadOutput) -> None:
         for labels, seconds, failures in gpus.answers():
             out.add(READ_SECONDS, seconds, *labels)

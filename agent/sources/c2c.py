@@ -5,15 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import (
-    LINK_LABELS,
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    Reason,
-    event_counter,
-    gauge,
-)
+from agent.model import LINK_LABELS, PERMANENT, Absent, GpuMetric, Reason, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
@@ -87,6 +79,5 @@ def _read(device: NvmlDevice, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     run = partial(_read, gpu_context.device)
     yield gpu_context.read("nvlink", "c2c", ALL, run, intervals.LINKS)

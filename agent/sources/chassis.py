@@ -144,6 +144,5 @@ def value(files: FileTree, sensor: Sensor) -> float:
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    """The read of the chassis' sensors."""
     run, key = Chassis(host.files).read, ReadKey("chassis", "sensors")
     yield Read(key, (POWER, TEMPERATURE), run, fixed(intervals.CHASSIS))

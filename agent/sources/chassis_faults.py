@@ -53,6 +53,5 @@ def _read(files: FileTree, out: ReadOutput) -> None:
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    """The read of the alarms."""
     run, key = partial(_read, host.files), ReadKey("chassis_faults", "alarms")
     yield Read(key, (FAULT,), run, fixed(intervals.CHASSIS))

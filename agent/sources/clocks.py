@@ -5,16 +5,7 @@ from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import (
-    GPU_LABELS,
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    Metric,
-    Reason,
-    counter,
-    gauge,
-)
+from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, Metric, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput

@@ -40,6 +40,5 @@ class CpuBusy:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The read of the host's cores."""
     busy = CpuBusy(host.psutil).read
     yield Read(ReadKey("cpu", "busy"), (BUSY,), busy, options.every, varies=True)

@@ -135,7 +135,6 @@ class DiskCountersRead:
 
 
 def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
-    """Models and membership."""
     files = host.files
     disks = whole_disks(files, options.settings[DiskConfig].ignore)
     if not disks:
@@ -150,7 +149,6 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 
 
 def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
-    """Number of members that each array has, and should have."""
     blocks, ignored = names_in(host.files, BLOCK), options.settings[DiskConfig].ignore
     arrays = [a for a in arrays_among(host.files, blocks) if not ignored.search(a)]
     if not arrays:
@@ -181,7 +179,6 @@ def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
 
 
 def arrays_among(files: FileTree, blocks: Collection[str]) -> list[str]:
-    """The md arrays among block devices."""
     return [b for b in blocks if b.startswith("md") and names_in(files, f"{BLOCK}/{b}/md")]
 
 
@@ -222,7 +219,6 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The reads of the host's disks and arrays."""
     counted = (READ_BYTES, WRITTEN_BYTES, BUSY, READS, WRITES, READ_SECONDS, WRITE_SECONDS)
     counters = DiskCountersRead(host, options)
     infos, arrays = partial(_infos, host, options), partial(_arrays, host, options)

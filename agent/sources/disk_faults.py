@@ -44,7 +44,6 @@ def _is_dead(files: FileTree, device: str) -> bool:
 
 
 def _signs(files: FileTree, out: ReadOutput) -> None:
-    """Every sign of every disk."""
     disks, volumes = _disks(files), names_in(files, EXT4)
     for disk in disks[:MOST_DEVICES]:
         device = f"{BLOCK}/{disk}/device"
@@ -65,7 +64,6 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
 
 
 def _smart(host: Host, out: ReadOutput) -> None:
-    """Export SMART's verdict on every disk."""
     disks = _disks(host.files)
     failing = host.smart.failing()
     for disk in disks[:MOST_DEVICES]:
@@ -73,7 +71,6 @@ def _smart(host: Host, out: ReadOutput) -> None:
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    """The reads of the disks' signs, and of SMART."""
     signs, smart = partial(_signs, host.files), partial(_smart, host)
     yield Read(ReadKey("disk_faults", "signs"), (FAULT,), signs, fixed(intervals.LINKS))
     yield Read(ReadKey("disk_faults", "smart"), (FAULT,), smart, fixed(intervals.SMART))

@@ -102,5 +102,4 @@ TABLE = (
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     yield gpu_context.rows("ecc", "health", intervals.ECC, *TABLE)

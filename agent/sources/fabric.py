@@ -99,6 +99,5 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     run = partial(_fabric, gpu_context.device)
     yield gpu_context.read("nvlink", "fabric", (STATE, HEALTH), run, intervals.LINKS)

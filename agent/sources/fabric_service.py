@@ -54,6 +54,5 @@ class FabricServiceRead:
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    """The read of the Fabric Manager."""
     run, key = FabricServiceRead(host.files).read, ReadKey("fabric_service", "state")
     yield Read(key, (RUNNING,), run, fixed(intervals.MANAGER))

@@ -60,6 +60,5 @@ def _read(files: FileTree, out: ReadOutput) -> None:
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    """The read of the mounts."""
     run, metrics = partial(_read, host.files), (MOUNTS, NETWORK_MOUNTS)
     yield Read(ReadKey("filesystem", "mounts"), metrics, run, fixed(intervals.MOUNTS))

@@ -10,9 +10,7 @@ from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
 TOTAL = gauge(
-    "dgx_host_memory_total_bytes",
-    "Memory of the host, in bytes.",
-    "MemTotal of /proc/meminfo",
+    "dgx_host_memory_total_bytes", "Memory of the host, in bytes.", "MemTotal of /proc/meminfo"
 )
 AVAILABLE = gauge(
     "dgx_host_memory_available_bytes",
@@ -40,6 +38,5 @@ def _read(files: FileTree, out: ReadOutput) -> None:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The read of the host's memory."""
     run = partial(_read, host.files)
     yield Read(ReadKey("host_memory", "now"), (TOTAL, AVAILABLE), run, options.every, varies=True)

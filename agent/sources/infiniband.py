@@ -135,7 +135,6 @@ class InfinibandPorts:
         return self._ports
 
     def read(self, out: ReadOutput, table: tuple[PortCounter, ...]) -> None:
-        """A table of counters of every port."""
         for port in self.at(out.at):
             for row in table:
                 out.ask(row.metric, partial(self._value, port, row), *port, *row.kind)
@@ -206,7 +205,6 @@ def rate(files: FileTree, port: Port) -> float:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The reads of the host's InfiniBand ports."""
     ports, minute = InfinibandPorts(host.files), fixed(intervals.LINKS)
     traffic, faults = partial(ports.read, table=TRAFFIC), partial(ports.read, table=FAULTS)
     links = partial(ports.facts, metric=LINK_UP, fact=link_up)

@@ -148,7 +148,6 @@ class Instances:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of a GPU that MIG divides; none where it does not."""
     device = gpu_context.device
     if device.mig:
         found = Instances(device, gpu_context.clock, gpu_context.gpu_processes)

@@ -67,7 +67,6 @@ class KernelLogRead:
         self._logged: dict[tuple[str, str, str], float] = {}
 
     def read(self, out: ReadOutput) -> None:
-        """Every new line once."""
         try:
             lines = self._log.lines()
         except Absent:
@@ -110,7 +109,6 @@ def reads(
     xid: Callable[[KernelXid | BusLoss], None],
     answers: Callable[[bool], None],
 ) -> Iterator[Read]:
-    """The read of the log."""
     read = KernelLogRead(kernel_log, xid, answers)
     metrics = (READABLE, LOST, FORGED, SWITCH_ERRORS, SWITCH_ERROR_AT)
     yield Read(ReadKey("kernel_log", "lines"), metrics, read.read, fixed(intervals.TICK))

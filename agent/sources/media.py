@@ -45,6 +45,5 @@ ENGINES = {DECODER: "Decoder", ENCODER: "Encoder", JPEG: "Jpg", OPTICAL_FLOW: "O
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     rows = (GpuRow(metric, partial(_utilization, engine=one)) for metric, one in ENGINES.items())
     yield gpu_context.rows("media", "engines", intervals.MEDIA, *rows)

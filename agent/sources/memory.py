@@ -76,7 +76,6 @@ class MemoryUse:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
     metrics, memory = (USED, TOTAL, FREE, RESERVED), MemoryUse(gpu_context)
     yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, GpuRow(BUS_WIDTH, "MemoryBusWidth"))
     yield gpu_context.read("memory", "use", metrics, memory.read, intervals.TICK)

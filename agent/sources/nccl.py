@@ -83,7 +83,6 @@ class NcclPoller:
             time.sleep(PAUSE / max(1.0, getattr(self._clock, "speed", 1.0)))
 
     def poll(self) -> None:
-        """Ask if it is time."""
         exchange, now = self.exchange, self._clock.monotonic()
         mode, all_jobs = self._mode(), exchange.jobs
         if mode is NcclMode.OFF:
@@ -124,5 +123,4 @@ class NcclPoller:
 
 
 def reads(poller: NcclPoller) -> Iterator[Read]:
-    """One read for all GPUs: what was reported is in memory."""
     yield Read(ReadKey(SOURCE, "ranks"), (COLLECTIVES,), poller.read, fixed(intervals.TICK))

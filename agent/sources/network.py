@@ -134,7 +134,6 @@ def speed(files: FileTree, device: str) -> float:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The reads of the host's NICs."""
     counters = InterfaceCounters(host, options)
     links, speeds = (
         partial(facts, host, options, *one) for one in ((LINK_UP, link_up), (SPEED, speed))

@@ -73,6 +73,5 @@ class LinkQuality:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     quality = LinkQuality(gpu_context)
     yield gpu_context.read("nvlink", "quality", ALL, quality.read, quality.interval)

@@ -50,7 +50,6 @@ class HostOptions:
 
     @property
     def settings(self) -> Settings:
-        """Those in force."""
         return self.configuration.current
 
 

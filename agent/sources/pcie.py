@@ -21,16 +21,10 @@ _BYTES = (
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 
 TRANSMITTED = GpuMetric.counter(
-    "dgx_pcie_transmitted_bytes_total",
-    _BYTES.format("sent"),
-    _ORIGIN,
-    fastest=FASTEST_PCIE,
+    "dgx_pcie_transmitted_bytes_total", _BYTES.format("sent"), _ORIGIN, fastest=FASTEST_PCIE
 )
 RECEIVED = GpuMetric.counter(
-    "dgx_pcie_received_bytes_total",
-    _BYTES.format("received"),
-    _ORIGIN,
-    fastest=FASTEST_PCIE,
+    "dgx_pcie_received_bytes_total", _BYTES.format("received"), _ORIGIN, fastest=FASTEST_PCIE
 )
 GENERATION = GpuMetric.gauge(
     "dgx_pcie_generation",
@@ -45,10 +39,7 @@ GENERATION_LIMIT = GpuMetric.gauge(
     possible=Range(1, 15),
 )
 WIDTH = GpuMetric.gauge(
-    "dgx_pcie_width",
-    "PCIe lanes in use.",
-    "nvmlDeviceGetCurrPcieLinkWidth",
-    possible=Range(1, 32),
+    "dgx_pcie_width", "PCIe lanes in use.", "nvmlDeviceGetCurrPcieLinkWidth", possible=Range(1, 32)
 )
 WIDTH_LIMIT = GpuMetric.gauge(
     "dgx_pcie_width_limit",
@@ -81,7 +72,6 @@ TABLES = {
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
-    """GPM's means, integrated."""
     if gpm.measurement() is None:
         out.pending = True
         return
@@ -125,7 +115,6 @@ def _fastest(device: NvmlDevice) -> float:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)

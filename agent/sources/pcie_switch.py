@@ -76,6 +76,5 @@ class PcieSwitches:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The read of one GPU."""
     switches = PcieSwitches(gpu_context.host.files, gpu_context.device.identity.pci_bus_id)
     yield gpu_context.read("pcie", "switches", (UPLINK,), switches.read, intervals.TOPOLOGY)

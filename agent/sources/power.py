@@ -4,12 +4,7 @@ from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
 from agent.hardware.fields import MODULE, FieldId
-from agent.model import (
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    TimedSeries,
-)
+from agent.model import PERMANENT, Absent, GpuMetric, TimedSeries
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range

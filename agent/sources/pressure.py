@@ -54,6 +54,5 @@ def _totals(files: FileTree, path: str) -> dict[str, float]:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """The read of the host's pressure."""
     run = partial(_read, host.files)
     yield Read(ReadKey("pressure", "totals"), (PRESSURE,), run, options.every, varies=True)

@@ -94,15 +94,7 @@ as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, whic
 it (from Volta). That of a user's own daemon counts as the user's process."""
 
 DISPLAYS = frozenset(
-    (
-        "Xorg",
-        "X",
-        "Xwayland",
-        "gnome-shell",
-        "kwin_x11",
-        "kwin_wayland",
-        "mutter-x11-fram",
-    )
+    ("Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram")
 )
 """Servers of displays: no job."""
 
@@ -214,7 +206,6 @@ class Processes:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
     source = Processes(gpu_context)
     metrics = (PROCESSES, MEMORY)
     yield gpu_context.read(

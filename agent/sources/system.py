@@ -36,7 +36,6 @@ PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 
 
 def product_name(files: FileTree) -> str:
-    """The maker's name of this machine; empty where the firmware reports none."""
     return text_or_nothing(files, PRODUCT_NAME)
 
 
@@ -74,6 +73,5 @@ class SystemFacts:
 
 
 def reads(system: SystemFacts) -> Iterator[Read]:
-    """One read of what is known in memory."""
     metrics = (INFO, GPUS, GPUS_EXPECTED)
     yield Read(ReadKey("system", "identity"), metrics, system.read, fixed(intervals.TICK))

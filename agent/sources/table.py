@@ -110,14 +110,12 @@ def unless_off(
 
 
 def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Every read of one GPU."""
     settings, labels = gpu_context.configuration.current, gpu_context.device.labels
     for source in GPU_SOURCES:
         yield from unless_off(source, settings, source.reads(gpu_context), labels)
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Every read of the host but those of processes, which may block."""
     for source in HOST_SOURCES:
         yield from unless_off(source, options.settings, source.reads(host, options))
 

@@ -132,7 +132,6 @@ class Fans:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
     device = gpu_context.device
     core, fans, both = CoreTemperature(device), Fans(device), (TEMPERATURE, MARGIN)
     limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]

@@ -147,7 +147,6 @@ CGROUP_HOLDS = 60.0
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
-    """The stopped processes of each GPU by its labels."""
     found: dict[Labels, frozenset[int]] = {}
     for *gpu, pid in samples.all(STOPPED):
         found[tuple(gpu)] = found.get(tuple(gpu), frozenset()) | {int(pid)}
@@ -282,7 +281,6 @@ class Workload:
                 out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
-        """Add the counts of the job's own cgroup and network namespace."""
         received = cgroup.received(self._files, pid)
         if received is not None:
             out.add(RECEIVED, received, *gpu)
@@ -297,10 +295,7 @@ class Workload:
             totals = self._totals[path] = cgroup.totals(self._files, path)
         for resource, seconds in totals.stalled.items():
             out.add(CGROUP_STALLED, seconds, *gpu, resource)
-        for metric, value in (
-            (CGROUP_READ, totals.read),
-            (CGROUP_WRITTEN, totals.written),
-        ):
+        for metric, value in ((CGROUP_READ, totals.read), (CGROUP_WRITTEN, totals.written)):
             if value is not None:
                 out.add(metric, value, *gpu)
 

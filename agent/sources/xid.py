@@ -165,7 +165,6 @@ class XidCounts:
             self._faults[where, str(line.code), line.unit, action.value] += 1
 
     def log_answers(self, answers: bool) -> None:
-        """Export whether the kernel log can be read."""
         self._logged = answers
 
     def _claim(self, way: str, where: str, code: int, who: str = "") -> None:
@@ -173,7 +172,6 @@ class XidCounts:
             self._claims.setdefault((way, where, code), Claim(self._now, [])).who.append(who)
 
     def _check_claims(self, now: float) -> None:
-        """Count the lines that NVML does not contradict."""
         with self._lock:
             claims = dict(self._claims)
         for (way, where, code), claim in claims.items():
@@ -225,7 +223,6 @@ class XidCounts:
         return not another
 
     def read(self, out: ReadOutput) -> None:
-        """All counts; and report bursts."""
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
@@ -329,6 +326,5 @@ class XidCounts:
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
-    """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
     metrics = (ERRORS, LAST, AT, NVLINK_FAULTS, UNCONFIRMED)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

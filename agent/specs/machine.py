@@ -40,7 +40,6 @@ class SaturationConfig(Section, frozen=True):
 
     @property
     def configured(self) -> Mapping[str, float]:
-        """The shares that are set, by path."""
         shares = msgspec.structs.asdict(self)
         return {path: share for path, share in shares.items() if share is not None}
 

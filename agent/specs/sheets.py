@@ -180,7 +180,6 @@ class FigureTable(Struct, frozen=True, kw_only=True):
 
     @property
     def values(self) -> Mapping[str, SpecValue]:
-        """The figures that it has, by key."""
         return {key: value for key, value in asdict(self).items() if isinstance(value, SpecValue)}
 
 
@@ -199,7 +198,6 @@ class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
         return _bandwidths(self.bandwidth)
 
     def carries(self, path: str, direction: str) -> SpecBandwidth | None:
-        """Return the bandwidth of one GPU, link, port or array of `path`."""
         found = (b for b in self.bandwidths if (b.path, b.direction) == (path, direction))
         return next(found, None)
 
@@ -271,7 +269,6 @@ class LinkGraph(Struct, frozen=True):
         return sum(count for _, _, count in self.pairs)
 
     def links_of(self, gpu: int) -> int:
-        """Links of one GPU to other GPUs."""
         return sum(count for one, other, count in self.pairs if gpu in (one, other))
 
     def check(self, gpus: int, links: int) -> None:
@@ -340,7 +337,6 @@ class SystemSpec(SystemTable, frozen=True, kw_only=True):
 
     @property
     def nvlink_links(self) -> int | None:
-        """NVLinks of each GPU."""
         links = self.nvlink_links_per_gpu
         return int(links.value) if links else None
 

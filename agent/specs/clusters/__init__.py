@@ -39,7 +39,6 @@ class ClusterFile(Struct, frozen=True):
 
 
 def sheets() -> Mapping[str, ClusterSheet]:
-    """The shipped sheets, by name."""
     found = sorted((f for f in files(__name__).iterdir() if f.name.endswith(".toml")), key=str)
     return {
         file.name.removesuffix(".toml"): decode(
@@ -66,7 +65,6 @@ class ClusterConfig(Struct, frozen=True):
 
     @property
     def bisection(self) -> float:
-        """Bytes per second: as configured, else by the sheet."""
         return self.bisection_bytes_per_second or sheets()[self.sheet].bytes_per_second
 
 
@@ -78,5 +76,4 @@ class ClustersConfig(Section, frozen=True):
 
     @property
     def bisections(self) -> Mapping[str, float]:
-        """Bytes per second by name."""
         return {one.name: one.bisection for one in self.cluster}

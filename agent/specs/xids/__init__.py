@@ -97,7 +97,6 @@ def meaning(code: int) -> XidMeaning:
 
 
 def name(code: int, architecture: str = "") -> str:
-    """Return the meaning of a code on a GPU of this architecture."""
     found = meaning(code)
     return found.older if found.older and architecture in OLDER else found.name
 
