@@ -17,9 +17,7 @@ SAMPLE = Struct("=QI4x")
 """`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. Taken apart
 in one call, for there are fifty a second of each GPU and an attribute of pynvml's costs 2 us."""
 
-LONGEST_SAMPLE = 1.0
-"""A hole in the buffer longer than this (s) is a gap: no sample stands for it."""
-
+LONGEST_SAMPLE = 1.0  # A hole in the buffer longer than this (s) is a gap: no sample stands for it
 EMPTY_READS = 4
 """Readings without a new sample before the driver's clock is suspected; idle GPUs may give none."""
 

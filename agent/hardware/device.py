@@ -17,9 +17,7 @@ VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of the value's union by `nvmlValueType_t`."""
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
-SMALLEST = 1e-300
-"""A double below this is an integer that the driver tagged as a double."""
-
+SMALLEST = 1e-300  # A double below this is an integer that the driver tagged as a double
 ARCHITECTURES = {
     2: "kepler",
     3: "maxwell",

@@ -39,8 +39,7 @@ NVLINK5 = re.compile(
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
 
-LONGEST = 1000
-"""Characters of a line that are looked at: the driver's are shorter."""
+LONGEST = 1000  # Characters of a line that are looked at: the driver's are shorter
 
 
 class KernelXid(NamedTuple):

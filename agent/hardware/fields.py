@@ -6,11 +6,8 @@ of another driver. Each id here says from which driver on it may be asked.
 
 from enum import IntEnum
 
-ALL_LINKS = 0xFFFFFFFF
-"""Scope of the NVLink fields that sums over the links of a GPU."""
-
-MODULE = 1
-"""Scope of the power fields that means the module: a GPU or two, and their CPU."""
+ALL_LINKS = 0xFFFFFFFF  # Scope of the NVLink fields that sums over the links of a GPU
+MODULE = 1  # Scope of the power fields that means the module: a GPU or two, and their CPU
 
 
 class FieldId(IntEnum):

@@ -8,19 +8,15 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-WIDEST = 2**64
-"""No counter of the kernel reaches this."""
-
+WIDEST = 2**64  # No counter of the kernel reaches this
 MOST_OPEN = 2048
 """Files of /proc that stay open, as opening one costs five times as much as reading it; never more
 than half of the descriptors that the process may have."""
 
-LONGEST_LINE = 4096
-"""Bytes of a file of /proc/PID that is read again and again."""
+LONGEST_LINE = 4096  # Bytes of a file of /proc/PID that is read again and again
 
 
-AT_ONCE = 65_536
-"""Bytes that one call reads, where a file is longer than that."""
+AT_ONCE = 65_536  # Bytes that one call reads, where a file is longer than that
 
 
 class FileTree(Protocol):

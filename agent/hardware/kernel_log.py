@@ -15,9 +15,7 @@ from typing import NamedTuple, Protocol
 from agent.model import Absent, Reason
 
 DEVICE = "/dev/kmsg"
-KMSG = (1, 11)
-"""Major and minor number of the device, on every Linux."""
-
+KMSG = (1, 11)  # Major and minor number of the device, on every Linux
 RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
 MOST = (
     10_000  # records of one turn, more than most kernels keep: a flood is worked off over several

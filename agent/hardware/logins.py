@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from agent.errors import encodable
 
-TIMEOUT = 0.05
-"""Seconds that the first question for a user may take: enough for /etc/passwd."""
+TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
 
 
 def of_system(uid: int) -> str:

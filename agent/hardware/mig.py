@@ -6,15 +6,9 @@ from typing import Any, NamedTuple
 from agent.hardware.device import NvmlDevice
 from agent.model import FINAL, Absent, Reason
 
-MOST = 8
-"""More MIG devices than any GPU has."""
-
-MOST_PROCESSES = 4096
-"""More processes than any GPU has."""
-
-MOST_PID = 1 << 22
-"""The highest number of a process on 64-bit Linux."""
-
+MOST = 8  # More MIG devices than any GPU has
+MOST_PROCESSES = 4096  # More processes than any GPU has
+MOST_PID = 1 << 22  # The highest number of a process on 64-bit Linux
 ASKED = ("GpuInstanceId", "ComputeInstanceId", "Name", "UUID")
 
 

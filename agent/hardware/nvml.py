@@ -41,8 +41,7 @@ REASONS = {
 """NVML return code to reason; what is not listed is `failed`."""
 
 
-ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-"""Marker of NVML for "no value", returned with success."""
+ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # Marker of NVML for "no value", returned with success
 
 
 def reason_of(code: int) -> Reason:

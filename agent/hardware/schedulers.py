@@ -15,9 +15,7 @@ from typing import Protocol
 
 from agent.hardware import resource_slices
 
-SECONDS = 5.0
-"""Timeout of one command or of the kubelet."""
-
+SECONDS = 5.0  # Timeout of one command or of the kubelet
 MOST_JOBS = 64
 LONGEST = 16 << 20  # bytes of an answer
 

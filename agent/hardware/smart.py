@@ -27,9 +27,7 @@ DAEMONS = (Path("/usr/libexec/udisks2/udisksd"), Path("/usr/lib/udisks2/udisksd"
 ten minutes."""
 
 OPTIONS = ("--json=short", "--auto-start=no", "--timeout=2")
-SECONDS = 3.0
-"""Timeout of busctl, which has a limit of its own."""
-
+SECONDS = 3.0  # Timeout of busctl, which has a limit of its own
 REMEDY = (
     "SMART is for root, and udisks2, which would report it, is not running: install it (it reports "
     "NVMe disks since 2.10), or run smartd"

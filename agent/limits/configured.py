@@ -11,8 +11,7 @@ from agent.specs.sheets import PATHS
 DIRECTIONS = {path: ways for path, (_, ways) in PATHS.items()}
 """The data paths that a limit can be configured for, and their directions."""
 
-MOST_RATE = 1e18
-"""Bytes per second; TOML knows no bounds, and floats do."""
+MOST_RATE = 1e18  # Bytes per second; TOML knows no bounds, and floats do
 
 Path = Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
 Device = Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]

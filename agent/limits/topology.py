@@ -19,8 +19,7 @@ class LinkEnd(NamedTuple):
     gpu: int | None
 
 
-Ends = Mapping[GpuKey, list[LinkEnd]]
-"""The far ends of the links of every GPU."""
+Ends = Mapping[GpuKey, list[LinkEnd]]  # The far ends of the links of every GPU
 
 
 class StrayLinks(NamedTuple):

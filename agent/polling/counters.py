@@ -4,9 +4,7 @@ from dataclasses import dataclass, field
 
 from agent.model import Absent, Kind, Labels, Metric, Reason
 
-LEAP = 1e6
-"""Events per second beyond which a counter of events is in doubt until the next reading."""
-
+LEAP = 1e6  # Events per second beyond which a counter of events is in doubt until the next reading
 FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confirm it")
 
 
@@ -101,8 +99,7 @@ class Confirmation:
         return self._exported
 
 
-SeriesKey = tuple[str, ...]
-"""A series of one read: the metric's name and the labels of the sample."""
+SeriesKey = tuple[str, ...]  # A series of one read: the metric's name and the labels of the sample
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from agent.model import Absence, Reason
 
-WINDOW = 30.0
-"""Seconds of each of the two windows over which the longest visit is kept."""
+WINDOW = 30.0  # Seconds of each of the two windows over which the longest visit is kept
 
 
 @dataclass(slots=True, eq=False)

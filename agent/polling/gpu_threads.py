@@ -27,12 +27,8 @@ OVERTAKEN = 0.3
 """Seconds of a visit after which another thread goes on with the other GPUs: they are read in this
 tick still. A visit that ends before PATIENCE is over has no further consequence."""
 
-PATIENCE = 1.0
-"""Seconds of a visit from which its GPU does not answer."""
-
-PROMPT = 0.5
-"""Seconds within which a GPU must answer all that is due, on its own thread."""
-
+PATIENCE = 1.0  # Seconds of a visit from which its GPU does not answer
+PROMPT = 0.5  # Seconds within which a GPU must answer all that is due, on its own thread
 LEAST = 0.25
 """The least of these three in real seconds, if the agent's clock runs faster: threads of a busy
 machine wait."""
@@ -43,11 +39,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
 """Time (in pauses; s) that a GPU that answers again stays on its own thread: 5 min at first."""
 
-MOST_IN_VAIN = 2
-"""GPUs that may hang one after the other before any other answers."""
-
-FORGOTTEN = 600.0
-"""Seconds without trouble after which the pauses of a GPU start small again."""
+MOST_IN_VAIN = 2  # GPUs that may hang one after the other before any other answers
+FORGOTTEN = 600.0  # Seconds without trouble after which the pauses of a GPU start small again
 
 
 class Left(Exception):

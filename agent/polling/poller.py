@@ -25,11 +25,8 @@ FIRST_TICKS = 0.2
 """Seconds between two ticks until everything has been read once: a reading that compares two
 samples has its second a moment after the start."""
 
-STALL = 5.0
-"""A turn of a worker that takes longer (s) counts as stalled: its sources are down."""
-
-ODD_AGAIN = 3600.0
-"""Seconds between two lines of the log on values of a device that cannot be."""
+STALL = 5.0  # A turn of a worker that takes longer (s) counts as stalled: its sources are down
+ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
 LEAST_STEP = 1.0
 """Seconds that make a step: a time service slews what is less, by half a millisecond a second."""
 

@@ -38,15 +38,12 @@ LATE = 0.4
 """Share of the tick after which what is read each tick may be read again: what was late by up to
 0.6 of a tick is read at the next one too."""
 
-SOONEST = 0.1
-"""Share of the interval that lies between two runs at least."""
-
+SOONEST = 0.1  # Share of the interval that lies between two runs at least
 MOST_SERIES = 2048
 """Series of one metric that one read may bring: eight values of each of 256 devices. What a source
 bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
 
-OFF = "off"
-"""The part of a source that the settings switch off: it is neither up nor down."""
+OFF = "off"  # The part of a source that the settings switch off: it is neither up nor down
 
 
 @dataclass(slots=True)
@@ -296,8 +293,7 @@ def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
     return read
 
 
-SOON = 0.05
-"""A read due within so many seconds runs now: a tick is never exactly on time."""
+SOON = 0.05  # A read due within so many seconds runs now: a tick is never exactly on time
 
 
 class ReadSchedule:

@@ -17,8 +17,7 @@ from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
 
-MOST_GPUS = 1024
-"""More than any machine has: a driver that lists more is not to be believed."""
+MOST_GPUS = 1024  # More than any machine has: a driver that lists more is not to be believed
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
 """Function from a device, its state and the number of the machine's GPUs to its reads."""

@@ -21,11 +21,8 @@ DISTINCT = 3
 """Sources that go on answering for a GPU that did not fall off the bus: the driver gives some
 values from a copy of its own."""
 
-SECOND_READING = 3.0
-"""Seconds within which a reading that differs from the one before is repeated."""
-
-LONGEST = 90.0
-"""Seconds until a line is believed that NVML neither confirms nor contradicts."""
+SECOND_READING = 3.0  # Seconds within which a reading that differs from the one before is repeated
+LONGEST = 90.0  # Seconds until a line is believed that NVML neither confirms nor contradicts
 
 
 @dataclass(slots=True)

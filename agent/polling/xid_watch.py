@@ -24,8 +24,7 @@ TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
 class XidListener(Protocol):
     """Called with each XID error."""
 
-    refused: Mapping[str, Absent]
-    """GPUs without events, by UUID."""
+    refused: Mapping[str, Absent]  # GPUs without events, by UUID
 
     def note(self, uuid: str, code: int, way: str = "nvml") -> None:
         """An XID error of a GPU, and by which way it came."""

@@ -30,9 +30,7 @@ from agent.replay.nvml_recorder import EVENT_PARTS, SAMPLE_GET, WAIT, field_key
 from agent.replay.reading import Tape
 from agent.replay.tape_clock import TapeClock
 
-NAP = 0.02
-"""Seconds between two checks for an event."""
-
+NAP = 0.02  # Seconds between two checks for an event
 UNSEEN: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
 
 Entry = list[Any]

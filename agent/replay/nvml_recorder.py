@@ -24,9 +24,7 @@ from agent.replay.answers import (
 from agent.replay.masks import Masks
 from agent.replay.tape_writer import TapeWriter
 
-NOWHERE = -1
-"""The index of a GPU that an event names, but that no handle was asked for."""
-
+NOWHERE = -1  # The index of a GPU that an event names, but that no handle was asked for
 EVENT_PARTS = ("eventType", "eventData", "gpuInstanceId", "computeInstanceId")
 SAMPLE_GET = "nvmlGpmSampleGet"
 UNTAPED = {

@@ -11,8 +11,7 @@ import pynvml
 
 from agent.replay.answers import CALLS, FABRIC, FIELDS, GPM, WIDEST, Json, decode, is_refusal
 
-LONGEST = 10 * 366 * 86400
-"""Seconds: ten years."""
+LONGEST = 10 * 366 * 86400  # Seconds: ten years
 
 
 @dataclass(slots=True)

@@ -14,15 +14,10 @@ from agent.clock import Clock
 from agent.replay.answers import CALLS, EVENTS, LARGEST, MAGIC, SAMPLES, VERSION, Json
 
 SILENCE = 50
-SPAN = 500
-"""Milliseconds of the clock."""
-
+SPAN = 500  # Milliseconds of the clock
 LEVEL = 6
-GZIP = 31
-"""zlib's word for the largest window in a gzip wrapper."""
-
-ROOM = 1024 * 1024
-"""Bytes left for header and footer."""
+GZIP = 31  # zlib's word for the largest window in a gzip wrapper
+ROOM = 1024 * 1024  # Bytes left for header and footer
 
 
 def line(content: Json) -> bytes:

@@ -15,9 +15,7 @@ from agent.simulator.machine import Machine
 from agent.simulator.odd_answers import spoilt
 from agent.simulator.refusals import Question
 
-HANDLES = 0x10_0000
-"""Address of the first device handle; the next ones follow each 16 bytes."""
-
+HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes
 NAP = 0.02  # s, between two checks whether a hung driver has woken
 
 

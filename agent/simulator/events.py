@@ -13,9 +13,7 @@ from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.gpu_models import AMPERE
 
-SETS = 0x6000_0000
-"""Address below the first event set."""
-
+SETS = 0x6000_0000  # Address below the first event set
 GLANCE = 0.05  # s, between two checks of a set that is waited on
 FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
 XID_EVENT = 0x8

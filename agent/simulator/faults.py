@@ -18,12 +18,9 @@ from agent.simulator.traffic import SimulatedTraffic
 ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
 """Double-bit error; micro-controller halt (for GPUs without ECC); fell off the bus."""
 
-SLOW = 45.0
-"""Seconds of a call that waits for a GPU's system processor in vain."""
-
+SLOW = 45.0  # Seconds of a call that waits for a GPU's system processor in vain
 FAILING = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
-FLOOD = 300
-"""Lines of each flood: garbage, and page faults of one program."""
+FLOOD = 300  # Lines of each flood: garbage, and page faults of one program
 
 
 class SimulatedFaults:

@@ -16,16 +16,14 @@ from agent.simulator.gpu_models import AMPERE, BLACKWELL, HOPPER, KEPLER, PASCAL
 from agent.simulator.refusals import Question
 
 UINT, ULL = 1, 3
-MEMBERS = {UINT: "uiVal", ULL: "ullVal"}
-"""`nvmlValueType_t` in use, and their members of the union."""
+MEMBERS = {UINT: "uiVal", ULL: "ullVal"}  # `nvmlValueType_t` in use, and their members of the union
 
 ALL_LINKS, MODULE = 0xFFFFFFFF, 1
 KIB = 1024.0
 HBM_WARMER = 3  # degrees Celsius
 LATENCY = 3  # us
 CPU = 135.0  # W of a Grace and its memory: nvidia-smi of a GB200, module less both GPUs
-HEALTHY_BER = 0x010F
-"""A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it."""
+HEALTHY_BER = 0x010F  # A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it
 
 
 class FieldContext(NamedTuple):
@@ -150,8 +148,7 @@ SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
 
 PER_LINK = SUMMED | {161, 162, 163}
 PER_C2C = frozenset({171, 172, 231, 232, 233})
-OF_POWER = frozenset({186, 190})
-"""Scope 0 is the GPU, 1 its module with a CPU, where there is one."""
+OF_POWER = frozenset({186, 190})  # Scope 0 is the GPU, 1 its module with a CPU, where there is one
 
 
 def field_code(field: int, scope: int, asked: Question) -> int:

@@ -13,8 +13,7 @@ from agent.model import Kind, Sample
 LIFETIME = 130
 """Ticks of a second: every scenario shows its trait within a minute, and a minute is kept."""
 
-EVERY, KEPT = 5, 12
-"""Ticks from one moment that is kept to the next, and how many there are."""
+EVERY, KEPT = 5, 12  # Ticks from one moment that is kept to the next, and how many there are
 
 Key = tuple[str, tuple[str, ...]]
 Moment = tuple[Sample, ...]

@@ -19,9 +19,7 @@ BYTES, POWER = 0.03, 0.03
 """Differences between nodes of one job: ratio of the bytes that they move, of the watts of a
 GPU."""
 
-DEGREES = 2.0
-"""Differences between GPUs in temperature; a GPU cooled worse looks the same."""
-
+DEGREES = 2.0  # Differences between GPUs in temperature; a GPU cooled worse looks the same
 LAST_TICK = "dgx_agent_last_tick_timestamp_seconds"
 GPU_INFO, JOB_INFO = "dgx_gpu_info", "dgx_gpu_job_info"
 ERRORS = ("dgx_infiniband_errors_total", ("mlx5_1", "1", "symbol_error"))

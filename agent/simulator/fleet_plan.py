@@ -19,9 +19,7 @@ RACK = 4
 """Nodes: as many DGX-1 as a switch of the first level has (NVIDIA DGX-1 With Tesla V100 System
 Architecture, section 3.3)."""
 
-JOINT = 16
-"""Nodes of the largest job, of which one is slow; in a small fleet it has half of them."""
-
+JOINT = 16  # Nodes of the largest job, of which one is slow; in a small fleet it has half of them
 NETWORK = "127.124"
 """Node n has the address 127.124.X.Y: all of 127.0.0.0/8 is this machine, and no other's."""
 
@@ -104,9 +102,7 @@ ROLES: tuple[tuple[str, Sequence[Phase]], ...] = (
 )
 """Job and role of each node, in turn, for all without an event of their own."""
 
-POWER_CUT = 300.0
-"""Seconds until the last rack loses its power, for ten minutes of each hour."""
-
+POWER_CUT = 300.0  # Seconds until the last rack loses its power, for ten minutes of each hour
 TAKEN_OUT = 900.0
 OTHER_VERSION = "0.0.9"
 

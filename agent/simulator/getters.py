@@ -26,9 +26,7 @@ POWER, ENCODER, DECODER, CLOCKS = 0, 3, 4, (5, 6)
 BUFFERS = {1: "utilisation", 2: "controller", ENCODER: "encoder", DECODER: "decoder"}
 """Counters by sample type. Those of clocks are known, but their buffers stay empty."""
 
-PCIE_WINDOW = 0.02
-"""Seconds that the driver counts PCIe bytes for, blocking the caller."""
-
+PCIE_WINDOW = 0.02  # Seconds that the driver counts PCIe bytes for, blocking the caller
 MEDIA_PERIOD = 167_000
 """Microseconds that the utilisation of an engine is the mean of; no scenario plays videos."""
 

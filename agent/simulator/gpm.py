@@ -12,12 +12,9 @@ from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 from agent.simulator.refusals import LINK_SLOTS
 
-SAMPLES = 0x5000_0000
-"""Address below the first sample."""
-
+SAMPLES = 0x5000_0000  # Address below the first sample
 PCIE_UNIT = 1_054_800.0  # bytes, as measured on H100s
-NVLINK_UNIT = 1_024_000.0
-"""Documented as MiB, measured to be this many bytes of payload."""
+NVLINK_UNIT = 1_024_000.0  # Documented as MiB, measured to be this many bytes of payload
 
 Shares = dict[str, float]
 WHOLE = -1

@@ -54,8 +54,7 @@ class C2cModel(Struct, frozen=True):
     reported: int
 
 
-HBM = 1024
-"""Bits from which a memory bus is one of HBM."""
+HBM = 1024  # Bits from which a memory bus is one of HBM
 
 
 class GpuModel(Struct, frozen=True):

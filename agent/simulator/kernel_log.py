@@ -20,11 +20,8 @@ _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 """Text of a line, by code; that of GPUs that retire pages where it differs."""
 
-GARBAGE: Sequence[str] = _TABLES["garbage"]
-"""Lines that report no error."""
-
-RING = 20_000
-"""Records that the kernel keeps."""
+GARBAGE: Sequence[str] = _TABLES["garbage"]  # Lines that report no error
+RING = 20_000  # Records that the kernel keeps
 
 
 class SimulatedKernelLog:

@@ -33,8 +33,7 @@ class ScenarioPlayer:
         self._part = 0
         self._part_ends = inf
         self._due: list[_Due] = []
-        self.next_change = inf
-        """When something happens next: a scenario, a part of it, a fault."""
+        self.next_change = inf  # When something happens next: a scenario, a part of it, a fault
 
     @property
     def load(self) -> ScenarioLoad:

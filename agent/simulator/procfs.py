@@ -10,9 +10,7 @@ from agent.simulator.traffic import PRESSURE_KINDS
 
 Content = Callable[[], str]
 
-HERTZ = 100
-"""Ticks per second of CPU time."""
-
+HERTZ = 100  # Ticks per second of CPU time
 KIB = 1024
 AT_REST, OF_PROCESS = 0.02, 0.004
 """Shares of the host's memory that are used by the system itself, and by each process of a job."""

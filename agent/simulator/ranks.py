@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 
-BROADCASTS = 2
-"""Collectives at the start of DistributedDataParallel: the parameters, the buffers."""
+BROADCASTS = 2  # Collectives at the start of DistributedDataParallel: the parameters, the buffers
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ class BufferModel(NamedTuple):
 UTILISATION = BufferModel(71, 0.2)
 POWER = BufferModel(119, 0.02)
 
-LONGEST = 18.0
-"""Seconds that any buffer reaches back: less than the counters remember."""
+LONGEST = 18.0  # Seconds that any buffer reaches back: less than the counters remember
 
 
 class SampleBuffers:

@@ -30,8 +30,7 @@ from agent.simulator.gpu_models import HOPPER, VOLTA
 from agent.simulator.odd_answers import EVERYTHING, KINDS
 from agent.simulator.system_models import SystemModel
 
-TOUR, SLOT = "tour", 60.0
-"""The tour stays with each scenario for so many seconds."""
+TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of one machine in a job over several nodes. Played by fleets alone."""

@@ -12,8 +12,7 @@ from agent.simulator.noise import noise
 KEPT = 20.0
 """Seconds for which the past can be asked for: longer than any buffer of the driver reaches."""
 
-JITTER = 0.004
-"""Share of a step by which its beginning is off."""
+JITTER = 0.004  # Share of a step by which its beginning is off
 
 
 class StepPlace(NamedTuple):
@@ -39,8 +38,7 @@ class StepRates:
         self._step = self._ends[-1]
         self._begins = (0.0, *self._ends)
         self._uniform = len(durations) == 1
-        self._present = (0.0, 0.0)
-        """Beginning and end of the step that was asked for last."""
+        self._present = (0.0, 0.0)  # Beginning and end of the step that was asked for last
 
         self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))

@@ -31,8 +31,7 @@ HCA_ERRORS = (
     *("port_rcv_constraint_errors", "port_xmit_discards", "port_xmit_constraint_errors"),
     *("local_link_integrity_errors", "excessive_buffer_overrun_errors", "VL15_dropped"),
 )
-SERVICE = "1200"
-"""The pid of the Fabric Manager."""
+SERVICE = "1200"  # The pid of the Fabric Manager
 
 
 def _below(folder: str, files: Mapping[str, Content]) -> Tree:

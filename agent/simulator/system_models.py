@@ -14,8 +14,7 @@ from agent.simulator.gpu_models import GpuModel
 
 FOLDER = Path(__file__).parent / "systems"
 
-Graph = Mapping[tuple[int, int], int]
-"""NVLinks between two GPUs, by their indices."""
+Graph = Mapping[tuple[int, int], int]  # NVLinks between two GPUs, by their indices
 
 
 class DiskModel(NamedTuple):

@@ -9,16 +9,14 @@ from agent.simulator.loads import HostLoad
 from agent.simulator.meter import CounterMeter
 from agent.simulator.system_models import HcaModel, NicModel, SystemModel
 
-BACKGROUND = 0.01
-"""Share of every CPU that the system itself uses."""
+BACKGROUND = 0.01  # Share of every CPU that the system itself uses
 
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
 QUIET_BUSY = 0.001  # share of time that a disk is busy with those
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """Counts of every disk since boot, before the simulation began."""
 
-REQUEST = 128 * 1024
-"""Bytes of a request, as the kernel's read-ahead makes them."""
+REQUEST = 128 * 1024  # Bytes of a request, as the kernel's read-ahead makes them
 
 LATENCY, QUEUE = 1e-4, 8
 """Seconds that a disk takes for a request at rest, and how many times that when it is full."""

@@ -80,9 +80,7 @@ SHARES = {
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }
 NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
-SM_CLOCK = 1
-"""Of `nvmlClockType_t`."""
-
+SM_CLOCK = 1  # Of `nvmlClockType_t`
 ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 

@@ -51,8 +51,7 @@ REASONS = GpuMetric.internal(
     possible=Range(0, 0xFFFF),
 )
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
-"""Label `clock` to `nvmlClockType_t`."""
+CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # Label `clock` to `nvmlClockType_t`
 
 MHZ, STATE = 1e6, "PerformanceState"
 

@@ -85,9 +85,7 @@ MEMBERS = gauge(
 
 BLOCK = "/sys/block"
 MOST_DIGITS = 9
-STOPPED = {"clear", "inactive"}
-"""States of an array that does not run; `raid_disks` may be 0 then."""
-
+STOPPED = {"clear", "inactive"}  # States of an array that does not run; `raid_disks` may be 0 then
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")

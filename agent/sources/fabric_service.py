@@ -19,11 +19,8 @@ RUNNING = gauge(
 
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
-KERNEL = "2", "kthreadd"
-"""Its first thread, which every host has, and no container."""
-
-PROGRAM = "nv-fabricmanage"
-"""As the kernel cuts it: fifteen letters."""
+KERNEL = "2", "kthreadd"  # Its first thread, which every host has, and no container
+PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
 
 
 class FabricServiceRead:

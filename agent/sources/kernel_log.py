@@ -44,8 +44,7 @@ FORGED = counter(
     "the kernel's log",
 )
 
-BURST = 60.0
-"""Seconds for which further errors of one code on one switch are not logged."""
+BURST = 60.0  # Seconds for which further errors of one code on one switch are not logged
 
 
 class KernelLogRead:

@@ -42,8 +42,7 @@ BUS_WIDTH = GpuMetric.internal(
     possible=Range(1, 65_536),
 )
 
-ARRIVAL = 64 << 20
-"""A change of so many bytes between two ticks is a process that came or went."""
+ARRIVAL = 64 << 20  # A change of so many bytes between two ticks is a process that came or went
 
 
 SHARED = Absent(Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host")

@@ -34,9 +34,7 @@ REPORTS = ", ".join(f"{row.report} ({'.'.join(map(str, row.last))})" for row in 
 """Public reports that asking ended a job, each with its version of NCCL."""
 
 SOURCE = "nccl"
-PAUSE = 1.0
-"""Seconds between two looks at whether to ask."""
-
+PAUSE = 1.0  # Seconds between two looks at whether to ask
 HOLDS = 100.0
 """Seconds for which an answer says something of now: three rounds, and what one may take. Why there
 is none holds until the next round."""

@@ -29,9 +29,7 @@ from agent.specs.machine import MachineSpecs
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
 _PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
 
-FASTEST_LINK = 2.5e11
-"""Bytes per second that no GPU moves over all its links, or over one."""
-
+FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over all its links, or over one
 TRANSMITTED = GpuMetric.counter(
     "dgx_nvlink_transmitted_bytes_total",
     "Payload bytes sent over all NVLinks of the GPU.",
@@ -167,12 +165,9 @@ NVLINK5_ERRORS = {
 }
 """The same on Blackwell, which has none of the others."""
 
-REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
-"""`nvmlIntNvLinkDeviceType_t`."""
-
+REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
-USUAL_LINK_SPEED = 25e9
-"""Nominal bytes per second of one link and direction, by architecture."""
+USUAL_LINK_SPEED = 25e9  # Nominal bytes per second of one link and direction, by architecture
 
 
 def link_speed(device: NvmlDevice) -> float:

@@ -10,8 +10,7 @@ from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
-MOST_WATTS = 5_000.0
-"""No board draws more."""
+MOST_WATTS = 5_000.0  # No board draws more
 
 WATTS, MODULE_WATTS = Range(0, MOST_WATTS), Range(0, 4 * MOST_WATTS)
 

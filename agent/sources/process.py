@@ -85,9 +85,7 @@ SHARE = internal(
     (*GPU_LABELS, "pid"),
     RATIO,
 )
-MOST_SHOWN = 8
-"""Processes of a GPU that the page names."""
-
+MOST_SHOWN = 8  # Processes of a GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
 as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside

@@ -10,12 +10,8 @@ from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
-CELSIUS = Range(1, 199)
-"""At 0 a driver means that it has no sensor."""
-
-LIKELY_STEP = 25.0
-"""Degrees Celsius by which no GPU changes between two readings."""
-
+CELSIUS = Range(1, 199)  # At 0 a driver means that it has no sensor
+LIKELY_STEP = 25.0  # Degrees Celsius by which no GPU changes between two readings
 MOST_FANS = 16
 
 TEMPERATURE = GpuMetric.gauge(
@@ -59,9 +55,7 @@ FAN = gauge(
     Range(0, 3),
 )
 
-CORE = 0
-"""`nvmlTemperatureSensors_t`: the only sensor that there is."""
-
+CORE = 0  # `nvmlTemperatureSensors_t`: the only sensor that there is
 OPERATING = "operating"
 SLOWDOWN = "slowdown"
 THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}

@@ -126,9 +126,8 @@ JOB_PROCESS = internal(
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
     "1 for each job that runs on the GPU or was allocated it, at most 8. Only with job.info = true "
-    "in the "
-    "configuration: off by default, because every job makes a new series and the labels name "
-    "users. Unknown labels are empty.",
+    "in the configuration: off by default, because every job makes a new series and the labels "
+    "name users. Unknown labels are empty.",
     "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
     (*GPU_LABELS, *JobLabels._fields),
 )
@@ -140,10 +139,8 @@ DOING = Times._fields
 KEY = ReadKey("workload", "processes")
 MAIN_THREAD = Absent(Reason.DENIED, "the main thread of a process on the GPU cannot be read")
 MOST_JOBS = 8
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
-CGROUP_HOLDS = 60.0
-"""Seconds for which a process is taken to stay in its cgroup."""
+AT_REST = 0.05  # Cores below which processes do nothing
+CGROUP_HOLDS = 60.0  # Seconds for which a process is taken to stay in its cgroup
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:

@@ -62,26 +62,19 @@ NVLINK_FAULTS = counter(
 UNCONFIRMED = GpuMetric.counter(
     "dgx_gpu_unconfirmed_xid_errors_total",
     "Lines of the kernel's log since the agent started that report an XID error which NVML "
-    "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose "
-    "uncorrected ECC errors do not grow; 154 of one whose driver requests nothing. They do not "
-    "count as errors.",
+    "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose uncorrected ECC "
+    "errors do not grow; 154 of one whose driver requests nothing. They do not count as errors.",
     "the kernel's log, compared with NVML",
 )
 
 PCI = "PCI"
-ADDRESS = 3
-"""Parts of an address: domain, bus, device."""
-
+ADDRESS = 3  # Parts of an address: domain, bus, device
 WAYS = ("nvml", "operational", "log", "fallen")  # the last: a line on a lost GPU without an XID
-NO_GPU_YET = 30.0
-"""Seconds for which a line waits until the first GPU is found."""
-
+NO_GPU_YET = 30.0  # Seconds for which a line waits until the first GPU is found
 OF_MANY_LINES = 13
 """An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
 
-BURST = 60.0
-"""Seconds for which further errors of one code on one GPU are not logged one by one."""
-
+BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged one by one
 EXCEPTION = 2.5
 """Seconds for which lines of one process belong to the exception that the first of them reported: a
 tick may lie between them."""
@@ -91,8 +84,7 @@ MOST_EXCEPTIONS = 1000  # that are remembered
 GATHERED = 1.5
 """Seconds for which a burst waits for the other way by which it is shown, before it is logged."""
 
-NAMED = 3
-"""Processes that one line of the log names."""
+NAMED = 3  # Processes that one line of the log names
 
 
 @dataclass(slots=True)

@@ -43,8 +43,7 @@ __all__ = [
 ]
 
 SUFFIX = ".toml"
-MOST_SHEETS = 256
-"""Files of a directory of the user's own."""
+MOST_SHEETS = 256  # Files of a directory of the user's own
 
 
 def load(extra: Path | None = None) -> Specs:

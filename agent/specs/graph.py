@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-Weights = tuple[tuple[int, ...], ...]
-"""Links between every two nodes, as a symmetric matrix."""
+Weights = tuple[tuple[int, ...], ...]  # Links between every two nodes, as a symmetric matrix
 
 
 class PairDifference(NamedTuple):

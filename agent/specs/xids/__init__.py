@@ -52,17 +52,14 @@ class XidMeaning:
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 """Architectures whose memory retires pages, where newer ones remap rows."""
 
-NVLINK5 = range(144, 151)
-"""Codes of NVLink 5."""
-
+NVLINK5 = range(144, 151)  # Codes of NVLink 5
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
 """Sub-codes of a link that went down which want nothing of the GPU: bits 20 to 25 of the first
 word; the far end, or the host, was reported to [C]."""
 
-HARMLESS_MANAGED = 3
-"""Status of a MFDE event that means nothing."""
+HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
 
 
 @cache
