@@ -1,5 +1,6 @@
 """The values that something can have: what a driver answers beyond them is a mistake."""
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -42,3 +43,9 @@ def ranges(indices: Iterable[int]) -> str:
     """The indices of GPUs as text: `0-3,5`."""
     runs = consecutive(indices)
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """To sort by: `gpu10` comes after `gpu9`."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

@@ -23,6 +23,7 @@ from dashboards.queries import (
     Query,
     Value,
     among,
+    bits,
     counted,
     descending,
     either,
@@ -326,8 +327,8 @@ PATHS_FULL = Row(
             "Traffic that all ports of each cluster send. The dashed line is the capacity between "
             "the halves of its network, both directions together, if the configuration has it "
             "([[cluster]]): the traffic between the halves is at most the traffic sent.",
-            Query(of_cluster(CLUSTER_INFINIBAND, "Bps"), "{{cluster}} sent"),
-            Query(of_cluster(BISECTION, "Bps"), "{{cluster}} bisection", limit=True),
+            Query(bits(of_cluster(CLUSTER_INFINIBAND, "Bps")), "{{cluster}} sent"),
+            Query(bits(of_cluster(BISECTION, "Bps")), "{{cluster}} bisection", limit=True),
             empty="without InfiniBand",
         ),
         graph(

@@ -6,7 +6,7 @@ from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressu
 from dashboards.board import Board, Row
 from dashboards.colours import FULL, LOST, WORDS
 from dashboards.kinds import bars, graph, override, stat
-from dashboards.queries import Query, descending, largest, now, rate
+from dashboards.queries import Query, bits, descending, largest, now, rate
 from dashboards.scope import board
 from dashboards.shares import (
     GPU,
@@ -91,15 +91,15 @@ NETWORK = Row(
     (
         graph(
             "NICs received",
-            "Bytes that each NIC received, and the limit of the fastest of them.",
-            Query(rate(network.RECEIVED, ("instance", "device")), DISK),
-            Query(largest(now(LIMIT, path="network", direction="receive")), "limit", limit=True),
+            "Traffic that each NIC received, and the smallest limit among them.",
+            Query(bits(rate(network.RECEIVED, ("instance", "device"))), DISK),
+            limit(path="network", direction="receive"),
             width=8,
         ),
         graph(
             "InfiniBand received",
-            "Bytes that each port received, and the smallest limit among them.",
-            Query(rate(infiniband.RECEIVED), "{{instance}} {{device}}:{{port}}"),
+            "Traffic that each port received, and the smallest limit among them.",
+            Query(bits(rate(infiniband.RECEIVED)), "{{instance}} {{device}}:{{port}}"),
             limit(path="infiniband", direction="receive"),
             width=8,
             empty="on systems without InfiniBand",

@@ -9,6 +9,7 @@ from dashboards.kinds import bars, graph, stat, words
 from dashboards.queries import (
     RATE,
     Query,
+    bits,
     counted,
     grown,
     largest,
@@ -87,9 +88,9 @@ OTHERS = Row(
         ),
         graph(
             "InfiniBand",
-            "Bytes that each port received and sent, and the smallest limit among them.",
-            Query(rate(infiniband.RECEIVED), f"{PORT} received"),
-            Query(rate(infiniband.TRANSMITTED), f"{PORT} sent"),
+            "Traffic that each port received and sent, and the smallest limit among them.",
+            Query(bits(rate(infiniband.RECEIVED)), f"{PORT} received"),
+            Query(bits(rate(infiniband.TRANSMITTED)), f"{PORT} sent"),
             limit(path="infiniband"),
             width=24,
             empty=NO_INFINIBAND,

@@ -107,6 +107,11 @@ def rate(metric: Metric, by: Labels | None = None, **match: str) -> Value:
     return Value(expr, unit_of(metric, RATES))
 
 
+def bits(value: Value) -> Value:
+    """Bytes a second of a network in bits, as networks are sold."""
+    return Value(f"8 * ({value.expr})", "bps")
+
+
 def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match: str) -> Value:
     """Growth of a counter within the time that the board shows, or another, summed by labels."""
     _must_be_counter(metric)

@@ -12,6 +12,7 @@ from dashboards.queries import (
     Query,
     Value,
     apart,
+    bits,
     grown,
     grown_in_all,
     largest,
@@ -86,8 +87,11 @@ def fullness(by: Labels, **match: str) -> Value:
 
 
 def limit(legend: str = "smallest limit", **match: str) -> Query:
-    """The limit of a path as a dashed line: the smallest of the devices shown."""
-    return Query(smallest(now(LIMIT, **match)), legend, limit=True)
+    """The limit of a path as a dashed line, in the unit of its traffic: the smallest of the devices
+    shown."""
+    least = smallest(now(LIMIT, **match))
+    network = match.get("path") in ("network", "infiniband")
+    return Query(bits(least) if network else least, legend, limit=True)
 
 
 def of_spec() -> Value:

@@ -6,7 +6,8 @@ from math import log, log2
 from statistics import fmean
 from typing import Any
 
-from agent.cli.table import UNKNOWN, device_ranges, natural, prose, share, table
+from agent.cli.table import UNKNOWN, device_ranges, prose, share, table
+from agent.ranges import natural
 from exporters.messages import rate
 
 Document = dict[str, Any]

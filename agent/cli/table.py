@@ -1,12 +1,11 @@
 """Tables and prose in a terminal of 80 columns, or as wide as it is."""
 
-import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
-from agent.ranges import ranges
+from agent.ranges import natural, ranges
 
 UNKNOWN = "-"
 USUAL = 80
@@ -102,12 +101,6 @@ def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]
     others = [name for name in named if not _is_gpu(name)]
     return between.join([*([f"gpu{ranges(gpus)}"] if gpus else []), *others])
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """To sort by: `gpu10` comes after `gpu9`."""
-    parts = re.findall(r"\d+|\D+", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _is_gpu(name: str) -> bool:

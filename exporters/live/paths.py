@@ -1,12 +1,12 @@
 """Every data path against its limit: GPU totals and the devices of the host."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent.limits.paths import BY_METRIC, TRAFFIC, PathAccount, PathAccounts, key_of
 from agent.limits.resolution import Limit, Limits, PathKey
 from agent.model import Labels, Metric
+from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import disk
 
@@ -136,11 +136,4 @@ def _place(path_direction: PathDirection) -> tuple[Any, ...]:
     """By kind of path, then gpu2 before gpu10."""
     key = path_direction.key
     place = ORDER.index(key.path) if key.path in ORDER else len(ORDER)
-    parts = [
-        (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _parts(key.device)
-    ]
-    return place, parts, key.uuid, key.direction
-
-
-def _parts(device: str) -> list[str]:
-    return re.findall(r"\d+|\D+", device)
+    return place, natural(key.device), key.uuid, key.direction

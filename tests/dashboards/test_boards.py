@@ -33,8 +33,8 @@ from tests.support.boards import (
     unit_of,
 )
 
-UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "iops", "none", "string"}
-UNITS |= {"short"}
+UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "bps", "hertz", "s", "iops", "none"}
+UNITS |= {"short", "string"}
 KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}

@@ -1,4 +1,4 @@
-"""Colours of boards: one for each state, distinguished by everybody, with text that can be read."""
+"""Colours of boards: one for each state, distinguished by everybody; and the units of networks."""
 
 import json
 import re
@@ -69,3 +69,18 @@ def test_every_word_can_be_read_on_dark_and_on_light(board: Json) -> None:
         for colour in set(re.findall(r'"color": "(#\w{6})"', said)):
             text = TEXTS[0 if brightness(colour) > 180 else 1]
             assert contrast(colour, text) >= READABLE, f"{panel['title']}: {colour}"
+
+
+def test_networks_are_in_bits_with_their_limits_and_other_paths_in_bytes() -> None:
+    seen = set()
+    for panel in (p for b in boards().values() for p in panels(b) if p["type"] == "timeseries"):
+        asked = [target["expr"] for target in panel["targets"]]
+        network = [bool(re.search(r"dgx_(network|infiniband)_\w*bytes", one)) for one in asked]
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        if any(network):
+            assert unit == "bps", panel["title"]
+            assert all(one.startswith("8 * (") for one in asked), panel["title"]
+            seen.add(panel["title"])
+        else:
+            assert unit != "bps", panel["title"]
+    assert len(seen) >= 5
