@@ -155,7 +155,7 @@ def _saving_document(saving: Saving, receipt: Receipt) -> Document:
         "seconds_saved": saving.saved,
         "share_saved": saving.saved / receipt.watched if receipt.watched else None,
         "then": pair_name(saving.then),
-        "then_gpu": saving.then_gpu.uuid,
+        "then_gpu": saving.then_gpu.uuid if saving.then_gpu else None,
         "advice": ADVICE.get(saving.pair, ""),
     }
 
@@ -273,10 +273,21 @@ def receipt_text(receipt: Receipt) -> str:
         parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
         parts.append(f"{amount(receipt.joules / KWH)} kWh{_energy_lost(receipt)}")
-    if receipt.cost is not None:
-        parts.append(f"cost {receipt.cost:.2f}")
-    parts += filter(None, [saving_text(receipt)])
+    parts += filter(None, [cost_text(receipt), saving_text(receipt)])
     return "; ".join(parts)
+
+
+def cost_text(receipt: Receipt) -> str:
+    """Return the price of the job's GPU-hours, of what it lost of them, and of an hour while it
+    runs; empty without a price."""
+    if receipt.cost is None or not receipt.gpu_seconds:
+        return ""
+    each = receipt.cost / receipt.gpu_seconds
+    lost = f"of it lost: {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
+    if receipt.ended is not None:
+        return f"cost {receipt.cost:.2f}, {lost}"
+    hourly = 3600 * each * len(receipt.gpus)
+    return f"cost so far {receipt.cost:.2f}, {lost}; {hourly:.2f} an hour"
 
 
 def _energy_lost(receipt: Receipt) -> str:
@@ -295,12 +306,12 @@ def saving_text(receipt: Receipt) -> str:
     first = next(known, None)
     if first is None or not receipt.watched or first.saved < LEAST * receipt.watched:
         return ""
+    less = f"{percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
-    slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
-    limits = first.then != BUSY and len(receipt.gpus) > 1
-    then = f", and {slowest}, would then be the slowest" * limits
-    less = percent(first.saved / receipt.watched)
-    return f"without the time {SUMMARIES[first.pair]}, it {would} {less} less{then}"
+    text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
+    if first.then == BUSY or first.then_gpu is None:
+        return text
+    return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
 
 def percent(share: float) -> str:
@@ -351,6 +362,7 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
         "gpu_seconds": round(whole),
         "lost": round(lost),
         "cost": receipt.cost,
+        "money": cost_text(receipt),
         "saving": saving_text(receipt),
         "before": run_before(receipt, ended),
     }

@@ -73,5 +73,7 @@ def by_kind() -> Mapping[str, Fault]:
 
 
 def action(finding: Finding) -> str:
+    """Return the first step, with the index of the GPU where its commands ask for one."""
     do = by_kind()[finding.kind].do
-    return do if isinstance(do, str) else do(finding)
+    text = do if isinstance(do, str) else do(finding)
+    return text.replace("-i GPU", f"-i {finding.gpu.index}") if finding.gpu else text

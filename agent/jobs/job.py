@@ -89,13 +89,13 @@ class Hang:
 
 class Saving(NamedTuple):
     """Saving from ending one cause: `lost` GPU-seconds, `saved` seconds of the job; `then` is the
-    next limit, on the GPU that would be the slowest."""
+    next limit, on the GPU that would be the slowest (None: all would be alike)."""
 
     pair: Pair
     lost: float
     saved: float
     then: Pair
-    then_gpu: GpuKey
+    then_gpu: GpuKey | None
 
 
 @dataclass(frozen=True, slots=True)

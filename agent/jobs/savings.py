@@ -14,6 +14,9 @@ PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
 """Share of the GPU-seconds from which a cause is worth a line."""
 
+ALIKE = 0.05
+"""Share of the slowest GPU's time within which no GPU of a job is called the slowest."""
+
 Seconds = Mapping[Pair, float]
 
 
@@ -44,7 +47,8 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
         for of, part in by_gpu[slowest].items()
         if of[0] in GAINED_BY and of not in (pair, PEER) and part >= LEAST * own[slowest]
     ]
-    return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
+    differ = min(without.values()) < (1 - ALIKE) * without[slowest]
+    return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest if differ else None)
 
 
 def _own(seconds: Seconds) -> float:

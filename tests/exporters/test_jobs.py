@@ -9,8 +9,10 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from agent.jobs.identity import JobLabels
+from agent.jobs.job import Saving
+from agent.model import BUSY, Cause, GpuKey, Pair, State
 from exporters.http import AgentPages
-from exporters.job_words import jobs_document, receipt_text, run_before
+from exporters.job_words import cost_text, jobs_document, receipt_text, run_before, saving_text
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
 
@@ -49,3 +51,23 @@ def test_a_run_before_is_of_the_same_name_and_user() -> None:
     assert not run_before(now, [replace(before, labels=JobLabels(user="eve"))])
     assert not run_before(now, [replace(before, name="other")])
     assert not run_before(replace(now, name=""), [replace(before, name="")]), "nameless ones"
+
+
+def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> None:
+    job = simulated("dgx-station-v100:training").run(20).agent.jobs.current.running[0].receipt
+    disk: Pair = (State.STARVED, Cause.DISK)
+    cpu: Pair = (State.STARVED, Cause.CPU)
+    slowest = GpuKey(2, "GPU-2")
+    runs = replace(job, seconds={BUSY: 5400.0, disk: 1800.0}, watched=1800.0, cost=8.0, ended=None)
+    assert cost_text(runs) == "cost so far 8.00, of it lost: 2.00; 16.00 an hour"
+    assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of it lost: 2.00"
+    assert cost_text(replace(runs, cost=None)) == ""
+    less = "without the time starved by disk, the job would take 25 % less time for the same work"
+    for saving, then in (
+        (Saving(disk, 1800.0, 450.0, cpu, None), ""),
+        (
+            Saving(disk, 1800.0, 450.0, cpu, slowest),
+            "; then GPU 2, starved by the CPU, sets the pace",
+        ),
+    ):
+        assert saving_text(replace(runs, savings=(saving,))) == less + then

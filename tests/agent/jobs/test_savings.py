@@ -24,6 +24,11 @@ def test_a_cure_saves_no_more_than_the_other_gpu_allows() -> None:
     assert (disk.saved, disk.then, disk.then_gpu) == (30.0, HEAT, B)
 
 
+def test_no_gpu_is_called_the_slowest_where_all_are_alike() -> None:
+    (disk, *_) = savings({A: {BUSY: 60.0, DISK: 40.0}, B: {BUSY: 61.0, DISK: 39.0}})
+    assert disk.then_gpu is None
+
+
 def test_a_cause_of_a_gpu_that_waits_anyway_saves_nothing() -> None:
     found = savings({A: {BUSY: 100.0}, B: {BUSY: 50.0, CPU: 20.0, PEER: 30.0}})
     cpu = next(saving for saving in found if saving.pair == CPU)
