@@ -11,6 +11,7 @@ from typing import Any
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action, by_kind
+from agent.faults.values import seconds
 from agent.model import Fact, Figure, Finding, Pair, Severity, Verdict
 
 Document = dict[str, Any]
@@ -220,6 +221,29 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
 
 
+CALLS = {
+    Severity.CRITICAL: "calls a person at once",
+    Severity.WARNING: "sends a message, calls no one",
+    Severity.INFO: "calls no one",
+}
+"""What the alert of a severity does, as alerts/routing.py sends it."""
+
+
+def notifies(severity: Severity, alert: str, when: str = "") -> str:
+    """`critical: alert DgxGpuMissing after 1 min, calls a person at once`; `when` it fires."""
+    return f"{severity}: {f'alert {alert}{when}, {CALLS[severity]}' if alert else 'no alert'}"
+
+
+def after(hold: str) -> str:
+    """Return the time for which a fault must last before it alerts; empty for 0s."""
+    return f" after {duration(seconds(hold))}" if seconds(hold) else ""
+
+
+def wait(hold: float) -> str:
+    """Return the first step while a read is late for less than so many seconds."""
+    return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
+
+
 def figures_document(figures: Iterable[Figure]) -> Document:
     """Figures as numbers, by name; `limit` is what they were held against."""
     return {
@@ -237,12 +261,18 @@ def fact_document(fact: Fact) -> Document:
     }
 
 
+def finding_notifies(finding: Finding) -> str:
+    fault = by_kind()[finding.kind]
+    return notifies(finding.severity, fault.alert, after(fault.hold))
+
+
 def finding_document(finding: Finding) -> Document:
     """A finding as sentences (`text` without the GPU's name) and as values."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.value,
         "alert": by_kind()[finding.kind].alert,
+        "notifies": finding_notifies(finding),
         "action": action(finding),
         "sentence": finding_text(finding),
         "text": finding_text(finding, named=False),

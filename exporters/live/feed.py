@@ -91,7 +91,7 @@ class Feed:
         if self._page_state is None:
             self._page_state = PageState(self.view)
         page_state = self._page_state
-        page_state.take(snapshot, self._known, self.history.events.recent.keys())
+        page_state.take(snapshot, self._known, self.history)
         if page_state.edition != self._edition:
             self._edition = page_state.edition
             self._machine = event("machine", page_state.machine())

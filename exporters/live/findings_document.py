@@ -1,15 +1,15 @@
 """Findings and absences, which take milliseconds to work out."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.faults.findings import findings
-from agent.model import Absence, Finding, Reason
+from agent.model import Absence, Cause, Finding, Reason, Severity, Snapshot, State
 from agent.series import SampleStore
-from exporters.live.timeline import Timeline
-from exporters.live.view import View
-from exporters.messages import finding_document
+from exporters.live.timeline import Place, Timeline, hold, place_of
+from exporters.live.view import View, silence
+from exporters.messages import finding_document, wait
 
 Document = dict[str, Any]
 
@@ -31,15 +31,43 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     snapshot = view.latest()
     samples = SampleStore.of(snapshot).watched()
     wrong = tuple(findings(snapshot, view.system(), samples, view.thresholds()))
-    timeline = (before.timeline if before else Timeline()).looked(snapshot, wrong)
+    timeline = (before.timeline if before else Timeline()).looked(
+        snapshot, wrong, _ages(view, snapshot)
+    )
+    early = [hold(one) > snapshot.at - timeline.began(place_of(one), snapshot.at) for one in wrong]
+    shown = [
+        replace(one, severity=Severity.INFO) if soon else one
+        for one, soon in zip(wrong, early, strict=True)
+    ]
+    documents = [
+        {**finding_document(one), "since": timeline.since(one)}
+        | ({"action": wait(hold(one))} if soon else {})
+        for one, soon in zip(shown, early, strict=True)
+    ]
     return FindingsDocument(
         snapshot.tick,
-        wrong,
+        tuple(shown),
         frozenset(samples.asked),
         _grouped(snapshot.absences(snapshot.at)),
-        [{**finding_document(one), "since": timeline.since(one)} for one in wrong],
+        documents,
         timeline,
     )
+
+
+def _ages(view: View, snapshot: Snapshot) -> dict[Place, float]:
+    """Return for how long what is reported with its own duration elsewhere has been so (s)."""
+    lost, silent = view.diagnosis.inventory().lost.values(), silence(snapshot)
+    hung: dict[Place, float] = {
+        (State.HUNG, Cause.NONE, gpu.uuid): job.hang.seconds
+        for job in view.jobs().running
+        if job.hang
+        for gpu in job.receipt.gpus
+    }
+    return {
+        **hung,
+        **({("gpus_missing", "", ""): snapshot.at - min(lost)} if lost else {}),
+        **({("driver_hangs", "", ""): silent} if silent else {}),
+    }
 
 
 @dataclass(slots=True)

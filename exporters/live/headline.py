@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.diagnosis.advice import ALERTS, SUMMARIES, pair_advice, severity
-from agent.faults.findings import action, by_kind
+from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
+from agent.faults.findings import USUAL, action, by_kind
+from agent.faults.thresholds import AlertThresholds
+from agent.faults.values import seconds
 from agent.limits.resolution import PathKey
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Metric, Pair, Severity, State
 from agent.ranges import consecutive
@@ -21,8 +23,12 @@ from exporters.messages import (
     UNKNOWN,
     WORST_FIRST,
     WRONG,
+    after,
     duration,
+    finding_notifies,
     finding_text,
+    notifies,
+    wait,
     worst_level,
 )
 
@@ -43,6 +49,9 @@ ALIKE = 0.9
 WORTH_SHOWING = 0.2
 """Ratio from which the fullest path is reported."""
 
+STANDS = 20.0
+"""Seconds from which what costs now is shown, whatever cost more before."""
+
 NO_DATA = ("source_down", "values_absent")
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
 
@@ -58,9 +67,9 @@ class GpuSummary(NamedTuple):
     seconds: float = 0.0  # for which that has been so, or the GPU has been lost
     lost: bool = False
     settling: bool = False  # it does something else since a moment ago: `pair` is of before
-    share: float | None = None  # of the last seconds that went to `pair`
+    share: float | None = None  # of the window that went to `pair`
     beside: tuple[Pair, float] | None = None
-    """Largest loss of a GPU at work, and its share of the last seconds; None if it is small."""
+    """Largest loss of the window, and its share; None if it is small."""
     why: str = ""  # why there is no `pair`, where that is as it should be
     advice: str = ""  # what to do about `pair`
     waits_for: int | None = None  # the GPU of its job that is late
@@ -87,6 +96,8 @@ class HeadlineFacts:
     findings: Sequence[Finding] = ()
     events: Set[Event] | None = None  # errors of late; None: all count as such
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
+    window: float = 0.0  # seconds that shares are of; 0: the last few
+    thresholds: AlertThresholds = USUAL
 
 
 class Clause(NamedTuple):
@@ -96,6 +107,7 @@ class Clause(NamedTuple):
     sentence: str
     action: str = ""
     alert: str = ""
+    notifies: str = ""  # how grave it is, and if it calls a person
 
 
 def banner(facts: HeadlineFacts) -> list[Clause]:
@@ -126,7 +138,9 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
     if facts.silence:
         return [
             _clause(
-                "driver_hangs", f"the NVIDIA driver has not answered for {duration(facts.silence)}"
+                "driver_hangs",
+                f"the NVIDIA driver has not answered for {duration(facts.silence)}",
+                facts.silence,
             )
         ]
     if facts.why_not:
@@ -141,17 +155,23 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     more = len(found) - 1
     others = f", and {more} more finding{'s' * (more > 1)}" if more > 0 else ""
-    first = next(iter(found or [f for f in facts.findings if f.kind == "source_down"]), None)
+    down = (f for f in facts.findings if f.kind == "source_down" and f.severity != Severity.INFO)
+    first = next(iter(found or down), None)
     if first is None:
         return []
     fault, text = by_kind()[first.kind], f"{finding_text(first)}{others}"
-    return [Clause(LEVELS[first.severity], text, action(first), fault.alert)]
+    calls = finding_notifies(first)
+    return [Clause(LEVELS[first.severity], text, action(first), fault.alert, calls)]
 
 
-def _clause(kind: str, sentence: str) -> Clause:
-    """A fault whose sentence says more here; its cure is that of its declaration."""
+def _clause(kind: str, sentence: str, stood: float | None = None) -> Clause:
+    """A fault whose sentence says more here; its cure is that of its declaration, once it has
+    `stood` for as long as its alert asks (s)."""
     fault = by_kind()[kind]
-    return Clause(WRONG, sentence, str(fault.do), fault.alert)
+    calls = notifies(Severity.CRITICAL, fault.alert, after(fault.hold))
+    if stood is not None and stood < seconds(fault.hold):
+        return Clause(COSTLY, sentence, wait(seconds(fault.hold)), fault.alert, calls)
+    return Clause(WRONG, sentence, str(fault.do), fault.alert, calls)
 
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
@@ -180,23 +200,21 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
         return
     if not facts.gpus:
         yield Clause(UNKNOWN, "the NVIDIA driver sees no GPU")
-    groups = _groups([gpu for gpu in facts.gpus if not gpu.lost])
+    there = [gpu for gpu in facts.gpus if not gpu.lost]
+    main = _main_loss(there)
+    groups = _groups(there, main)
     full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     for pair, gpus in groups:
         yield _of_group(pair, gpus, facts, full=full)
-    if beside := _beside(facts.gpus):
-        at_work = [gpu for gpu in facts.gpus if gpu.pair and not costs(gpu.pair)]
-        yield _of_beside(*beside, at_work, facts)
-        return
     known = [pair for pair, _ in groups if pair]
-    if known and (fullest := _of_fullest(facts.full, known[0], broken=broken)):
+    if not main and known and (fullest := _of_fullest(facts.full, known[0], broken=broken)):
         yield Clause(GOOD, fullest)
 
 
 def _of_group(
     pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFacts, *, full: bool
 ) -> Clause:
-    """Return the clause for GPUs of one verdict."""
+    """Return the clause for GPUs of one verdict: of the window, then what they do now."""
     who, several = _gpus_named(gpus, facts.gpus), len(gpus) > 1
     if pair is None:
         why = gpus[0].why or "cannot be judged"
@@ -205,58 +223,84 @@ def _of_group(
     level = LEVELS[severity(pair)]
     if pair[0] is State.COMMUNICATING and full:
         level = COSTLY  # as the alert of links that are full
-    hung = pair[0] is State.HUNG
-    if all(gpu.settling for gpu in gpus):
+    if all(gpu.settling and not gpu.beside and gpu.pair == pair for gpu in gpus):
         were = "were" if several else "was"
         return Clause(level, f"{who} {were} {SUMMARIES[pair]}; this seems to be over")
-    text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{_waits(facts.waited_for) * hung}"
-    return Clause(level, text, gpus[0].advice, ALERTS.get(pair[0], ("",))[0])
+    waits = _waits(facts.waited_for) * (pair[0] is State.HUNG)
+    text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus, facts.window)}{waits}"
+    to_do = next((gpu.advice for gpu in gpus if gpu.advice), "")
+    return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds))
 
 
-def _of_beside(
-    pair: Pair,
-    share: float,
-    gpus: Sequence[GpuSummary],
-    at_work: Sequence[GpuSummary],
-    facts: HeadlineFacts,
-) -> Clause:
-    """Return the clause for GPUs at work that lose time to one cause."""
-    it = "it" if len(gpus) == 1 else "they"
-    who = it if len(gpus) == len(at_work) else _gpus_named(gpus, facts.gpus)
-    are = "is" if len(gpus) == 1 else "are"
-    text = f"{100 * share:.0f} % of the time {who} {are} {_summary(pair, gpus)}"
-    to_do = pair_advice(pair, gpus[0].waits_for)
-    return Clause(LEVELS[severity(pair)], text, to_do, ALERTS.get(pair[0], ("",))[0])
+def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
+    """Return the alert of a state, and how grave it is, from which share of the time on."""
+    grade = severity(pair)
+    if grade is None:
+        return "", ""
+    alert, shares = (
+        ALERTS[pair[0]][0],
+        {
+            State.STARVED: (limits.starved_share, limits.starved_window),
+            State.COMMUNICATING: (limits.exposed_share, limits.starved_window),
+            State.THROTTLED: (limits.throttled_share, limits.throttled_window),
+            State.HELD: (limits.held_share, limits.held_window),
+        },
+    )
+    share, window = shares.get(pair[0], (0.0, "0s"))
+    when = f" from {100 * share:.0f} % of {duration(seconds(window))}" if share else ""
+    return alert, notifies(grade, alert, when)
 
 
-def beside_words(gpu: GpuSummary) -> str:
-    """Return the words for the loss of a GPU at work: `12 % of the time starved by disk`."""
+def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
+    """`, busy now`; `, 3 of 8 now`: what GPUs do now that lost time in the window."""
+    if any(gpu.settling for gpu in gpus):
+        return ", changing now"
+    same = sum(gpu.pair == pair for gpu in gpus)
+    if same:
+        return f", {same} of {len(gpus)} now"
+    states = dict.fromkeys(SUMMARIES[gpu.pair] for gpu in gpus if gpu.pair)
+    return f", {' or '.join(states)} now"
+
+
+def of_window(share: float, window: float) -> str:
+    """`24 % of the last 15 min`."""
+    return f"{100 * share:.0f} % of the {f'last {duration(window)}' if window else 'time'}"
+
+
+def beside_words(gpu: GpuSummary, window: float) -> str:
+    """Return the loss of a GPU at work in words: `starved by disk, 12 % of the last 15 min`."""
     pair, share = gpu.beside or (BUSY, 0.0)
-    return f"{100 * share:.0f} % of the time {_summary(pair, [gpu])}"
+    return f"{_summary(pair, [gpu])}, {of_window(share, window)}"
 
 
 def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
     """`starved by disk`; `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
-    only = "only " * (pair[0] is State.COMMUNICATING)
+    only = "only " * (pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus))
     if len(late) == 1 and None not in late:
         return f"waiting for GPU {late.pop()}"
     return f"{only}{SUMMARIES[pair]}"
 
 
-def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] | None:
-    """Return the largest loss of the GPUs at work, their mean share of it, and those GPUs."""
-    by_pair: dict[Pair, list[tuple[float, GpuSummary]]] = {}
+def _main_loss(gpus: Iterable[GpuSummary]) -> Pair | None:
+    """Return the largest loss of GPUs that are at work now; a known cause before an unknown one."""
+    sums: dict[Pair, float] = {}
     for gpu in gpus:
-        if gpu.beside is not None and not gpu.settling:
-            by_pair.setdefault(gpu.beside[0], []).append((gpu.beside[1], gpu))
-    if not by_pair:
-        return None
-    pair = max(
-        by_pair, key=lambda p: (p[1] is not Cause.UNKNOWN, sum(share for share, _ in by_pair[p]))
-    )
-    shares, costly = zip(*by_pair[pair], strict=True)
-    return pair, sum(shares) / len(shares), list(costly)
+        at_work = gpu.pair and (gpu.settling or not costs(gpu.pair))
+        if at_work and gpu.beside and gpu.beside[0] != gpu.pair:
+            sums[gpu.beside[0]] = sums.get(gpu.beside[0], 0.0) + gpu.beside[1]
+    return max(sums, key=lambda pair: (pair[1] is not Cause.UNKNOWN, sums[pair]), default=None)
+
+
+def _shown(gpu: GpuSummary, main: Pair | None) -> Pair | None:
+    """Return the pair that the headline gives a GPU: what it lost in the window, unless that is
+    small or what costs now has stood for long."""
+    if gpu.pair is None or gpu.beside is None or gpu.pair[0] in (State.HUNG, State.HELD):
+        return gpu.pair
+    if gpu.settling or not costs(gpu.pair):
+        return main if gpu.beside[0] == main else gpu.pair
+    stands = gpu.seconds >= STANDS or not costs(gpu.beside[0])
+    return gpu.pair if stands else gpu.beside[0]
 
 
 def _waits(names: Sequence[str]) -> str:
@@ -269,11 +313,13 @@ def costs(pair: Pair) -> bool:
     return pair[0] in LOST_STATES
 
 
-def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSummary]]]:
-    """GPUs by verdict: the gravest first, then the most."""
+def _groups(
+    gpus: Sequence[GpuSummary], main: Pair | None
+) -> list[tuple[Pair | None, list[GpuSummary]]]:
+    """GPUs by the pair that is shown: the gravest first, then the most."""
     groups: dict[tuple[Pair | None, str], list[GpuSummary]] = {}
     for gpu in gpus:
-        groups.setdefault((gpu.pair, gpu.why), []).append(gpu)
+        groups.setdefault((_shown(gpu, main), gpu.why), []).append(gpu)
     found = [(pair, its) for (pair, _), its in groups.items()]
     return sorted(found, key=_weight)
 
@@ -285,19 +331,16 @@ def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int
     return not costly, rank * costly, -len(gpus)
 
 
-def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
-    if not costs(pair):
+def _words(pair: Pair, gpus: Sequence[GpuSummary], window: float) -> str:
+    by_now = all(gpu.pair == pair and not gpu.settling for gpu in gpus)
+    if not costs(pair) and (by_now or all((gpu.beside or [0])[0] != pair for gpu in gpus)):
         return SUMMARIES[pair]
-    share, since = _share(pair, gpus), _for(gpus)
-    return f"{_summary(pair, gpus)}{share}{',' * bool(share and since)}{since}"
-
-
-def _share(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
-    """Return the share of the time that it costs: the one figure that shows how bad it is."""
-    shares = [gpu.share for gpu in gpus if gpu.share is not None]
-    if pair[0] is not State.STARVED or not shares:
-        return ""
-    return f", {100 * sum(shares) / len(shares):.0f} % of the time"
+    shares = [one[1] if (one := gpu.beside) and one[0] == pair else gpu.share for gpu in gpus]
+    known = [share for share in shares if share is not None]
+    part = f", {of_window(sum(known) / len(known), window)}" if known else ""
+    shown = part if not by_now or pair[0] is State.STARVED else ""
+    since, now = (_for(gpus), "") if by_now else ("", _now(pair, gpus))
+    return f"{_summary(pair, gpus)}{since}{shown}{now}"
 
 
 def _for(gpus: Sequence[GpuSummary]) -> str:

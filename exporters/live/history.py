@@ -99,6 +99,12 @@ class ValueHistory:
             for ring, code in parts:
                 ring[slot] = code
 
+    def window(self) -> tuple[dict[Pair, float], int]:
+        """Return the mean share of each pair over the span, and the seconds that are known."""
+        known = SPAN - self.states.count(0) - self.states.count(LOST)
+        sums = ((pair, sum(ring)) for pair, ring in self.shares.items())
+        return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
+
     def forget_shares(self) -> None:
         """Drop the pairs that had no share in the whole span."""
         self.shares = {pair: ring for pair, ring in self.shares.items() if any(ring)}

@@ -10,8 +10,8 @@ from agent.series import SampleStore
 from agent.sources import cpu, pressure, system, temperature
 from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
 from exporters.live import headline, tiles
-from exporters.live.events import Event
 from exporters.live.findings_document import FindingsDocument
+from exporters.live.history import History
 from exporters.live.instances import instances
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
@@ -34,7 +34,8 @@ class PageState:
         self.known = FindingsDocument()
         self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
         self._samples_turn = 0  # of the samples, up to which they have been looked through
-        self._events: Set[Event] | None = None
+        self._history: History | None = None
+        self._cures: dict[tuple[str, Pair], str] = {}  # last found for a loss of a GPU
         self._receipts: Sequence[Receipt] = ()
         self._titles: list[str] = []
         self._snapshot = Snapshot(-1, 0.0, 0.0)
@@ -51,10 +52,10 @@ class PageState:
         self,
         snapshot: Snapshot,
         known: FindingsDocument,
-        events: Set[Event] | None = None,
+        history: History | None = None,
     ) -> None:
-        """Take in a tick, what was understood of it or of one before, and errors of late."""
-        self._events = events
+        """Take in a tick, what was understood of it or of one before, and the last 15 minutes."""
+        self._history = history
         samples, inventory = self._view.samples, self._view.diagnosis.inventory()
         since, self._samples_turn = self._samples_turn, samples.turn
         self._snapshot = snapshot
@@ -120,14 +121,19 @@ class PageState:
         processes = tiles.processes(snapshot)
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         divided = instances(samples)
-        costly = (_costly(one, self._beside) for one in snapshot.verdicts.values())
+        windows = {gpu: self._window(gpu, one) for gpu, one in snapshot.verdicts.items()}
+        costly = (_costly(shares, self._beside) for shares, _ in windows.values())
         self._beside = {one[0] for one in costly if one}
+        window = max((known for _, known in windows.values()), default=0)
         summaries = [
-            self._gpu(g.key, inventory.lost, hangs.get(g.uuid), divided) for g in inventory.gpus
+            self._gpu(
+                g.key, inventory.lost, hangs.get(g.uuid), divided, windows.get(g.key, ({}, 0))[0]
+            )
+            for g in inventory.gpus
         ]
         silent = silence(snapshot)
         gpus = [
-            tiles.dynamic(one.key, snapshot, samples, summary, silent=silent > 0)
+            tiles.dynamic(one.key, snapshot, samples, summary, window, silent=silent > 0)
             | {
                 "processes": [] if summary.lost else processes.get(one.uuid, ()),
                 "instances": divided.get(one.uuid, []),
@@ -135,7 +141,7 @@ class PageState:
             for one, summary in zip(inventory.gpus, summaries, strict=True)
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
-        clauses = headline.banner(self._facts(paths, jobs, summaries))
+        clauses = headline.banner(self._facts(paths, jobs, summaries, window))
         return {
             "tick": snapshot.tick,
             "timestamp": snapshot.wall,
@@ -158,6 +164,7 @@ class PageState:
         paths: Sequence[PathValues],
         jobs: WatchedJobs,
         summaries: Sequence[headline.GpuSummary],
+        window: float,
     ) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
@@ -174,11 +181,20 @@ class PageState:
                 if ratio is not None and ratio >= headline.WORTH_SHOWING
             ],
             findings=self.known.findings,
-            events=self._events,
+            events=self._history.events.recent.keys() if self._history else None,
+            window=window,
+            thresholds=self._view.thresholds(),
             waited_for=[
                 culprit_name(one) for job in jobs.running if job.hang for one in job.hang.culprits
             ],
         )
+
+    def _window(self, gpu: GpuKey, verdict: Verdict) -> tuple[Mapping[Pair, float], int]:
+        """Return the shares of the last 15 minutes, and how many seconds of them are known; without
+        a history those of the last ten (0)."""
+        kept = self._history.gpus.get(gpu.uuid) if self._history else None
+        shares, known = kept.window() if kept else ({}, 0)
+        return (shares, known) if known else (verdict.shares, 0)
 
     def _gpu(
         self,
@@ -186,6 +202,7 @@ class PageState:
         lost: Mapping[str, float],
         hang: Hang | None,
         divided: Mapping[str, object],
+        window: Mapping[Pair, float],
     ) -> headline.GpuSummary:
         """Return the headline's data on a GPU: while it settles, those from before."""
         now = self._snapshot.at
@@ -195,23 +212,28 @@ class PageState:
             since = lost.get(gpu.uuid, now)
             why = "divided by MIG" if gpu.uuid in divided else ""
             return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost, why=why)
+        self._cures[gpu.uuid, verdict.pair] = advice(verdict)
         before = self._announced.get(gpu)
-        if before and tiles.settles(verdict, now):
-            return headline.GpuSummary(gpu.index, before, settling=True)
-        self._announced[gpu] = pair = _shown_pair(verdict)
+        settling = before is not None and tiles.settles(verdict, now)
+        self._announced[gpu] = pair = before if settling and before else _shown_pair(verdict)
+        beside = None if State.IDLE in (pair[0], verdict.state) else _costly(window, self._beside)
+        loss = beside[0] if beside and not headline.costs(pair) else pair
+        late = verdict.waits_for.index if verdict.waits_for else None
+        to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
+        if settling:
+            return headline.GpuSummary(
+                gpu.index, pair, settling=True, beside=beside, advice=to_do * bool(beside)
+            )
         hung = hang if pair[0] is State.HUNG else None
-        to_do = advice(verdict) if pair == verdict.pair else pair_advice(pair)
-        beside = None
-        if not headline.costs(pair) and pair[0] is not State.COMMUNICATING:
-            beside = _costly(verdict, self._beside)
+        began = self.known.timeline.began((*pair, gpu.uuid), verdict.since)
         return headline.GpuSummary(
             gpu.index,
             pair,
-            max(hung.seconds if hung else 0.0, now - verdict.since),
-            share=verdict.shares.get(pair),
+            max(hung.seconds if hung else 0.0, now - min(began, verdict.since)),
+            share=window.get(pair),
             beside=beside,
             advice=hang_action(hung) if hung else to_do,
-            waits_for=verdict.waits_for.index if verdict.waits_for else None,
+            waits_for=late,
         )
 
 
@@ -253,19 +275,19 @@ from which it names further GPUs; twice that for exposed communication, of which
 few per cent."""
 
 
-def _costly(verdict: Verdict, said: Set[Pair]) -> tuple[Pair, float] | None:
-    """Return the state that costs most of the time, and its share; `said` states of any GPU come
+def _costly(shares: Mapping[Pair, float], said: Set[Pair]) -> tuple[Pair, float] | None:
+    """Return the state that costs most of the window, and its share; `said` states of any GPU come
     first."""
     lost = [
         (share, pair)
-        for pair, share in verdict.shares.items()
-        if (headline.costs(pair) or pair[0] is State.COMMUNICATING)
+        for pair, share in shares.items()
+        if pair[0] in (State.STARVED, State.THROTTLED, State.COMMUNICATING)
         and share
         >= (BESIDE_UNTIL if pair in said else BESIDE_FROM)
         * (2 if pair[0] is State.COMMUNICATING else 1)
     ]
-    share, pair = max(lost, default=(0.0, verdict.pair))
-    return (pair, share) if lost else None
+    share, pair = max(lost, default=(0.0, None))
+    return (pair, share) if pair else None
 
 
 def _shown_pair(verdict: Verdict) -> Pair:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from agent.diagnosis.advice import pair_advice, severity
+from agent.diagnosis.advice import severity
 from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import by_kind
-from agent.model import GpuKey, Metric, Snapshot, Verdict
+from agent.model import GpuKey, Metric, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
-from exporters.live.headline import GpuSummary, beside_words
+from exporters.live.headline import GpuSummary, beside_words, costs, of_window
 from exporters.messages import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
 
 Document = dict[str, Any]
@@ -86,26 +86,32 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
 
 
 def dynamic(
-    gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, summary: GpuSummary, *, silent: bool
+    gpu: GpuKey,
+    snapshot: Snapshot,
+    samples: SampleStore,
+    summary: GpuSummary,
+    window: float,
+    *,
+    silent: bool,
 ) -> Document:
-    """Return the data of one GPU at this tick, as `summary` has it for the banner too: or since
-    when it is lost, or that the driver is `silent`."""
+    """Return the data of one GPU at this tick, as `summary` of the last `window` seconds has it for
+    the banner too: or since when it is lost, or that the driver is `silent`."""
     values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
     document = judged(gpu, snapshot, summary, silent=silent)
-    pair, beside = summary.pair, ""
-    if summary.beside:
-        pair, beside = summary.beside[0], beside_words(summary)
+    pair, beside, of_it = summary.pair, "", ""
+    if pair and costs(pair) and summary.share is not None:
+        of_it = of_window(summary.share, window) * (pair[0] is State.STARVED)
+    elif summary.beside:
+        pair, beside = summary.beside[0], beside_words(summary, window)
     settling = summary.settling and not silent
     if not settling and not silent and not summary.lost and pair:
-        document["seconds"] = round(summary.seconds)
-        document["advice"] = (
-            pair_advice(pair, summary.waits_for) if summary.beside else summary.advice
-        )
+        document |= {"seconds": round(summary.seconds), "advice": summary.advice}
     level = LEVELS[severity(pair)] if pair and not silent else UNKNOWN
     return {
         **document,
         "level": WRONG if summary.lost else level,
         "beside": beside,
+        "of_window": of_it,
         "lost": summary.lost,
         "settling": settling,
         "values": values,

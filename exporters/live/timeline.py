@@ -1,10 +1,14 @@
 """Timeline of the last 24 hours: faults, lost time of GPUs, and jobs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import SUMMARIES, severity
+from agent.faults.findings import by_kind
+from agent.faults.gpus import NVML
+from agent.faults.values import seconds
 from agent.jobs.job import Receipt
 from agent.model import Finding, Snapshot, Verdict
 from agent.ranges import ranges
@@ -24,13 +28,16 @@ MOST = 200
 ALIKE = 30.0
 """Seconds between the beginnings, and the ends, of what several GPUs did together."""
 
+READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
+"""Findings that a read is late or failed: one late read ends by itself, and is no event."""
+
 Place = tuple[str, str, str]
 """Key of a stretch: a finding (its kind, the UUID of its GPU, its device), or a state of a GPU."""
 
 
 class Stretch(NamedTuple):
     """Something that was so: from `since` (wall time; None: in the agent's first minute) until
-    `until`, which the agent's clock calls `last` (s)."""
+    `until`, which the agent's clock calls `began` and `last` (s)."""
 
     since: float | None
     until: float
@@ -38,6 +45,12 @@ class Stretch(NamedTuple):
     level: str
     text: str
     gpu: int | None = None
+    began: float = 0.0
+
+
+def hold(finding: Finding) -> float:
+    """Return the seconds for which a finding must stand before it is more than one late read."""
+    return max(BRIDGED, seconds(by_kind()[finding.kind].hold)) if finding.kind in READS else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +61,44 @@ class Timeline:
     standing: Mapping[Place, Stretch] = field(default_factory=dict)
     over: tuple[Stretch, ...] = ()
 
-    def looked(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> "Timeline":
-        """Take in what this look shows; what has been away for too long is over."""
-        first = snapshot.at if self.first is None else self.first
-        gone = [one for one in self.standing.values() if snapshot.at - one.last > BRIDGED]
+    def looked(
+        self,
+        snapshot: Snapshot,
+        wrong: Sequence[Finding],
+        ages: Mapping[Place, float] = MappingProxyType({}),
+    ) -> "Timeline":
+        """Take in what this look shows, `ages` are seconds where they are known better; what has
+        been away for too long is over, but for what this look could not see."""
+        at, first = snapshot.at, snapshot.at if self.first is None else self.first
+        now = dict(_now(snapshot, wrong, ages, fresh=at - first <= BRIDGED))
+        unseen = set(_unseen(wrong))
+        gone: list[Stretch] = []
+        for place, one in self.standing.items():
+            if place in now:
+                now[place] = now[place]._replace(since=one.since, began=one.began)
+            elif place[0] not in READS and ("" in unseen or unseen.intersection(place)):
+                now[place] = one._replace(last=at)
+            elif at - one.last <= BRIDGED:
+                now[place] = one
+            elif not _early(place, one):
+                gone.append(one)
         kept = (one for one in (*self.over, *gone) if snapshot.wall - one.until < KEPT)
-        standing = {p: one for p, one in self.standing.items() if snapshot.at - one.last <= BRIDGED}
-        began = snapshot.wall if snapshot.at - first > BRIDGED else None
-        for place, one in _now(snapshot, wrong, began):
-            since = standing[place].since if place in standing else one.since
-            standing[place] = one._replace(since=since)
-        return Timeline(first, standing, tuple(kept)[-MOST:])
+        return Timeline(first, now, tuple(kept)[-MOST:])
 
     def since(self, finding: Finding) -> float | None:
         """Return the time when a finding of this look began (wall time); None if it was there from
         the start."""
-        return self.standing[_place_of(finding)].since
+        return self.standing[place_of(finding)].since
+
+    def began(self, place: Place, at: float) -> float:
+        """Return when something began that is so at `at`, on the agent's clock (s)."""
+        return self.standing[place].began if place in self.standing else at
 
     def document(self, now: float, jobs: Iterable[Receipt]) -> list[Document]:
         """All of it at the agent's second `now`, the newest first, with the jobs of that time."""
         groups: list[list[Stretch]] = []
-        for one in sorted((*self.over, *self.standing.values()), key=lambda s: s.since or 0.0):
+        there = [one for place, one in self.standing.items() if not _early(place, one)]
+        for one in sorted((*self.over, *there), key=lambda s: s.since or 0.0):
             alike = next((group for group in groups if _together(group[-1], one)), None)
             if alike is None:
                 groups.append(alike := [])
@@ -77,29 +107,44 @@ class Timeline:
         return sorted(found, key=lambda one: -(one["since"] or 0.0))[:MOST]
 
 
-def _place_of(finding: Finding) -> Place:
+def _early(place: Place, one: Stretch) -> bool:
+    return place[0] in READS and one.last - one.began < BRIDGED
+
+
+def _unseen(wrong: Iterable[Finding]) -> Iterable[str]:
+    """UUIDs of the GPUs that this look could not see; empty stands for all."""
+    for one in wrong:
+        if one.kind == "gpu_not_answering" and one.gpu:
+            yield one.gpu.uuid
+        elif one.kind == "driver_hangs" or (one.kind, one.device) == ("source_down", NVML):
+            yield ""
+
+
+def place_of(finding: Finding) -> Place:
     return finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device
 
 
 def _now(
-    snapshot: Snapshot, wrong: Iterable[Finding], began: float | None
+    snapshot: Snapshot, wrong: Iterable[Finding], ages: Mapping[Place, float], *, fresh: bool
 ) -> Iterable[tuple[Place, Stretch]]:
     """Return the present faults, and each costly state that has lasted for a minute."""
     wall, at = snapshot.wall, snapshot.at
     for finding in wrong:
-        ago = next((figure.value for figure in finding.figures if figure.name == "ago"), None)
+        place = place_of(finding)
+        known = next((figure.value for figure in finding.figures if figure.name == "ago"), None)
+        known = ages.get(place) if known is None else known
         lasting = tuple(figure for figure in finding.figures if figure.name != "ago")
         text = finding_text(replace(finding, figures=lasting), named=False)
         index = finding.gpu.index if finding.gpu else None
-        since = began if ago is None else wall - ago
-        stretch = Stretch(since, wall, at, LEVELS[finding.severity], text, index)
-        yield _place_of(finding), stretch
+        since = None if fresh and known is None else wall - (known or 0.0)
+        level = LEVELS[finding.severity]
+        yield place, Stretch(since, wall, at, level, text, index, at - (known or 0.0))
     for gpu, verdict in snapshot.verdicts.items():
-        stood = at - verdict.since
+        place = (*verdict.pair, gpu.uuid)
+        stood = max(at - verdict.since, ages.get(place, 0.0))
         if stood >= BRIDGED and severity(verdict.pair) is not None:
             level, text = LEVELS[severity(verdict.pair)], _state_text(verdict)
-            place = (*verdict.pair, gpu.uuid)
-            yield place, Stretch(wall - stood, wall, at, level, text, gpu.index)
+            yield place, Stretch(wall - stood, wall, at, level, text, gpu.index, at - stood)
 
 
 def _state_text(verdict: Verdict) -> str:

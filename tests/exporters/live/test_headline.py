@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.diagnosis.advice import ALERTS
+from agent.diagnosis.advice import ALERTS, pair_advice
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.workload import workload
@@ -16,6 +16,7 @@ from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
+from exporters.live.history import History
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
@@ -180,7 +181,7 @@ SHOWN = {
 }
 LEVELS = [
     "unknown",
-    "wrong",
+    "costly",
     "wrong",
     "unknown",
     "unknown",
@@ -205,23 +206,28 @@ def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
 
 def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     peer: Pair = (State.STARVED, Cause.PEER)
-    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100)) for n in range(3)]
+    lose = [
+        GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100), advice=pair_advice(peer))
+        for n in range(3)
+    ]
     late = GpuSummary(3, BUSY, beside=((State.STARVED, Cause.CPU), 0.12))
     facts = HeadlineFacts(gpus=[*lose, late], full=[full("disk", "md0", 0.5)])
-    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are starved by a slow peer"
+    sentence = "GPUs 0-2 starved by a slow peer, 11 % of the time, busy now; GPU 3 busy"
     assert headline(facts)[:2] == ("costly", sentence)
     assert headline(facts)[2].startswith("Look at the GPU that it waits for")
     alone = HeadlineFacts(gpus=[late._replace(number=0)])
-    assert headline(alone)[1] == "The GPU is busy; 12 % of the time it is starved by the CPU"
-    settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose])
-    assert headline(settling)[1] == "3 GPUs were busy; this seems to be over"
+    assert headline(alone)[1] == "The GPU is starved by the CPU, 12 % of the time, busy now"
+    settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose], window=900.0)
+    assert headline(settling)[1] == (
+        "3 GPUs starved by a slow peer, 11 % of the last 15 min, changing now"
+    )
 
 
 def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
     machine = watched("dgx-h200:late-rank").run(60)
     frame = machine.frame()
     assert re.fullmatch(
-        r"8 GPUs busy; 1\d % of the time GPUs 0 and 2-7 are waiting for GPU 1",
+        r"GPUs 0 and 2-7 waiting for GPU 1, 1\d % of the time, busy now; GPU 1 busy",
         frame["headline"],
     )
     assert frame["level"] == "costly"
@@ -301,7 +307,7 @@ def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
     machine = watched("dgx-h100:training").run(24)
     snapshot = machine.page_state._snapshot
     reading = snapshot.readings[CONNECTION]
-    readings = {**snapshot.readings, CONNECTION: replace(reading, at=-60.0)}
+    readings = {**snapshot.readings, CONNECTION: replace(reading, at=-160.0)}
     hung = replace(snapshot, readings=readings)
     machine.page_state.take(hung, machine.page_state.known)
     frame = whole(machine.page_state.machine(), machine.page_state.tick())
@@ -313,10 +319,57 @@ def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
         assert {meter["value"] for meter in gpu["meters"]} == {None}
 
 
+def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
+    """A node was to be drained after 3 s: a read must be late for as long as the alert asks."""
+    early, late = (
+        banner(HeadlineFacts(silence=silence, gpus=gpus(BUSY)))[0] for silence in (3.5, 160.0)
+    )
+    assert (early.level, late.level) == ("costly", "wrong")
+    assert early.action == "Nothing yet: a late read ends by itself. Act if it lasts for 2 min."
+    assert late.action.startswith("Drain the node")
+    assert late.notifies == ("critical: alert DgxAgentBlind after 2 min, calls a person at once")
+    machine = watched("dgx-station-v100:training").run(5)
+    known = findings_document(machine.view)
+    machine.bench.machine.set_scenario("gpu-slow")
+    shown = []
+    for _ in range(10):
+        machine.run(10)
+        known = findings_document(machine.view, known)
+        shown += [one for one in known.documents if one["kind"] == "gpu_not_answering"]
+    assert (shown[0]["severity"], shown[0]["action"][:11]) == ("info", "Nothing yet")
+    assert (shown[-1]["severity"], "nvidia-smi -q -i 1;" in shown[-1]["action"]) == (
+        "warning",
+        True,
+    )
+    assert len({one["since"] for one in shown}) == 1
+
+
+def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> None:
+    """Of the window; what the GPUs do at this second stands apart."""
+    machine = watched("dgx-station-v100:training").run(5)
+    history = History(machine.view)
+    said: set[str] = set()
+    for scenario, seconds in [("training", 30), ("starved-disk", 15)] * 3:
+        machine.bench.machine.set_scenario(scenario)
+        for second in range(seconds):
+            snapshot = machine.tick()
+            history.take(snapshot)
+            if said or (second > 12 and scenario == "starved-disk"):
+                machine.page_state.take(snapshot, machine.page_state.known, history)
+                tick = machine.page_state.tick()
+                (clause,) = tick["banner"]
+                said.add(re.sub(r"\d+ (%|s|min)", "# \\1", clause["sentence"]))
+                assert clause["level"] == "costly"
+                assert clause["action"].startswith("Read less"), clause
+    lead = "4 GPUs starved by disk"
+    assert all(one.startswith(lead) and ", # % of the last # " in one for one in said), said
+    assert any(one.endswith(", busy now") for one in said), said
+
+
 def test_exposed_communication_is_said_with_what_to_do() -> None:
     frame = watched("dgx-h100:exposed-communication").run(40).frame()
     assert re.fullmatch(
-        r"8 GPUs busy; [34]\d % of the time they are only communicating over NVLink",
+        r"8 GPUs only communicating over NVLink, [34]\d % of the time, busy now",
         frame["headline"],
     )
     assert frame["level"] == "notice"

@@ -1,5 +1,8 @@
 """Entries of the page's timeline for the last 24 hours."""
 
+from dataclasses import replace
+
+from agent.model import Figure, Finding, Severity
 from exporters.live.findings_document import findings_document
 from exporters.live.timeline import BRIDGED, KEPT, MOST, Stretch, Timeline
 from tests.support.live_machines import Document, Watched, watched
@@ -70,3 +73,42 @@ def test_the_list_is_bounded_in_number_and_age() -> None:
     assert not after.standing
     assert len(after.over) == MOST
     assert "long over" not in {one.text for one in after.over}
+
+
+def test_late_reads_do_not_split_one_fault_into_many_events() -> None:
+    """Fault and state go on through looks that came late, or saw nothing of that GPU; the row and
+    the list have one beginning."""
+    looks = Looks(watched("dgx-station-v100:training").run(5))
+    looks.play("training", 80)
+    looks.play("pcie-degraded", 40)
+    looks.machine.run(150)
+    looks.play("pcie-degraded", 20)
+    snapshot = looks.machine.view.latest()
+    timeline, wrong = looks.known.timeline, looks.known.findings
+    (lanes,) = (one for one in wrong if one.kind == "pcie_lanes")
+    silent = Finding(
+        "gpu_not_answering",
+        Severity.WARNING,
+        lanes.gpu,
+        figures=(Figure("metrics", 9.0, None, "count"),),
+    )
+    for second in range(20, 200, 20):
+        later = replace(snapshot, at=snapshot.at + second, wall=snapshot.wall + second, verdicts={})
+        timeline = timeline.looked(later, [silent])
+    timeline = timeline.looked(replace(later, at=later.at + 20, wall=later.wall + 20), wrong)
+    events = timeline.document(later.at + 20, ())
+    event = of_text(events, "PCIe lanes")
+    assert (event["since"], event["until"]) == (timeline.since(lanes), None)
+    assert event["since"] == looks.known.documents[0]["since"]
+    silences = [one for one in events if "driver calls" in one["text"]]
+    assert len(silences) == 1
+
+
+def test_one_late_read_is_no_event() -> None:
+    snapshot = watched("k40:training").run(2).view.latest()
+    late = [Finding("source_down", Severity.WARNING, device="power")]
+    timeline = Timeline().looked(snapshot, ())
+    for second in range(20, 260, 20):
+        looked = replace(snapshot, at=snapshot.at + second, wall=snapshot.wall + second)
+        timeline = timeline.looked(looked, late if second < 60 else ())
+    assert timeline.document(looked.at, ()) == []
