@@ -4,7 +4,6 @@ What the job's own cgroup shows comes before what the host shows: no one is blam
 load.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.hardware import processes
@@ -26,6 +25,10 @@ class CgroupTotals(NamedTuple):
     written: float | None
 
 
+ARRAYS, MAPPER = "9", "device-mapper"
+"""The major number of md, and the name that /proc/devices has for that of dm."""
+
+
 def path_of(files: FileTree, pid: int) -> str | None:
     """The cgroup of a process below /sys/fs/cgroup; None for the root, or without version 2."""
     for line in processes.cgroup(files, pid).splitlines():
@@ -44,12 +47,9 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
         for line in _lines(files, f"{folder}/{resource}.pressure"):
             if line.startswith("some "):
                 stalled[resource] = _number(line.rpartition("total=")[2], 1e-6)
-    moved = list(_io(files, f"{folder}/io.stat"))
-    return CgroupTotals(
-        {resource: seconds for resource, seconds in stalled.items() if seconds is not None},
-        sum(read for read, _ in moved) if moved else None,
-        sum(written for _, written in moved) if moved else None,
-    )
+    read, written = _io(files, f"{folder}/io.stat")
+    known = {resource: seconds for resource, seconds in stalled.items() if seconds is not None}
+    return CgroupTotals(known, read, written)
 
 
 def received(files: FileTree, pid: int) -> float | None:
@@ -63,13 +63,21 @@ def received(files: FileTree, pid: int) -> float | None:
     return sum(known) if known else None
 
 
-def _io(files: FileTree, path: str) -> Iterator[tuple[float, float]]:
-    """Bytes read and written of each device, from lines like `8:0 rbytes=1 wbytes=2 ...`."""
+def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
+    """Bytes read and written, from lines like `8:0 rbytes=1 wbytes=2 ...` a device. What an array
+    or a mapped device moves counts once more for its disks: the level with the most counts."""
+    levels: dict[str, list[tuple[float, float]]] = {}
+    mapped = [line.split()[0] for line in _lines(files, "/proc/devices") if MAPPER in line.split()]
     for line in _lines(files, path):
-        keys = dict(part.partition("=")[::2] for part in line.split()[1:])
+        device, *parts = line.split() or [""]
+        keys = dict(part.partition("=")[::2] for part in parts)
         read, written = (_number(keys.get(key, ""), 1.0) for key in ("rbytes", "wbytes"))
+        major = device.partition(":")[0]
         if read is not None and written is not None:
-            yield read, written
+            level = major if major in (ARRAYS, *mapped) else ""
+            levels.setdefault(level, []).append((read, written))
+    sums = [tuple(map(sum, zip(*level, strict=True))) for level in levels.values()]
+    return (max(s[0] for s in sums), max(s[1] for s in sums)) if sums else (None, None)
 
 
 def _number(text: str, unit: float) -> float | None:

@@ -121,16 +121,7 @@ class PageState:
         processes = tiles.processes(snapshot)
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         divided = instances(samples)
-        windows = {gpu: self._window(gpu, one) for gpu, one in snapshot.verdicts.items()}
-        costly = (_costly(shares, self._beside) for shares, _ in windows.values())
-        self._beside = {one[0] for one in costly if one}
-        window = max((known for _, known in windows.values()), default=0)
-        summaries = [
-            self._gpu(
-                g.key, inventory.lost, hangs.get(g.uuid), divided, windows.get(g.key, ({}, 0))[0]
-            )
-            for g in inventory.gpus
-        ]
+        summaries, window = self._summaries(hangs, divided)
         silent = silence(snapshot)
         gpus = [
             tiles.dynamic(one.key, snapshot, samples, summary, window, silent=silent > 0)
@@ -158,6 +149,27 @@ class PageState:
             "jobs": [row(job, jobs.ended, silent=silent > 0) for job in jobs.running],
             "ended": [ended_row(one, snapshot.at, jobs.ended) for one in jobs.ended[:MOST_ENDED]],
         }
+
+    def _summaries(
+        self, hangs: Mapping[str, Hang], divided: Mapping[str, object]
+    ) -> tuple[list[headline.GpuSummary], int]:
+        """Return each GPU as far as the headline goes, and the seconds that shares are of."""
+        inventory, verdicts = self._view.diagnosis.inventory(), self._snapshot.verdicts
+        windows = {gpu: self._window(gpu, one) for gpu, one in verdicts.items()}
+        costly = (_costly(shares, self._beside) for shares, _ in windows.values())
+        self._beside = {one[0] for one in costly if one}
+        found = []
+        for key in (one.key for one in inventory.gpus):
+            if key.uuid in inventory.lost or key not in verdicts:
+                self._announced.pop(key, None)
+                stood = self._snapshot.at - inventory.lost.get(key.uuid, self._snapshot.at)
+                why = "divided by MIG" if key.uuid in divided else ""
+                lost = key.uuid in inventory.lost
+                found.append(headline.GpuSummary(key.index, None, stood, lost, why=why))
+            else:
+                hang, shares = hangs.get(key.uuid), windows[key][0]
+                found.append(self._gpu(key, verdicts[key], hang, shares))
+        return found, max((known for _, known in windows.values()), default=0)
 
     def _facts(
         self,
@@ -197,21 +209,10 @@ class PageState:
         return (shares, known) if known else (verdict.shares, 0)
 
     def _gpu(
-        self,
-        gpu: GpuKey,
-        lost: Mapping[str, float],
-        hang: Hang | None,
-        divided: Mapping[str, object],
-        window: Mapping[Pair, float],
+        self, gpu: GpuKey, verdict: Verdict, hang: Hang | None, window: Mapping[Pair, float]
     ) -> headline.GpuSummary:
         """Return the headline's data on a GPU: while it settles, those from before."""
         now = self._snapshot.at
-        verdict = self._snapshot.verdicts.get(gpu)
-        if gpu.uuid in lost or verdict is None:
-            self._announced.pop(gpu, None)
-            since = lost.get(gpu.uuid, now)
-            why = "divided by MIG" if gpu.uuid in divided else ""
-            return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost, why=why)
         self._cures[gpu.uuid, verdict.pair] = advice(verdict)
         before = self._announced.get(gpu)
         settling = before is not None and tiles.settles(verdict, now)

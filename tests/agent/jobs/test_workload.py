@@ -122,6 +122,17 @@ def test_the_cgroup_of_the_job_says_who_waited(tree: ProcessTree) -> None:
     assert (found[work.CGROUP_READ].value, found[work.CGROUP_WRITTEN].value) == (120.0, 7.0)
 
 
+def test_bytes_of_an_array_are_not_counted_for_its_disks_too(tree: ProcessTree) -> None:
+    """An array of two disks, with a logical volume on it, and a disk beside them."""
+    tree.write("/proc/devices", "Block devices:\n  9 md\n253 device-mapper\n")
+    rows = ("9:0", 100), ("253:1", 100), ("259:0", 50), ("259:1", 50), ("8:0", 7)
+    lines = "".join(f"{device} rbytes={n} wbytes={2 * n} rios=1\n" for device, n in rows)
+    tree.write(f"/sys/fs/cgroup{CGROUP}/io.stat", lines)
+    tree.occupy(100)
+    found = of(tree.read())
+    assert (found[work.CGROUP_READ], found[work.CGROUP_WRITTEN]) == (107, 214)
+
+
 def test_gpus_of_one_cgroup_read_it_once(tree: ProcessTree) -> None:
     tree.write(f"/sys/fs/cgroup{CGROUP}/io.stat", "8:0 rbytes=100 wbytes=7 rios=1\n")
     tree.occupy(100)

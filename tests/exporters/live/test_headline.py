@@ -16,7 +16,6 @@ from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
-from exporters.live.history import History
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
@@ -317,53 +316,6 @@ def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
     for gpu in frame["gpus"]:
         assert (gpu["state"], gpu["level"], gpu["summary"]) == (None, "unknown", UNANSWERED)
         assert {meter["value"] for meter in gpu["meters"]} == {None}
-
-
-def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
-    """A node was to be drained after 3 s: a read must be late for as long as the alert asks."""
-    early, late = (
-        banner(HeadlineFacts(silence=silence, gpus=gpus(BUSY)))[0] for silence in (3.5, 160.0)
-    )
-    assert (early.level, late.level) == ("costly", "wrong")
-    assert early.action == "Nothing yet: a late read ends by itself. Act if it lasts for 2 min."
-    assert late.action.startswith("Drain the node")
-    assert late.notifies == ("critical: alert DgxAgentBlind after 2 min, calls a person at once")
-    machine = watched("dgx-station-v100:training").run(5)
-    known = findings_document(machine.view)
-    machine.bench.machine.set_scenario("gpu-slow")
-    shown = []
-    for _ in range(10):
-        machine.run(10)
-        known = findings_document(machine.view, known)
-        shown += [one for one in known.documents if one["kind"] == "gpu_not_answering"]
-    assert (shown[0]["severity"], shown[0]["action"][:11]) == ("info", "Nothing yet")
-    assert (shown[-1]["severity"], "nvidia-smi -q -i 1;" in shown[-1]["action"]) == (
-        "warning",
-        True,
-    )
-    assert len({one["since"] for one in shown}) == 1
-
-
-def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> None:
-    """Of the window; what the GPUs do at this second stands apart."""
-    machine = watched("dgx-station-v100:training").run(5)
-    history = History(machine.view)
-    said: set[str] = set()
-    for scenario, seconds in [("training", 30), ("starved-disk", 15)] * 3:
-        machine.bench.machine.set_scenario(scenario)
-        for second in range(seconds):
-            snapshot = machine.tick()
-            history.take(snapshot)
-            if said or (second > 12 and scenario == "starved-disk"):
-                machine.page_state.take(snapshot, machine.page_state.known, history)
-                tick = machine.page_state.tick()
-                (clause,) = tick["banner"]
-                said.add(re.sub(r"\d+ (%|s|min)", "# \\1", clause["sentence"]))
-                assert clause["level"] == "costly"
-                assert clause["action"].startswith("Read less"), clause
-    lead = "4 GPUs starved by disk"
-    assert all(one.startswith(lead) and ", # % of the last # " in one for one in said), said
-    assert any(one.endswith(", busy now") for one in said), said
 
 
 def test_exposed_communication_is_said_with_what_to_do() -> None:
