@@ -80,7 +80,7 @@ class AgentPages:
         app.router.add_get("/api/v1/snapshot", self._snapshot)
         app.router.add_get("/api/v1/jobs", self._jobs)
         app.router.add_get("/api/v1/hours", self._hours)
-        page.add_routes(app.router)
+        page.add_routes(app.router, self.feed)
         if self.feed is not None:
             app[stream.FEED] = self.feed
             app.router.add_get("/api/v1/stream", stream.stream)

@@ -182,8 +182,8 @@ def sentence(job: Job) -> str:
 
 
 def _lost_text(gpus: Sequence[GpuKey]) -> str:
-    names, several = ranges(gpu.index for gpu in gpus), len(gpus) > 1
-    return f"its GPUs {names} are lost" if several else f"its GPU {names} is lost"
+    names = ranges(gpu.index for gpu in gpus)
+    return f"its GPUs {names} are lost" if len(gpus) > 1 else f"its GPU {names} is lost"
 
 
 def _pace(job: Job) -> str:
@@ -239,9 +239,9 @@ def waited_for(hang: Hang) -> dict[str, str]:
 
 def _slower_text(slower: Slowdown) -> str:
     lasted = duration(slower.seconds)
-    text = f"{percent(slower.ratio)} slower than in its first hour, for {lasted} now"
     what = ", ".join(map(_change_text, slower.changes))
-    return f"{text} ({what})" if what else text
+    why = f" ({what})" if what else ""
+    return f"{percent(slower.ratio)} slower than in its first hour, for {lasted} now{why}"
 
 
 def _change_text(change: JobChange) -> str:
@@ -303,8 +303,7 @@ def saving_text(receipt: Receipt) -> str:
     """Return the saving from ending its first cause, now or in retrospect; empty if that is
     little."""
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
-    first = next(known, None)
-    if first is None or not receipt.watched or first.saved < LEAST * receipt.watched:
+    if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
         return ""
     less = f"{percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
@@ -375,15 +374,14 @@ def level(job: Job) -> str:
     for pair, part in job.receipt.seconds.items():
         if (known := severity(pair)) is not None:
             lost[known] = lost.get(known, 0.0) + part
-    found = [known for known, part in lost.items() if part > MUCH * whole]
-    found += [Severity.INFO] * bool(job.slower)
-    grave = [LEVELS[known] for known in found]
+    grave = [LEVELS[known] for known, part in lost.items() if part > MUCH * whole]
+    grave += [LEVELS[Severity.INFO]] * bool(job.slower)
     return WRONG if job.hang or job.lost else worst_level([*grave, GOOD])
 
 
 def ids(receipt: Receipt, pids: Iterable[int] = ()) -> list[str]:
-    *_, first = receipt.id.rpartition("-")
-    names = [receipt.id, receipt.name, receipt.labels.job_id, first, *map(str, pids)]
+    first = receipt.id.rpartition("-")[2]
+    names = receipt.id, receipt.name, receipt.labels.job_id, first, *map(str, pids)
     return list(dict.fromkeys(filter(None, names)))
 
 

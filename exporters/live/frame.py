@@ -11,7 +11,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                  "version", "simulated", "host", "no_gpus": why},
      "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
      "paths":   [{"path", "device", "gpu", "uuid", "direction", "limit", "origin", "source",
-                  "threshold"}],
+                  "threshold", "up": a port has a link}],
+     "words":   {"state/cause": words},
      "links":   [{"gpu", "uuid", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
      "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}],
@@ -19,12 +20,13 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
 
     tick:
     {"tick", "timestamp", "second", "edition", "uptime_seconds",
-     "banner": [{"level", "sentence", "action", "alert"}], what is wrong, then what GPUs do,
+     "banner": [{"level", "sentence", "action", "alert", "notifies"}], first what is
+                wrong, then what GPUs do,
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
-                   "names", "action", "alert", "since"}], the worst first,
+                   "names", "action", "alert", "notifies", "since"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "gaps", "summary", "evidence", "rule", "doubts",
                 "level", "advice", "quality", "shares": {"state/cause": 0-1}, "lost", "settling",
-                "beside", "processes": [{"pid", "program", "bytes", "share", "user"}],
+                "beside", "of_window", "processes": [{"pid", "program", "bytes", "share", "user"}],
                 "instances": [{"number", "profile", "uuid", "activity", "sm", "memory",
                                "memory_limit", "processes"}],
                 "values": [a number or null for each meter]}],
@@ -33,7 +35,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "host":  {"cpu": busy, "stalled": {"cpu", "io", "memory": share of the time}},
      "notes": {uuid: what else is said of this GPU},
      "jobs":  [{"id", "ids", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "cost",
-                "rates": [steps a second each 10 s, oldest first], "saving",
+                "money", "rates": [steps a second each 10 s, oldest first], "saving",
                 "before", "shares": [[state, cause, share]], "seconds", "watched"}],
      "ended": [{"id", "ids", "title", "gpus", "ended", "ago", "seconds", "receipt",
                 "before"}],
@@ -51,11 +53,12 @@ colour an edge by its ends' totals (`paths`, device gpuN) until then. `remote.ki
 npu or unknown; `up` is null where the link does not report. `action` is the first thing to do, or
 empty. `level` is good, notice, costly, wrong (as alerts are info, warning and critical) or unknown.
 `ids` are all names of a job, `before` is whether one of its name and user ended earlier; `beside`
-is what a GPU at work loses most to. A finding's `text` is its sentence without the name of its GPU,
-its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}; it has been there
-since `since` (wall time, null: since before the agent looked first). `events` are faults, states
-that cost time for a minute or longer, and jobs of the last 24 hours: `since` and `until` in wall
-time (null: from the start; still so).
+is what a GPU at work lost most to in the last 15 minutes, `of_window` the share of one that waits
+now; `notifies` says how grave something is, and whether its alert calls a person. A finding's
+`text` is its sentence without the name of its GPU, its `figures` are numbers by name: {"value",
+"limit": what was expected, "unit"}; it has been there since `since` (wall time, null: since before
+the agent looked first). `events` are faults, states that cost time for a minute or longer, and jobs
+of the last 24 hours: `since` and `until` in wall time (null: from the start; still so).
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,

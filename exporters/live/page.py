@@ -6,8 +6,12 @@ from pathlib import Path
 
 from aiohttp import hdrs, web
 
+from exporters.live.feed import Feed
+
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
+PLACE = '<script type="application/json" id="first">'
+"""Where the index holds what the stream would send first, so that it is whole without waiting."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -45,12 +49,23 @@ def files(folder: Path = STATIC) -> Mapping[str, Path]:
     return {"/" if path.name == INDEX else f"/{path.name}": path for path in served}
 
 
-def add_routes(router: web.UrlDispatcher) -> None:
+def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
     """A route for each file: what has no route cannot be asked for."""
     for address, path in files().items():
-        router.add_get(address, partial(serve_file, path))
+        if address == "/" and feed is not None:
+            router.add_get(address, partial(_serve_index, path.read_text(encoding="utf-8"), feed))
+        else:
+            router.add_get(address, partial(_serve_file, path))
 
 
-async def serve_file(path: Path, _: web.Request) -> web.FileResponse:
-    """The file, or that the browser has it."""
-    return web.FileResponse(path, headers={**HEADERS, hdrs.CONTENT_TYPE: TYPES[path.suffix]})
+async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
+    whole = text.replace(PLACE, f"{PLACE}{await feed.first()}")
+    return web.Response(body=whole.encode(), headers=_headers(Path(INDEX)))
+
+
+async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
+    return web.FileResponse(path, headers=_headers(path))
+
+
+def _headers(path: Path) -> dict[str, str]:
+    return {**HEADERS, hdrs.CONTENT_TYPE: TYPES[path.suffix]}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from agent.diagnosis.advice import advice, pair_advice
+from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
 from agent.jobs.job import Hang, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
@@ -16,9 +16,11 @@ from exporters.live.instances import instances
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.view import View, silence
+from exporters.messages import pair_name
 
 Document = dict[str, Any]
 
+WORDS = {pair_name(pair): words for pair, words in SUMMARIES.items()}
 MOST_ENDED = 5
 """Jobs that ended of which the page reports; `/api/v1/jobs` has all."""
 
@@ -99,7 +101,8 @@ class PageState:
             "gpus": [
                 tiles.static(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus
             ],
-            "paths": self._directions.static(),
+            "paths": self._directions.static(samples),
+            "words": WORDS,
             "links": self._links.static(),
             "graph": self._links.graph,
             "absent": self.known.absent,

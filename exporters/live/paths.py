@@ -8,7 +8,7 @@ from agent.limits.resolution import Limit, Limits, PathKey
 from agent.model import Labels, Metric
 from agent.ranges import natural
 from agent.series import SampleStore
-from agent.sources import disk
+from agent.sources import disk, infiniband, network
 
 Document = dict[str, Any]
 
@@ -72,9 +72,9 @@ class PathDirections:
                     found[key] = PathDirection(key, None, threshold(key.path), metric, labels)
         return list(found.values())
 
-    def static(self) -> list[Document]:
+    def static(self, samples: SampleStore) -> list[Document]:
         """Return the data that seldom change."""
-        return [_static_of(path_direction) for path_direction in self.path_directions]
+        return [_static_of(one) | {"up": _up(one.key, samples)} for one in self.path_directions]
 
     def dynamic(self, samples: SampleStore, *, silent: bool = False) -> list[PathValues]:
         """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of
@@ -108,6 +108,15 @@ def _static_of(path_direction: PathDirection) -> Document:
         "source": limit.source if limit else None,
         "threshold": path_direction.threshold,
     }
+
+
+def _up(key: PathKey, samples: SampleStore) -> bool | None:
+    """Return whether a port has a link; None where that is not known, or it is no port."""
+    found = {
+        "network": samples.value(network.LINK_UP, key.device),
+        "infiniband": samples.value(infiniband.LINK_UP, *key.device.rpartition(":")[::2]),
+    }.get(key.path)
+    return None if found is None else bool(found)
 
 
 def _unlimited(path_direction: PathDirection, samples: SampleStore, *, limited: bool) -> PathValues:

@@ -73,6 +73,37 @@ def test_nothing_is_asked_of_another_origin_and_nothing_complains(
     assert page.errors == []
 
 
+def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Machines) -> None:
+    """It opens no stream, which would keep a browser's virtual time from passing."""
+    arrive(page, fleet.page("switch"))
+    page.requests.clear()
+    page.go(f"{fleet.page('switch')}?still")
+    page.until(lambda p: p.run("document.readyState") == "complete", 30, "loaded")
+    assert "starved" in page.text("#headline")
+    assert len(page.all(".tile", "data-gpu")) == 8
+    assert page.text("#feed-words").startswith("as of ")
+    assert page.run("""document.querySelector('.tile canvas').getContext('2d')
+      .getImageData(0, 0, 9999, 9).data.some(Boolean)""")
+    assert not [url for url in page.requests if "stream" in url]
+
+
+def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("switch"))
+    assert "starved by disk" in page.text("#legend")
+    assert "starved by disk" in page.text(".lead .state")
+    page.until(lambda p: "starved by disk" in p.text("#jobs"), 30, "the job's shares")
+    assert "metrics not known" in page.text("#unmeasured")
+    assert "of it lost: " in page.text("#jobs")
+    assert "sends a message, calls no one" in page.text("#headline")
+    page.run("""document.querySelectorAll('.paths details').forEach((one) => {
+      one.open = !one.open; one.dataset.was = one.open; })""")
+    updated = page.text("#updated")
+    page.until(lambda p: p.text("#updated") != updated, 30, "another tick")
+    page.run("new Promise((done) => setTimeout(done, 600))")
+    assert page.run("""[...document.querySelectorAll('.paths details')]
+      .every((one) => String(one.open) === one.dataset.was)""")
+
+
 def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
     address = fleet.page("single")
     arrive(page, address)
@@ -109,7 +140,7 @@ def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Machines, theme: str)
 
 def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("mesh"))
-    for _ in range(12):  # what the banner and the findings link to comes first
+    for _ in range(14):  # what the banner and the findings link to comes first
         page.press("Tab")
         if page.run(FOCUSED) == "GPU 2":
             break

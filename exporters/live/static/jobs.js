@@ -47,8 +47,8 @@ export function showJobs(list, all, tools) {
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
     const parts = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
-    const cost = job.cost === null ? "" : `, cost ${job.cost.toFixed(2)} so far`;
-    say(shares, bound(`${gpuHours(job.gpu_seconds)}${cost}${parts && `: ${parts}`}`));
+    const lost = `of it lost: ${job.lost ? gpuHours(job.lost) : "none"}`;
+    say(shares, bound(`${gpuHours(job.gpu_seconds)}, ${lost}${parts && ` (${parts})`}${job.money && `; ${job.money}`}`));
     say(receipt.firstChild, bound(job.saving));
     compareLink(receipt.lastChild, job);
   });

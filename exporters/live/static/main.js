@@ -14,6 +14,7 @@ import { showPaths } from "./paths.js";
 import { followPointer, pinTime } from "./pointer.js";
 import { WORST, doing, makeDo, showAbsent, showFindings } from "./problems.js";
 import { follow } from "./stream.js";
+import { useWords } from "./states.js";
 import { showLegend, showTiles } from "./tiles.js";
 
 const PACE = 250; // ms between two drawings: a simulation may tick faster
@@ -51,7 +52,7 @@ function show() {
   showEnded(at("ended"), frame.ended);
   showEvents(at("events"), at("marks"), frame.events, frame.timestamp);
   showPaths(at("paths"), frame);
-  showAbsent(at("absent"), at("absent-count"), frame.absent);
+  showAbsent(at("absent"), at("absent-count"), at("unmeasured"), frame.absent);
   evidence.show(frame, history);
   at("gpus-section").hidden = !frame.gpus.length;
   at("jobs-section").hidden = !frame.jobs.length && !frame.ended.length;
@@ -110,15 +111,16 @@ function showHeader({ machine: box, banner, uptime_seconds: uptime, timestamp })
 /** What is wrong with the hardware, or what the GPUs do: each with its own cure. */
 function makeVerdict() {
   return element("li", { class: "verdict" }, symbol("unknown"),
-    element("div", {}, element("p", { class: "headline" }), makeDo()));
+    element("div", {}, element("p", { class: "headline" }), makeDo(), element("p", { class: "calls" })));
 }
 
-function showVerdict(node, { level, sentence, action, alert }) {
+function showVerdict(node, { level, sentence, action, alert, notifies }) {
   put(node, "data-level", level);
   point(node.firstChild, level);
-  const [headline, todo] = node.lastChild.children;
+  const [headline, todo, calls] = node.lastChild.children;
   say(headline, bound(`${capital(sentence)}.`));
   doing(todo, action, alert);
+  say(calls, bound(notifies));
 }
 
 /** Announce the sentence to a screen reader when its meaning changes, not when its figures do. */
@@ -144,6 +146,7 @@ function factsOf(box, uptime) {
 }
 
 const FEEDS = {
+  still: (since) => `as of ${timeOfDay(since)}`,
   live: () => "live",
   stale: (since) => `stale since ${timeOfDay(since)}`,
   reconnecting: (since) => (since ? `reconnecting, stale since ${timeOfDay(since)}` : "connecting"),
@@ -163,10 +166,15 @@ for (const dialog of [evidence.dialog, at("compare")]) dialog.addEventListener("
 
 followDay(at("day"));
 
-follow("api/v1/stream", {
+at("unmeasured").addEventListener("click", () => {
+  at("absent-section").firstElementChild.open = true;
+});
+
+const hear = {
   machine: (data) => {
     if (machine && machine.machine.version !== data.machine.version) window.location.reload();
     machine = data;
+    useWords(machine.words);
   },
   history: (data) => history.remember(data),
   tick: (data) => {
@@ -174,4 +182,14 @@ follow("api/v1/stream", {
     if (frame.tick === data.tick) history.append(data.second, entriesOf(frame.gpus));
     draw();
   },
-}, showFeed);
+};
+
+// The page comes with what the stream would say first: a picture of it is right without waiting.
+// With `?still` it stays so: an open stream keeps a browser's virtual time from passing.
+const first = JSON.parse(at("first")?.textContent || "[]");
+for (const [name, data] of first) hear[name](data);
+if (frame) {
+  show();
+  showFeed("still", 1000 * frame.timestamp);
+}
+if (!new URLSearchParams(location.search).has("still")) follow("api/v1/stream", hear, showFeed);

@@ -11,7 +11,6 @@ const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
 const NOTES = { nvlink: "% of raw link; payload GB/s" };
 const MOVES = 0.1; // of the limit, from which a kind of path is opened
 const LITTLE = 1e-6; // of the limit: not 0
-const REST = 60_000; // ms that it stays open when it moves less
 
 /** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
 export function showPaths(parent, { paths, findings }) {
@@ -45,16 +44,12 @@ function makeTable(group) {
     element("p", { class: "key" }),
     element("table", {}, element("thead", {}, element("tr")), element("tbody")),
   );
-  panel.firstChild.addEventListener("click", () => {
-    chosen.add(panel);
-  });
   return panel;
 }
 
-const chosen = new WeakSet(); // panels that somebody opened or closed
-const moved = new WeakMap(); // panel -> when it carried something (ms)
+const opened = new WeakSet(); // panels that were opened here: they stay as a reader leaves them
 
-/** Open while something moves on it, or is wrong with it; what rests is one line. */
+/** Opened once something moves on it, or is wrong with it, and never closed here. */
 function fold(panel, group, faults) {
   const ratios = group.flows.map(ratioOf).filter((ratio) => ratio !== null);
   const peak = Math.max(...ratios, 0);
@@ -62,10 +57,12 @@ function fold(panel, group, faults) {
   const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0), group.path)}`;
   const full = group.flows.some((flow) => flow.saturated);
   const busy = full && !ratios.length ? ", nearly always busy" : "";
-  say(panel.querySelector(".peak"), rates.length ? `${most}${busy}` : "not known");
-  if (peak >= MOVES || full || faults) moved.set(panel, performance.now());
-  const open = performance.now() - (moved.get(panel) ?? -Infinity) < REST;
-  if (!chosen.has(panel) && panel.open !== open) panel.open = open;
+  const unplugged = new Set(group.flows.filter(({ up }) => up === false).map(({ device }) => device)).size;
+  const without = unplugged ? `, ${unplugged} without link` : "";
+  say(panel.querySelector(".peak"), `${rates.length ? `${most}${busy}` : "not known"}${without}`);
+  if (opened.has(panel) || !(peak >= MOVES || full || faults)) return;
+  opened.add(panel);
+  panel.open = true;
 }
 
 function showTable(panel, group, findings) {
@@ -164,5 +161,6 @@ export function showFlow(node, flow) {
   style(gauge, "--at", String(threshold ?? 1));
   put(gauge, "title", flow.limit !== null && threshold !== null && `line: saturation threshold, ${percent(threshold)}`);
   say(figure.firstChild, ratio !== null ? percent(ratio) : saturated ? "busy" : "");
-  say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second, flow.path));
+  if (flow.up === false) say(figure.firstChild, "");
+  say(figure.lastChild, flow.up === false ? "no link" : flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second, flow.path));
 }

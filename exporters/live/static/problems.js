@@ -15,11 +15,12 @@ export function showFindings(list, findings, now, banner = []) {
     const level = entry.level ?? LEVELS[entry.severity] ?? "wrong";
     put(node, "data-level", level);
     point(node.firstChild, level);
-    const [words, since, todo] = node.lastChild.children;
+    const [words, since, todo, calls] = node.lastChild.children;
     say(words, bound(entry.sentence));
     say(since, sinceOf(entry, now));
     const said = repeated.has(entry) || banner.some(({ action }) => action === entry.action);
     doing(todo, said ? "" : entry.action, entry.alert);
+    say(calls, bound(entry.notifies ?? ""));
   });
 }
 
@@ -32,7 +33,7 @@ function sinceOf({ since }, now) {
 
 function makeFinding() {
   return element("li", {}, symbol("wrong"),
-    element("div", {}, element("span"), element("span", { class: "muted" }), makeDo()));
+    element("div", {}, element("span"), element("span", { class: "muted" }), makeDo(), element("p", { class: "calls" })));
 }
 
 /** What to do, with a link to the page of the runbook that says more. */
@@ -56,9 +57,15 @@ export function findingsOf(frame, gpu) {
   return note ? [{ text: note, level: "wrong" }, ...found] : found;
 }
 
-/** The list of what is not answered, each with its reason; how many in `counter`. */
-export function showAbsent(list, counter, absent) {
-  say(counter, count(absent.length, "metric"));
+/** The list of what is not answered, each with its reason; how many for which in `counter`, and in
+ * short in a `link` at the top. */
+export function showAbsent(list, counter, link, absent) {
+  const reasons = new Map();
+  for (const { reason } of absent) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${n} ${wordsOf(reason)}`);
+  say(counter, `${count(absent.length, "metric")}: ${parts.join(", ")}`);
+  link.hidden = !absent.length;
+  say(link, `${count(absent.length, "metric")} not known: why`);
   keep(list, absent, (entry) => `${entry.metric} ${entry.reason} ${entry.detail}`, makeAbsent,
     (node, entry) => {
       const [what, why] = node.children;
@@ -68,6 +75,14 @@ export function showAbsent(list, counter, absent) {
     });
 }
 
+const REASONS = {
+  unsupported: "not supported by this hardware", driver: "not known to this driver (a newer one has them)",
+  denied: "need root", mig: "not given while MIG is on", not_present: "of hardware that is not here",
+  stalled: "late: the read hangs", unknown: "answered without a usable value", not_configured: "switched off",
+};
+
+const wordsOf = (reason) => REASONS[reason] ?? reason.replaceAll("_", " ");
+
 function makeAbsent() {
   return element("li", {}, element("p", {}, element("code"), element("span")), element("p"));
 }
@@ -75,6 +90,6 @@ function makeAbsent() {
 function reasonOf({ reason, detail, gpus, devices }) {
   const all = gpus.length > 2 ? [count(gpus.length, "GPU")] : gpus.map((gpu) => `GPU ${gpu}`);
   const on = [...all, ...devices].join(", ");
-  const why = `${reason.replaceAll("_", " ")}${detail ? `: ${detail}` : ""}`;
+  const why = `${wordsOf(reason)}${detail ? `: ${detail}` : ""}`;
   return on ? `${on}: ${why}` : why;
 }

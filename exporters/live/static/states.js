@@ -15,7 +15,7 @@ export const LOST = PAIRS.length;
 const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
 const NAMES = {
   nvlink: "NVLink", pcie: "PCIe", hbm: "HBM", cpu: "CPU", infiniband: "InfiniBand",
-  host_thread: "host thread", requests: "no requests",
+  host_thread: "host thread",
 };
 
 /** 0 is a gap: nothing is known of that second. */
@@ -28,10 +28,15 @@ export function nameOf(word) {
   return NAMES[word] ?? word;
 }
 
-/** `starved: disk`, `busy`. */
+let words = {}; // of the agent, by `state/cause`: one name wherever a state is shown
+
+export function useWords(given) {
+  words = given;
+}
+
+/** `starved by disk`, `busy`. */
 export function wordsOf(code) {
-  const [state, cause] = PAIRS[code - 1].split("/");
-  return cause === "none" ? state : `${state}: ${nameOf(cause)}`;
+  return words[PAIRS[code - 1]] ?? PAIRS[code - 1].replace("/none", "");
 }
 
 /** The lines over the colour of each cause, or state, so that no colour stands alone. */

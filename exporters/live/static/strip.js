@@ -8,11 +8,15 @@ const sizes = new WeakMap(); // canvas -> [width, height] in its own pixels
 
 const watcher = new ResizeObserver((changes) => {
   for (const { target, contentRect } of changes) {
-    const scale = window.devicePixelRatio || 1;
-    sizes.set(target, [contentRect.width * scale, contentRect.height * scale].map(Math.round));
+    measure(target, contentRect);
     target.dispatchEvent(new CustomEvent("resized", { bubbles: true }));
   }
 });
+
+function measure(target, { width, height }) {
+  const scale = window.devicePixelRatio || 1;
+  sizes.set(target, [width * scale, height * scale].map(Math.round));
+}
 
 /** A canvas that follows its size on the page. */
 export function canvas(className, label) {
@@ -30,7 +34,8 @@ export function canvas(className, label) {
 
 /** An empty context, and the canvas' size; null while it has none. */
 function clean(target) {
-  const [width, height] = sizes.get(target) ?? [0, 0];
+  if (!sizes.has(target)) measure(target, target.getBoundingClientRect());
+  const [width, height] = sizes.get(target);
   if (!width || !height) return null;
   if (target.width !== width || target.height !== height) {
     target.width = width;

@@ -71,8 +71,8 @@ function showLead(lead, run, { gpus, banner }) {
   point(badge.firstChild, symbolOf(first));
   put(lead, "data-level", first.level);
   const beside = run.find((gpu) => gpu.beside);
-  say(state.firstChild, `${namesOf(run, gpus.length)}: ${stateOf(first)}${beside ? `, ${beside.beside}` : ""}`);
-  say(state.lastChild, sinceOf(run));
+  say(state.firstChild, bound(`${namesOf(run, gpus.length)}: ${beside ? `${beside.beside}, ${stateOf(first)} now` : stateOf(first)}`));
+  say(state.lastChild, bound(`${sinceOf(run)}${first.of_window && `, ${first.of_window}`}`));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
   say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));

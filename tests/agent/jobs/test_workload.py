@@ -12,8 +12,6 @@ from agent.model import Reading, Reason
 from agent.sources import workload as work
 from tests.support.process_tree import CGROUP, GPU, OTHER, ProcessTree, labels_of, of, pids_asked
 
-# ---- what the threads do
-
 
 def seconds(reading: Reading, gpu: tuple[str, str] = GPU) -> dict[tuple[str, ...], float]:
     """Seconds of threads by role and what they do."""
@@ -123,14 +121,12 @@ def test_the_cgroup_of_the_job_says_who_waited(tree: ProcessTree) -> None:
 
 
 def test_bytes_of_an_array_are_not_counted_for_its_disks_too(tree: ProcessTree) -> None:
-    """An array of two disks, with a logical volume on it, and a disk beside them."""
     tree.write("/proc/devices", "Block devices:\n  9 md\n253 device-mapper\n")
     rows = ("9:0", 100), ("253:1", 100), ("259:0", 50), ("259:1", 50), ("8:0", 7)
-    lines = "".join(f"{device} rbytes={n} wbytes={2 * n} rios=1\n" for device, n in rows)
+    lines = "".join(f"{device} rbytes={n} wbytes={2 * n}\n" for device, n in rows)
     tree.write(f"/sys/fs/cgroup{CGROUP}/io.stat", lines)
     tree.occupy(100)
-    found = of(tree.read())
-    assert (found[work.CGROUP_READ], found[work.CGROUP_WRITTEN]) == (107, 214)
+    assert [of(tree.read())[way] for way in (work.CGROUP_READ, work.CGROUP_WRITTEN)] == [107, 214]
 
 
 def test_gpus_of_one_cgroup_read_it_once(tree: ProcessTree) -> None:
