@@ -19,9 +19,7 @@ from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.model import Sample
 from agent.polling.intervals import TICK
-from agent.simulator.fleet_machine import FleetMachine
-from agent.simulator.fleet_node import SimulatedNode
-from agent.simulator.fleet_plan import CLUSTER, POWER_CUT, NodePlan, plan
+from agent.simulator.fleet import CLUSTER, POWER_CUT, FleetMachine, NodePlan, SimulatedNode, plan
 from agent.sources.workload import JOB_INFO, JobConfig
 from agent.stack.inventory import PORT
 from exporters.fleet import FleetServer, Read

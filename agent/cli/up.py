@@ -101,22 +101,20 @@ def _check_machine(machine: str) -> None:
 
 
 def _check_fleet(nodes: int, machine: str) -> None:
-    from agent.simulator import fleet_plan
+    from agent.simulator import fleet
 
-    fleet_plan.plan(nodes)
+    fleet.plan(nodes)
     if ":" in machine:
         raise ConfigError("--fleet has its own loads: --simulate may only name the system")
 
 
 def _network(nodes: int) -> ClustersConfig:
     """Return the network capacity of the fleet: per node as much as in the cluster of 124."""
-    from agent.simulator import fleet_plan
+    from agent.simulator import fleet
 
     sheet = sheets()["dgx-1-124"]
     bisection = sheet.bytes_per_second * nodes / sheet.systems.value
-    return ClustersConfig(
-        (ClusterConfig(fleet_plan.CLUSTER, bisection_bytes_per_second=bisection),)
-    )
+    return ClustersConfig((ClusterConfig(fleet.CLUSTER, bisection_bytes_per_second=bisection),))
 
 
 def driver_answers() -> bool:

@@ -10,15 +10,14 @@ from difflib import get_close_matches
 from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
-from agent.simulator import driver, jobs, scenarios, system_models
+from agent.simulator import driver, jobs, models, scenarios
 from agent.simulator.files import SimulatedFiles
-from agent.simulator.host import SimulatedPsutil, SimulatedSlurm, SimulatedSmart
+from agent.simulator.host import SimulatedPsutil, SimulatedRas, SimulatedSlurm, SimulatedSmart
 from agent.simulator.machine import Machine
-from agent.simulator.nccl_ras import SimulatedRas
+from agent.simulator.models import SystemModel
 from agent.simulator.nvml import SimulatedNvml
-from agent.simulator.system_models import SystemModel
 
-SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)
+SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 """Single faults, which may be joined to a scenario and to each other by a plus."""
@@ -59,7 +58,7 @@ class SimulatedSystem(Machine):
             psutil=SimulatedPsutil(self),
             kernel_log=self.kernel_log,
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
-            nccl=SimulatedRas(self.ranks),
+            nccl=SimulatedRas(self),
             schedulers=SimulatedSlurm(self),
             smart=SimulatedSmart(self),
         )
@@ -80,11 +79,11 @@ def parse(spec: str) -> Simulation:
 
 
 def _system(name: str) -> SystemModel:
-    if name not in system_models.ALL:
+    if name not in models.ALL:
         raise SimulationError(
             f"There is no simulated system {name!r}, expected one of {', '.join(SYSTEMS)}."
         )
-    return system_models.ALL[name]
+    return models.ALL[name]
 
 
 def _driver(system: SystemModel, wanted: str) -> str:

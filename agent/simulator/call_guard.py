@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, NoReturn
 import pynvml
 
 from agent.clock import SystemClock
-from agent.simulator import refusals
-from agent.simulator.driver import Driver
+from agent.simulator import driver
+from agent.simulator.driver import Driver, Question
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 from agent.simulator.odd_answers import spoilt
-from agent.simulator.refusals import Question
 
 HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes
 NAP = 0.02  # s, between two checks whether a hung driver has woken
@@ -79,13 +78,13 @@ class CallGuard:
 
     def need_init(self) -> None:
         if not self.users:
-            refuse(refusals.UNINITIALIZED)
+            refuse(driver.UNINITIALIZED)
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
         """Everything that does not depend on the GPU."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
-            refuse(refusals.FUNCTION_NOT_FOUND)
+            refuse(driver.FUNCTION_NOT_FOUND)
         if function.startswith(("nvmlDevice", "nvmlGpmSampleGet", "nvmlGpmQuery")):
             self._hang()
         self.need_init()
@@ -97,17 +96,17 @@ class CallGuard:
         known = not odd and 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)
         if not known:
-            refuse(refusals.INVALID_ARGUMENT)
+            refuse(driver.INVALID_ARGUMENT)
         gpu = self.machine.gpus[place]
         if gpu.lost:
-            refuse(refusals.GPU_IS_LOST)
+            refuse(driver.GPU_IS_LOST)
         if gpu.slow:
             self._wait(gpu)
         asked = self.asked(gpu)
         if asked.mig and function.endswith(OF_ROOT):
-            refuse(refusals.NO_PERMISSION)
+            refuse(driver.NO_PERMISSION)
         if not call.answers(asked):
-            refuse(refusals.NOT_SUPPORTED)
+            refuse(driver.NOT_SUPPORTED)
         return gpu
 
     def asked(self, gpu: SimulatedGpu) -> Question:
@@ -137,13 +136,13 @@ class CallGuard:
         over = self.machine.clock.monotonic() + gpu.slow
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:
-                refuse(refusals.UNKNOWN)
+                refuse(driver.UNKNOWN)
             time.sleep(NAP)
 
     def _hang(self) -> None:
         while self.machine.driver.hung:
             if not self.real_time:
-                refuse(refusals.TIMEOUT)
+                refuse(driver.TIMEOUT)
             time.sleep(NAP)
             self.machine.advance()
 

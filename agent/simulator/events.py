@@ -8,10 +8,10 @@ from typing import Any
 
 import pynvml
 
-from agent.simulator import refusals
+from agent.simulator import driver
 from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
-from agent.simulator.gpu_models import AMPERE
+from agent.simulator.models import AMPERE
 
 SETS = 0x6000_0000  # Address below the first event set
 GLANCE = 0.05  # s, between two checks of a set that is waited on
@@ -42,7 +42,7 @@ class EventSet:
 def _find(nvml: Any, event_set: Any) -> EventSet:
     events: EventSet | None = nvml.sets.get(address_of(event_set))
     if events is None or events.generation != nvml.machine.driver.generation:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     return events
 
 
@@ -61,7 +61,7 @@ def _free(nvml: Any, event_set: Any) -> None:
 def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
     older = SUPPORTED_ECC if gpu.model.ecc else SUPPORTED_OLD
     if kinds & ~(SUPPORTED_NEW if gpu.model.architecture >= AMPERE else older):
-        refuse(refusals.NOT_SUPPORTED)
+        refuse(driver.NOT_SUPPORTED)
     masks = _find(nvml, event_set).masks
     masks[gpu.index] = masks.get(gpu.index, 0) | kinds
 
@@ -79,14 +79,14 @@ def next_of(nvml: Any, event_set: Any) -> Any:
 def _register_operational(nvml: Any, event_set: Any, config: Any) -> None:
     uuid = str(config.uuid)
     if uuid not in {gpu.uuid for gpu in nvml.machine.gpus}:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     _find(nvml, event_set).operational.add(uuid)
 
 
 def _wait_v3(nvml: Any, event_set: Any, params: Any) -> None:
     events = _find(nvml, event_set)
     if not events.operated:
-        refuse(refusals.TIMEOUT)
+        refuse(driver.TIMEOUT)
     events.last = events.operated.popleft()
     params.dataType = pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
     params.uuid = nvml.machine.gpus[events.last[0]].uuid.encode()
@@ -109,7 +109,7 @@ def _xid(nvml: Any, event_set: Any, params: Any) -> None:
 
 def _carried(nvml: Any, event_set: Any, index: int) -> int:
     last = _find(nvml, event_set).last
-    return refuse(refusals.INVALID_ARGUMENT) if last is None or index else last[1]
+    return refuse(driver.INVALID_ARGUMENT) if last is None or index else last[1]
 
 
 CALLS: dict[str, Call] = {

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from agent.simulator import refusals
+from agent.simulator import driver
 from agent.simulator.call_guard import Call
-from agent.simulator.driver import Driver
+from agent.simulator.driver import Driver, Question
 from agent.simulator.gpu import SimulatedGpu
-from agent.simulator.gpu_models import AMPERE, BLACKWELL, HOPPER, KEPLER, PASCAL, VOLTA, C2cModel
-from agent.simulator.refusals import Question
+from agent.simulator.models import AMPERE, BLACKWELL, HOPPER, KEPLER, PASCAL, VOLTA, C2cModel
 
 UINT, ULL = 1, 3
 MEMBERS = {UINT: "uiVal", ULL: "ullVal"}  # `nvmlValueType_t` in use, and their members of the union
@@ -156,17 +155,17 @@ def field_code(field: int, scope: int, asked: Question) -> int:
     row = FIELDS.get(field)
     if row is None or asked.driver < row.since:
         last = max(last for branch, last in LAST_ID if branch <= asked.driver[0])
-        return refusals.NOT_SUPPORTED if 0 < field <= last else refusals.INVALID_ARGUMENT
+        return driver.NOT_SUPPORTED if 0 < field <= last else driver.INVALID_ARGUMENT
     if not row.answers(asked):
-        return refusals.NOT_SUPPORTED
+        return driver.NOT_SUPPORTED
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return asked.link_code(scope)
     links = asked.model.c2c.number if asked.model.c2c else 0
     if field in PER_C2C:
-        return refusals.ANSWERED if scope < links else refusals.INVALID_ARGUMENT
+        return driver.ANSWERED if scope < links else driver.INVALID_ARGUMENT
     if field in OF_POWER and scope and not (scope == MODULE and links):
-        return refusals.INVALID_ARGUMENT if scope == ALL_LINKS else refusals.NOT_SUPPORTED
-    return refusals.ANSWERED
+        return driver.INVALID_ARGUMENT if scope == ALL_LINKS else driver.NOT_SUPPORTED
+    return driver.ANSWERED
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
@@ -179,7 +178,7 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
         if entry.nvmlReturn:
             continue
         if field in SUMMED and scope != ALL_LINKS and not gpu.active(gpu.links[scope]):
-            entry.nvmlReturn = refusals.NOT_SUPPORTED
+            entry.nvmlReturn = driver.NOT_SUPPORTED
             continue
         entry.timestamp, entry.latencyUsec = nvml.machine.micros(now), LATENCY
         _, _, entry.valueType, value = FIELDS[field]

@@ -6,11 +6,10 @@ import pynvml
 from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
-from agent.simulator import driver, refusals
+from agent.simulator import driver
 from agent.simulator.call_guard import Call, check, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.gpu_models import ADA, AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA
-from agent.simulator.system_models import address
+from agent.simulator.models import ADA, AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
 
 SUBSYSTEM = 0x118F10DE
 SWITCH_BUSES = (0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9)
@@ -45,10 +44,10 @@ def _name(nvml: Any, gpu: SimulatedGpu) -> str:
 
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
     if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     known: tuple[int | None, ...] = astuple(gpu.model.thresholds)
     limit = known[threshold] if threshold < len(known) else None
-    return refuse(refusals.NOT_SUPPORTED) if limit is None else limit
+    return refuse(driver.NOT_SUPPORTED) if limit is None else limit
 
 
 def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
@@ -56,7 +55,7 @@ def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
     target = getattr(info, "_obj", info)
     newest = nvml.machine.driver.numbers >= (570,)  # the first that answers in the third version
     if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
-        refuse(refusals.VERSION_MISMATCH)
+        refuse(driver.VERSION_MISMATCH)
     target.healthMask = gpu.health.fabric_mask
     return _fabric(nvml, gpu, info)
 
@@ -73,7 +72,7 @@ def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
     """Fills what the reference points to. Only a tray of a rack has a place in a chassis."""
     target = getattr(info, "_obj", info)
     if target.version != pynvml.nvmlPlatformInfo_v2:
-        refuse(refusals.VERSION_MISMATCH)
+        refuse(driver.VERSION_MISMATCH)
     if nvml.machine.system.rack:
         target.chassisSerialNumber = CHASSIS
         target.slotNumber, target.trayIndex = bytes((SLOT,)), bytes((TRAY,))
@@ -100,9 +99,9 @@ def _rates(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
     if kind != POWER and kind not in (*BUFFERS, *CLOCKS):
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     if kind in BUFFERS and gpu.mig:
-        refuse(refusals.NOT_SUPPORTED)
+        refuse(driver.NOT_SUPPORTED)
     machine, buffer = nvml.machine, gpu.buffers
     now, seen = machine.now, machine.moment(last_seen)
     found: Any = buffer.utilisation(BUFFERS[kind], now, seen) if kind in BUFFERS else ()
@@ -110,7 +109,7 @@ def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[i
         found = ((at, round(watts * 1000)) for at, watts in buffer.power(now, seen))
     timed = [(machine.micros(at), value) for at, value in found]
     samples = [_sample(at, value) for at, value in timed if at > last_seen]
-    return (1, samples) if samples else refuse(refusals.NOT_FOUND)
+    return (1, samples) if samples else refuse(driver.NOT_FOUND)
 
 
 def _sample(at: int, value: int) -> Any:
@@ -127,20 +126,20 @@ def _memory(_: Any, gpu: SimulatedGpu) -> Any:
 
 def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
     if version != pynvml.nvmlMemory_v2:
-        refuse(refusals.VERSION_MISMATCH)
+        refuse(driver.VERSION_MISMATCH)
     total, reserved, used = gpu.model.memory, gpu.model.reserved, gpu.memory_used
     return pynvml.c_nvmlMemory_v2_t(version, total, reserved, total - reserved - used, used)
 
 
 def _celsius(nvml: Any, gpu: SimulatedGpu, sensor: int = 0) -> int:
     if sensor != pynvml.NVML_TEMPERATURE_GPU:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     return round(gpu.celsius(nvml.machine.now))
 
 
 def _fan(nvml: Any, gpu: SimulatedGpu, fan: int) -> int:
     if fan != 0:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     return round(min(100.0, max(20.0, 2.0 * (gpu.celsius(nvml.machine.now) - 30.0))))
 
 
@@ -154,12 +153,12 @@ def _performance(_: Any, gpu: SimulatedGpu) -> int:
 def _clock(kind: int, sm: int, memory: int) -> int:
     """Graphics, SM, memory, video: the video clock runs at four fifths of the SM's."""
     clocks = (sm, sm, memory, sm * 4 // 5)
-    return clocks[kind] if 0 <= kind < len(clocks) else refuse(refusals.INVALID_ARGUMENT)
+    return clocks[kind] if 0 <= kind < len(clocks) else refuse(driver.INVALID_ARGUMENT)
 
 
 def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
     if counter not in (0, 1):
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     now = nvml.machine.now
     rate = gpu.meter.mean(("pcie_tx", "pcie_rx")[counter], now - PCIE_WINDOW, now)
     return int(rate * PCIE_OVERHEAD / 1000)
@@ -181,7 +180,7 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
     now = nvml.machine.now
     busy = gpu.buffers.percent("utilisation", now)
     if not busy or not gpu.processes:
-        refuse(refusals.NOT_FOUND)
+        refuse(driver.NOT_FOUND)
     share = {"smUtil": busy // len(gpu.processes), "memUtil": 0, "encUtil": 0, "decUtil": 0}
     share["timeStamp"] = nvml.machine.micros(now)
     return [pynvml.nvmlFriendlyObject({"pid": one.pid, **share}) for one in gpu.processes]
@@ -192,9 +191,9 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
     ones of a whole GPU are not shown under MIG (nvml.h, note on nvmlDeviceGetMemoryErrorCounter;
     nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
     if severity not in (0, 1) or lifetime not in (0, 1):
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     if gpu.mig and not lifetime:
-        refuse(refusals.NOT_SUPPORTED)
+        refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0
     counter = "ecc" if severity else "ecc_corrected"
     return before + int(gpu.meter.read(counter, nvml.machine.now))
@@ -207,7 +206,7 @@ def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, int, int, int]:
 
 def _retired(_: Any, gpu: SimulatedGpu, cause: int) -> list[int]:
     if cause not in (0, 1):
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     return list(range(gpu.health.pages if cause else 0))
 
 
@@ -219,7 +218,7 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
     """Return the far end of a link; a link that is down reports none, an NVSwitch of the fourth
     generation all ones."""
-    peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(refusals.NOT_SUPPORTED)
+    peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus, gpu.model.device_id)
     if gpu.model.architecture < HOPPER:
@@ -240,9 +239,9 @@ def _far_kind(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
     _link_state(nvml, gpu, link)
     if not 0 <= counter < len(LINK_ERRORS):
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     if LINK_ERRORS[counter] == "ecc" and gpu.model.architecture < AMPERE:
-        refuse(refusals.NOT_SUPPORTED)
+        refuse(driver.NOT_SUPPORTED)
     return int(gpu.meter.read(f"{LINK_ERRORS[counter]}{link}", nvml.machine.now))
 
 

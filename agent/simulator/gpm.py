@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from agent.simulator import refusals
+from agent.simulator import driver
 from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
+from agent.simulator.driver import LINK_SLOTS
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
-from agent.simulator.refusals import LINK_SLOTS
 
 SAMPLES = 0x5000_0000  # Address below the first sample
 PCIE_UNIT = 1_054_800.0  # bytes, as measured on H100s
@@ -69,7 +69,7 @@ def _alloc(nvml: Any) -> Any:
 
 def _address(nvml: Any, sample: Any) -> int:
     address = address_of(sample)
-    return address if address in nvml.samples else refuse(refusals.INVALID_ARGUMENT)
+    return address if address in nvml.samples else refuse(driver.INVALID_ARGUMENT)
 
 
 def _free(nvml: Any, sample: Any) -> None:
@@ -87,7 +87,7 @@ def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> 
     """An instance with a process works as the whole GPU would; another rests."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     now = nvml.machine.now
     totals = gpu.meter.copy(now) if found.processes else {}
     nvml.samples[_address(nvml, sample)] = GpmCounters((gpu.index, number), now, totals)
@@ -96,17 +96,17 @@ def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> 
 
 def _metrics(nvml: Any, question: Any) -> Any:
     if question.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
-        refuse(refusals.VERSION_MISMATCH)
+        refuse(driver.VERSION_MISMATCH)
     older, newer = (nvml.samples[_address(nvml, s)] for s in (question.sample1, question.sample2))
     if older is None or newer is None or older.of != newer.of or newer.at < older.at:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     rates = _rates(older, newer)
     for slot in question.metrics[: question.numMetrics]:
         metric = METRICS.get(slot.metricId)
         if metric is None:
-            slot.nvmlReturn, slot.value = refusals.NOT_SUPPORTED, 0.0
+            slot.nvmlReturn, slot.value = driver.NOT_SUPPORTED, 0.0
         else:
-            slot.nvmlReturn, slot.value = refusals.ANSWERED, metric(rates)
+            slot.nvmlReturn, slot.value = driver.ANSWERED, metric(rates)
     return nvml.guard.answer("nvmlGpmMetricsGet", older.of[0], question)
 
 

@@ -1,12 +1,14 @@
-"""psutil, Slurm and udisks2 of the simulated host."""
+"""psutil, Slurm, udisks2 and NCCL's RAS service of the simulated host."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
 from agent.hardware.schedulers import NoSchedulers
+from agent.model import Absent, Reason
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
-from agent.simulator.system_models import ArrayModel, DiskModel
+from agent.simulator.models import ArrayModel, DiskModel
 from agent.simulator.traffic import REQUEST
 
 SECTOR = 512
@@ -128,3 +130,16 @@ class SimulatedSmart:
     def failing(self) -> dict[str, bool]:
         broken = self._machine.host_health.failing_disks
         return {disk.name: disk.name in broken for disk in self._machine.system.disks}
+
+
+class SimulatedRas:
+    """NCCL's RAS service of a simulated machine, without its socket and its forms."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def read(self, request: RasRequest) -> RasRound:
+        found = self._machine.communicator()
+        if found is None:
+            return RasRound(failure=Absent(Reason.MISSING, "no job listens"))
+        return RasRound((NcclAnswer((found,)),), believed=frozenset(request.processes))

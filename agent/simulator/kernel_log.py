@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.hardware.kernel_log import LogLine
-from agent.simulator.system_models import address
+from agent.simulator.models import address
 
 BEFORE_PCI, BEFORE_NAMES = 440, 510
 

@@ -1,20 +1,138 @@
-"""A simulated machine: its parts, its time, and the controls over it."""
+"""A simulated machine: its parts, its time, the player of its scenarios, its controls."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 from agent.clock import Clock
+from agent.hardware.nccl import Communicator, Rank
 from agent.simulator.driver import SimulatedDriver
-from agent.simulator.faults import SimulatedFaults
-from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.gpu_models import VOLTA
-from agent.simulator.health import HostHealth
-from agent.simulator.jobs import SimulatedJobs
+from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess, wire
+from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 from agent.simulator.kernel_log import SimulatedKernelLog
-from agent.simulator.links import wire
-from agent.simulator.player import SLACK, ScenarioPlayer
-from agent.simulator.ranks import CollectiveCounts, SimulatedRank
-from agent.simulator.system_models import SystemModel
-from agent.simulator.traffic import SimulatedTraffic
+from agent.simulator.loads import ScenarioLoad, parts_of
+from agent.simulator.models import VOLTA, SystemModel
+from agent.simulator.scenarios import SLOT, TOUR, Breakage, SimulatedFaults, faults_of, parts, stops
+from agent.simulator.traffic import HostHealth, SimulatedTraffic
+
+HERE = "127.0.0.1"
+KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")  # as NCCL counts them
+BROADCASTS = 2  # Collectives at the start of DistributedDataParallel: the parameters, the buffers
+
+
+class CollectiveCounts:
+    """Counts the collectives of each trainer since it started; times in seconds."""
+
+    def __init__(self, gpus: Sequence[SimulatedGpu], jobs: SimulatedJobs) -> None:
+        self._gpus = gpus
+        self._jobs = jobs
+        self._before: dict[int, float] = {}  # by pid: what its GPU had counted when it started
+
+    def follow(self, now: float) -> None:
+        """Trainers have come or gone."""
+        counted = {team.trainer.pid: self._counted(team, now) for team in self._jobs.teams}
+        self._before = {pid: self._before.get(pid, count) for pid, count in counted.items()}
+
+    def reset(self, index: int, now: float) -> None:
+        """The counters of this GPU are about to be 0."""
+        for team in self._jobs.teams:
+            if team.gpu == index:
+                self._before[team.trainer.pid] -= self._counted(team, now)
+
+    def _counted(self, team: ProcessTeam, now: float) -> float:
+        return self._gpus[team.gpu].meter.read("collectives", now)
+
+    def communicator(self, now: float, late: int | None) -> Communicator | None:
+        """The job's communicator; None where no job runs on two GPUs or more. All but rank `late`
+        have launched one collective that it has not; None where all keep up."""
+        if self._jobs.job.alone or len(self._jobs.teams) < 2:
+            return None
+        ranks = []
+        for rank, team in enumerate(self._jobs.teams):
+            done = int(self._counted(team, now) - self._before[team.trainer.pid])
+            counts = {**dict.fromkeys(KINDS, 0), "Broadcast": BROADCASTS}
+            counts["AllReduce"] = done + (late not in (None, rank))
+            ranks.append(Rank(rank, HERE, team.trainer.pid, team.gpu, counts))
+        there = tuple(rank for rank in ranks if rank.pid in self._jobs.processes)
+        gone = tuple(replace(rank, counts={}) for rank in ranks if rank not in there)
+        return Communicator(f"0x{min(r.pid for r in ranks):x} 0x1d:0x2d", there, gone)
+
+
+SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
+
+
+@dataclass(slots=True)
+class _Due:
+    """Time at which a fault of the scenario strikes next."""
+
+    fault: Breakage
+    at: float
+
+
+class ScenarioPlayer:
+    """Goes through the parts of one scenario over and over, or through the tour's scenarios."""
+
+    def __init__(self, system: SystemModel) -> None:
+        self.scenario = ""
+        self._system = system
+        self._tour: Sequence[str] = ()
+        self._stop = 0
+        self._stop_ends = inf
+        self._parts: Sequence[ScenarioLoad] = ()
+        self._part = 0
+        self._part_ends = inf
+        self._due: list[_Due] = []
+        self.next_change = inf  # When something happens next: a scenario, a part of it, a fault
+
+    @property
+    def load(self) -> ScenarioLoad:
+        """Load that plays now."""
+        return self._parts[self._part]
+
+    def start(self, name: str, now: float) -> None:
+        """Play a scenario, or the tour, from now on."""
+        self._tour = stops(self._system) if name == TOUR else ()
+        self._stop = 0
+        self._stop_ends = now + SLOT if self._tour else inf
+        self._play(self._tour[0] if self._tour else name, now)
+        self._plan()
+
+    def _play(self, name: str, now: float) -> None:
+        self.scenario = name
+        self._parts = parts_of(parts(name)[0])
+        self._part = 0
+        self._part_ends = now + self._parts[0].seconds
+        self._due = [_Due(fault, now + fault.at) for fault in faults_of(name)]
+
+    def _plan(self) -> None:
+        self.next_change = min(self._stop_ends, self._part_ends, *(due.at for due in self._due))
+
+    def next_scenario(self, now: float) -> bool:
+        """Go on to the scenario of the tour that begins now; whether there is one."""
+        if self._stop_ends > now + SLACK:
+            return False
+        self._stop = (self._stop + 1) % len(self._tour)
+        self._play(self._tour[self._stop], self._stop_ends)
+        self._stop_ends += SLOT
+        self._plan()
+        return True
+
+    def next_part(self, now: float) -> bool:
+        """Go on to the part of the scenario that begins now; whether there is one."""
+        if self._part_ends > now + SLACK:
+            return False
+        self._part = (self._part + 1) % len(self._parts)
+        self._part_ends += self._parts[self._part].seconds
+        self._plan()
+        return True
+
+    def due(self, now: float) -> list[Breakage]:
+        struck = [due for due in self._due if due.at <= now + SLACK]
+        for due in struck:
+            due.at = due.at + due.fault.every if due.fault.every else inf
+        self._plan()
+        return [due.fault for due in struck]
 
 
 class Machine:
@@ -109,11 +227,11 @@ class Machine:
                 fault.strike(self.faults)
             self.apply()
 
-    def ranks(self) -> list[SimulatedRank]:
-        """The ranks of the job; none where no job runs on two GPUs or more."""
+    def communicator(self) -> Communicator | None:
+        """What NCCL knows of the job; None where no job runs on two GPUs or more."""
         with self.lock:
             self.advance()
-            return self.collectives.listed(self.now, self._player.load.late)
+            return self.collectives.communicator(self.now, self._player.load.late)
 
     def _log_xid(self, index: int, code: int) -> None:
         gpu = self.gpus[index]

@@ -1,6 +1,19 @@
-"""Counters that run at known rates: exact at any moment, at the price of a multiplication."""
+"""Counters that run at known rates, or in steps: exact at any moment, nothing done meanwhile."""
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
+
+
+def noise(number: int, series: int = 0) -> float:
+    """The value of one place in a series, between -1 and 1."""
+    mixed = (number * 0x9E3779B1 + series * 0x85EBCA77 + 1) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 15)) * 0x7FEB352D) & 0xFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return (mixed >> 8) / (1 << 23) - 1.0
 
 
 class CounterMeter:
@@ -31,3 +44,137 @@ class CounterMeter:
         for name in names:
             self.totals.pop(name, None)
             self.rates.pop(name, None)
+
+
+KEPT = 20.0
+"""Seconds for which the past can be asked for: longer than any buffer of the driver reaches."""
+
+JITTER = 0.004  # Share of a step by which its beginning is off
+
+
+class StepPlace(NamedTuple):
+    """A moment in a step: its phase, mean steps before it, the length of this one in mean steps,
+    and the seconds into the phase if the step were of mean length."""
+
+    phase: int
+    before: float
+    length: float
+    within: float
+
+
+class StepRates:
+    """The rates of counters in each phase of a step that repeats for ever.
+
+    `durations` are those of the phases in seconds, `rates` hold one rate per second for each.
+    Steps differ a little in length, as real ones do, and as many take the same time as if they did
+    not. Work of one phase has no steps.
+    """
+
+    def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
+        self._ends = tuple(accumulate(durations))
+        self._step = self._ends[-1]
+        self._begins = (0.0, *self._ends)
+        self._uniform = len(durations) == 1
+        self._present = (0.0, 0.0)  # Beginning and end of the step that was asked for last
+
+        self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+            name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
+            for name, of_phases in rates.items()
+        }
+        """By name the rates, and what has been counted at the beginning of each phase and at the
+        end of all."""
+
+        self.names = dict.fromkeys(rates)
+
+    def place(self, seconds: float) -> StepPlace:
+        """Return the step and the place in it, so many seconds after a first step began."""
+        if self._uniform:
+            return StepPlace(0, 0.0, 1.0, seconds)
+        begin, end = self._present
+        if not begin <= seconds < end:
+            number = int(seconds // self._step)
+            number += (seconds >= self._begin(number + 1)) - (seconds < self._begin(number))
+            begin, end = self._present = self._begin(number), self._begin(number + 1)
+        length = (end - begin) / self._step
+        within = (seconds - begin) / length
+        phase = min(bisect_right(self._ends, within), len(self._ends) - 1)
+        return StepPlace(phase, begin / self._step, length, within - self._begins[phase])
+
+    def _begin(self, number: int) -> float:
+        return (number + JITTER * _off(number)) * self._step
+
+    def count(self, name: str, place: StepPlace) -> float:
+        """Return the count of `name` from the beginning of the first step to this place."""
+        course = self._courses.get(name)
+        if course is None:
+            return 0.0
+        rates, sums = course
+        phase, before, length, within = place
+        return before * sums[-1] + length * (sums[phase] + rates[phase] * within)
+
+
+_off = lru_cache(256)(noise)
+"""Part of the jitter that a step has, cached: the GPUs of a job, and many reads, ask for the
+same."""
+
+
+class _Span(NamedTuple):
+    """Rates from `since` (s) on. `origin` is when a step began; `base` are the totals at `since`,
+    less what the steps had counted from their origin to then."""
+
+    since: float
+    base: Mapping[str, float]
+    steady: Mapping[str, float]
+    steps: StepRates
+    origin: float
+
+    def total(self, name: str, place: StepPlace, at: float) -> float:
+        total = self.base.get(name, 0.0) + self.steps.count(name, place)
+        return total + self.steady.get(name, 0.0) * (at - self.since)
+
+
+class StepMeter:
+    """Totals by name; those of `steady` grow per second, those of `steps` by phases."""
+
+    def __init__(self) -> None:
+        self._spans: list[_Span] = []
+
+    def flow(
+        self, now: float, steady: Mapping[str, float], steps: StepRates, origin: float
+    ) -> None:
+        """Count up to `now` (s), then go on at other rates; a name left out stands still."""
+        base, place = self.copy(now), steps.place(now - origin)
+        for name in steps.names:
+            base[name] = base.get(name, 0.0) - steps.count(name, place)
+        while len(self._spans) > 1 and self._spans[1].since <= now - KEPT:
+            del self._spans[0]
+        self._spans.append(_Span(now, base, steady, steps, origin))
+
+    def read(self, name: str, at: float) -> float:
+        """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
+        rates it is as if they had always held."""
+        span = self._span(at)
+        return span.total(name, span.steps.place(at - span.origin), at)
+
+    def mean(self, name: str, begin: float, end: float) -> float:
+        return (self.read(name, end) - self.read(name, begin)) / (end - begin)
+
+    def copy(self, at: float) -> dict[str, float]:
+        if not self._spans:
+            return {}
+        span = self._span(at)
+        place = span.steps.place(at - span.origin)
+        names = {**span.base, **span.steady, **span.steps.names}
+        return {name: span.total(name, place, at) for name in names}
+
+    def _span(self, at: float) -> _Span:
+        for span in reversed(self._spans):
+            if span.since <= at:
+                return span
+        return self._spans[0]
+
+    def clear(self, now: float) -> None:
+        """All totals back to 0, as after a reset; the rates go on."""
+        last = self._spans[-1]
+        self._spans.clear()
+        self.flow(now, last.steady, last.steps, last.origin)

@@ -1,6 +1,6 @@
 """MIG: a GPU in three instances, each with processes of its own, and handles that answer little.
 
-What the whole GPU refuses then stands in `refusals`; memory and processes of all of it are shown to
+What the whole GPU refuses then stands in `driver`; memory and processes of all of it are shown to
 root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses; 535's
 nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from agent.simulator import refusals
+from agent.simulator import driver
 from agent.simulator.call_guard import HANDLES, Call, address_of, pointer_to, refuse
 from agent.simulator.driver import Driver
 from agent.simulator.getters import listed
@@ -107,19 +107,19 @@ def instance_behind(
     nvml.guard.enter(function, index, since)
     gpu = nvml.machine.gpus[index]
     if gpu.lost:
-        refuse(refusals.GPU_IS_LOST)
+        refuse(driver.GPU_IS_LOST)
     with nvml.machine.lock:
         there = instances(gpu)
     # MIG was switched off, or the function takes none.
     known = place < len(there) and function.removeprefix("nvmlDeviceGet") in OF_INSTANCE
-    return there[place] if known else refuse(refusals.INVALID_ARGUMENT)
+    return there[place] if known else refuse(driver.INVALID_ARGUMENT)
 
 
 def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
     if not 0 <= place < PLACES:
-        refuse(refusals.INVALID_ARGUMENT)
+        refuse(driver.INVALID_ARGUMENT)
     if place >= len(instances(gpu)):
-        refuse(refusals.NOT_FOUND)
+        refuse(driver.NOT_FOUND)
     return pointer_to(FIRST + 16 * (PLACES * gpu.index + place), pynvml.c_nvmlDevice_t)
 
 
@@ -127,6 +127,6 @@ CALLS: dict[str, Call] = {
     "MaxMigDeviceCount": Call(lambda *_: PLACES, lambda q: q.model.divides),
     "MigDeviceHandleByIndex": Call(_handle, lambda q: q.model.divides),
     **dict.fromkeys(
-        ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(refusals.INVALID_ARGUMENT))
+        ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(driver.INVALID_ARGUMENT))
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from agent.simulator import events, fields, getters, gpm, mig, refusals
+from agent.simulator import driver, events, fields, getters, gpm, mig
 from agent.simulator.call_guard import Call, CallGuard, refuse
 from agent.simulator.machine import Machine
 
@@ -56,9 +56,9 @@ class SimulatedNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         self.guard.enter("nvmlDeviceGetHandleByIndex", index)
         if not 0 <= index < len(self.machine.gpus):
-            refuse(refusals.INVALID_ARGUMENT)
+            refuse(driver.INVALID_ARGUMENT)
         if self.machine.gpus[index].lost:
-            refuse(refusals.GPU_IS_LOST)
+            refuse(driver.GPU_IS_LOST)
         return self.guard.handle(index)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
@@ -77,7 +77,7 @@ class SimulatedNvml:
                 return found
             left = deadline - time.monotonic()
             if left <= 0:
-                refuse(refusals.TIMEOUT)
+                refuse(driver.TIMEOUT)
             time.sleep(min(events.GLANCE, left))
 
     def __dir__(self) -> list[str]:

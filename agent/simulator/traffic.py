@@ -1,13 +1,13 @@
 """The host's counters: disks, NICs, InfiniBand ports, CPU time and pressure."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 
-from agent.simulator.health import HostHealth
 from agent.simulator.jobs import StorageRates
 from agent.simulator.loads import HostLoad
 from agent.simulator.meter import CounterMeter
-from agent.simulator.system_models import HcaModel, NicModel, SystemModel
+from agent.simulator.models import HcaModel, NicModel, SystemModel
 
 BACKGROUND = 0.01  # Share of every CPU that the system itself uses
 
@@ -26,6 +26,22 @@ QUIET_PORT = 1e3
 WORD = 4  # bytes in the unit of InfiniBand's data counters
 TICKS = 1e6  # port_xmit_wait per second, of a port that is full
 PRESSURE_KINDS = ("some", "full")
+
+
+@dataclass(slots=True)
+class HostHealth:
+    """The rest of the box."""
+
+    fabric_service: bool = True
+    dead_disks: set[str] = field(default_factory=set)
+    hot_disks: set[str] = field(default_factory=set)
+    failing_disks: set[str] = field(default_factory=set)  # by SMART
+    damaged: set[str] = field(default_factory=set)  # volumes with errors in their file systems
+    lost_members: int = 0  # of the array that holds the data
+    fan_failed: bool = False
+    supply_failed: bool = False
+    port_down: bool = False  # the first InfiniBand port
+    symbol_errors: float = 0.0  # a second, of that port
 
 
 class SimulatedTraffic:

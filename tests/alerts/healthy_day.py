@@ -22,7 +22,7 @@ from typing import NamedTuple
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
-from agent.simulator import scenarios, system_models
+from agent.simulator import models, scenarios
 from alerts.build import rules
 from tests.support.alert_replay import UNASKED, Replay, Series, scrape, used
 from tests.support.frozen_clock import FrozenClock
@@ -41,7 +41,7 @@ EVALUATED, EVALUATED_SELDOM = 8, 60
 Most of the time goes into them; all but a few alerts must hold for longer."""
 
 MIG = "+mig"
-MACHINES = (*system_models.ALL, f"dgx-a100{MIG}", f"dgx-h100{MIG}")
+MACHINES = (*models.ALL, f"dgx-a100{MIG}", f"dgx-h100{MIG}")
 """Every system, and two whose first GPU is divided all day."""
 
 REBOOT = "DgxAgentDown"
@@ -100,7 +100,7 @@ class Day:
         """Return the part of the scenario that this system can play, with the faults joined to
         all."""
         system, joined, fault = self.name.partition("+")
-        cannot = scenarios.missing(system_models.ALL[system], scenario)
+        cannot = scenarios.missing(models.ALL[system], scenario)
         return f"{'training' if cannot else scenario}{joined}{fault}"
 
     @property

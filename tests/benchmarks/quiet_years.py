@@ -29,7 +29,7 @@ from random import Random
 import yaml
 
 from agent.config.settings import Settings
-from agent.simulator import system_models
+from agent.simulator import models
 from alerts.build import rules
 from tests.benchmarks.quiet_node import EVERY, START, QuietNode, Timeline, lines
 from tests.support.alert_input import notation
@@ -219,7 +219,7 @@ def most(pages: int, years: float) -> float:
 
 def main() -> int:
     parser = ArgumentParser(prog="python -m tests.benchmarks.quiet_years")
-    parser.add_argument("systems", nargs="*", default=list(system_models.ALL))
+    parser.add_argument("systems", nargs="*", default=list(models.ALL))
     parser.add_argument("--years", type=float, default=6.0, help="node-years, all nodes together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--check", type=float, default=0.0, help="days for promtool too")

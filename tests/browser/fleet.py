@@ -20,7 +20,7 @@ from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.polling import intervals
-from agent.simulator import system_models
+from agent.simulator import models
 from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
@@ -29,7 +29,7 @@ from tests.browser import history
 from tests.stack import fleet
 
 SIXTEEN = replace(
-    system_models.ALL["dgx-a100"],
+    models.ALL["dgx-a100"],
     name="sixteen",
     product="Two trays of eight",
     vendor="Somebody",

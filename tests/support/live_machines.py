@@ -9,7 +9,7 @@ from agent.cli.first_readings import view_of
 from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
-from agent.simulator import system_models
+from agent.simulator import models
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 HELD_AFTER = 5.0  # s, not a minute
 SIXTEEN = replace(
-    system_models.ALL["dgx-a100"],
+    models.ALL["dgx-a100"],
     name="sixteen",
     product="Two trays of eight",
     vendor="Somebody",

@@ -9,7 +9,7 @@ from agent.faults.findings import findings
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
-from agent.simulator import SimulationError, scenarios, system_models
+from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
 from agent.specs import load
 from agent.specs.machine import SpecConfig
@@ -57,16 +57,16 @@ def test_a_fault_is_found_and_named(machine: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("system", "fault"), covering(product(system_models.ALL, FAULTS)))
+@pytest.mark.parametrize(("system", "fault"), covering(product(models.ALL, FAULTS)))
 def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> None:
-    if scenarios.missing(system_models.ALL[system], fault):
+    if scenarios.missing(models.ALL[system], fault):
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
     found = shown(simulated(f"{system}:{fault}").run(12))
-    gpus = system_models.ALL[system].gpus
+    gpus = models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
-    if fault == "port-degraded" and not system_models.ALL[system].hcas:
+    if fault == "port-degraded" and not models.ALL[system].hcas:
         said = "network port "
     assert any(said in sentence for sentence in found), found
 

@@ -13,7 +13,7 @@ from agent.limits.paths import PathAccounts
 from agent.limits.resolution import Limit, LimitInputs, PathKey, find_paths, resolve
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
-from agent.simulator import scenarios, system_models
+from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
 from agent.specs.machine import SaturationConfig, SpecConfig
 from tests.support.configuration import SHIPPED
@@ -102,7 +102,7 @@ def possible_on(names: Iterable[str]) -> list[tuple[str, str]]:
     return [
         (name, system)
         for name in names
-        for system, machine in system_models.ALL.items()
+        for system, machine in models.ALL.items()
         if not scenarios.missing(machine, name)
     ]
 

@@ -14,7 +14,7 @@ from agent.jobs.nccl_jobs import LocalJob, NcclExchange, NcclMode
 from agent.model import Absent, Reason
 from agent.polling.reads import ReadOutput
 from agent.simulator import build, parse
-from agent.simulator.nccl_ras import SimulatedRas, answer_of
+from agent.simulator.host import SimulatedRas, answer_of
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
 from tests.agent.nccl import listeners

@@ -8,9 +8,16 @@ import pytest
 
 from agent.errors import BadInput
 from agent.model import Sample, counter, gauge
-from agent.simulator.fleet_machine import LIFETIME, FleetMachine
-from agent.simulator.fleet_node import SimulatedNode
-from agent.simulator.fleet_plan import RACK, NodePlan, Outage, Phase, plan
+from agent.simulator.fleet import (
+    LIFETIME,
+    RACK,
+    FleetMachine,
+    NodePlan,
+    Outage,
+    Phase,
+    SimulatedNode,
+    plan,
+)
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 from agent.sources import gpu, infiniband, power, temperature
 from agent.sources.workload import JOB_INFO

@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from agent.clock import SystemClock
-from agent.simulator import SYSTEMS, build, parse, scenarios, system_models
+from agent.simulator import SYSTEMS, build, models, parse, scenarios
 from tests.support.call_count import calls_of
 from tests.support.machine_controls import (
     reload_driver,
@@ -112,7 +112,7 @@ def test_counters_never_fall_on_the_tour() -> None:
     counters = [(i, s) for i in (4, 6, 74, 75, 78, 83, 138, 140, 161, 163, 270) for s in (0, 2)]
     before = [0] * len(counters)
     seen = set()
-    for _ in range(12 * len(scenarios.stops(system_models.ALL["dgx-h100"]))):
+    for _ in range(12 * len(scenarios.stops(models.ALL["dgx-h100"]))):
         clock.advance(5.0)
         seen.add(machine.scenario)
         if machine.scenario == "driver-hang":
@@ -122,7 +122,7 @@ def test_counters_never_fall_on_the_tour() -> None:
         now = [old if v.nvmlReturn else v.value.ullVal for v, old in read]
         assert all(a >= b for a, b in zip(now, before, strict=True))
         before = now
-    assert seen == set(scenarios.possible(system_models.ALL["dgx-h100"])) - {"tour"}
+    assert seen == set(scenarios.possible(models.ALL["dgx-h100"])) - {"tour"}
 
 
 def test_a_long_gap_is_caught_up_quickly() -> None:
@@ -183,14 +183,14 @@ def test_far_ends_are_peers(system: str) -> None:
     machine, _ = start(f"{system}:training", 1.0)
     count = machine.nvml.nvmlDeviceGetCount()
     buses = [get(machine, "PciInfo", index=i).busId for i in range(count)]
-    total = system_models.ALL[system].model.links
+    total = models.ALL[system].model.links
     assert total is not None
     pairs = [
         tuple(sorted((i, buses.index(get(machine, "NvLinkRemotePciInfo", n, index=i).busId))))
         for i in range(count)
         for n in range(total.number)
     ]
-    graph = system_models.ALL[system].graph
+    graph = models.ALL[system].graph
     assert {pair: pairs.count(pair) // 2 for pair in pairs} == dict(graph)
 
 

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.simulator import SYSTEMS, SimulatedSystem, SimulationError, parse, system_models
+from agent.hardware.nccl import Communicator
+from agent.simulator import SYSTEMS, SimulatedSystem, SimulationError, models, parse
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machine_controls import lose, reload_driver, reset_gpu, start_process
 from tests.support.simulated_machine import gpm, start
@@ -176,12 +177,22 @@ def nfs_bytes(machine: SimulatedSystem, pid: int) -> int:
     return int(mount[mount.index("bytes:") :].split()[5])
 
 
+def job(machine: SimulatedSystem) -> Communicator:
+    found = machine.communicator()
+    assert found is not None
+    return found
+
+
+def launched(machine: SimulatedSystem) -> list[int]:
+    return [rank.counts["AllReduce"] for rank in job(machine).ranks]
+
+
 def test_a_server_without_requests_spins_and_answers_now_and_then() -> None:
     machine, clock = start("dgx-h100:no-demand", 5.0)
     pid = trainer(machine)
     assert states(machine, clock, f"/proc/{pid}/stat")["R"] == 1.0
     assert fields(machine, f"/proc/{pid}/stat")[1] == "1", "no job with the others"
-    assert machine.ranks() == []
+    assert machine.communicator() is None
     activity = [gpm(machine, clock, 0.5, 1)[0] for _ in range(600)]
     bursts = [n for n, share in enumerate(activity) if share]
     assert all(any(at <= n < at + 200 for n in bursts) for at in range(400))
@@ -192,24 +203,23 @@ def test_a_server_without_requests_spins_and_answers_now_and_then() -> None:
 
 def test_a_hang_leaves_one_rank_behind() -> None:
     machine, clock = start("dgx-h200:hang", 5.0)
-    early = [rank.launched["AllReduce"] for rank in machine.ranks()]
+    early = launched(machine)
     assert len(set(early)) == 1
     assert early[0] == pytest.approx(5.0 / 0.23 * 12, abs=12)
     clock.advance(6.0)
-    ranks = machine.ranks()
-    counted = [rank.launched["AllReduce"] for rank in ranks]
+    counted, ranks = launched(machine), job(machine).ranks
     clock.advance(60.0)
-    assert [rank.launched["AllReduce"] for rank in machine.ranks()] == counted
+    assert launched(machine) == counted
     assert counted[1] == counted[0] - 1 == min(counted)
     assert min(counted) >= early[0]
     assert counted.count(counted[0]) == 7
-    assert [(rank.rank, rank.gpu, rank.pid) for rank in ranks] == [
+    assert [(rank.rank, rank.nvml_device, rank.pid) for rank in ranks] == [
         (n, n, trainer(machine, n)) for n in range(8)
     ]
     pid = ranks[2].pid
     assert states(machine, clock, f"/proc/{pid}/stat")["R"] == 1.0
     machine.jobs.end(pid)
-    assert [rank.missing for rank in machine.ranks()].index(True) == 2
+    assert [rank.rank for rank in job(machine).silent] == [2]
 
 
 def test_parts_of_a_scenario_heal_nothing_and_end_no_process() -> None:
@@ -229,28 +239,28 @@ def test_parts_of_a_scenario_heal_nothing_and_end_no_process() -> None:
 
 def test_collectives_are_counted_over_resets() -> None:
     machine, clock = start("dgx-h100:training", 20.0)
-    before = machine.ranks()[2].launched["AllReduce"]
+    before = launched(machine)[2]
     reset_gpu(machine, 2)
-    assert machine.ranks()[2].launched["AllReduce"] == before
+    assert launched(machine)[2] == before
     reload_driver(machine)
     clock.advance(1.0)
-    assert machine.ranks()[2].launched["AllReduce"] - before == pytest.approx(12 / 0.23, abs=2)
+    assert launched(machine)[2] - before == pytest.approx(12 / 0.23, abs=2)
 
 
 def test_a_new_job_starts_its_counts_again() -> None:
     machine, clock = start("dgx-h200:training", 100.0)
-    assert machine.ranks()[0].launched["AllReduce"] == pytest.approx(12 * 100 / 0.23, abs=12)
+    assert launched(machine)[0] == pytest.approx(12 * 100 / 0.23, abs=12)
     machine.set_scenario("idle")
-    assert machine.ranks() == []
+    assert machine.communicator() is None
     machine.set_scenario("training")
     clock.advance(10.0)
-    assert machine.ranks()[0].launched["AllReduce"] == pytest.approx(12 * 10 / 0.23, abs=12)
+    assert launched(machine)[0] == pytest.approx(12 * 10 / 0.23, abs=12)
 
 
 @pytest.mark.parametrize("name", ["exposed-communication", "hang", "late-rank"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_one_gpu_cannot_wait_for_another(system: str, name: str) -> None:
-    if system_models.ALL[system].gpus > 1:
+    if models.ALL[system].gpus > 1:
         assert parse(f"{system}:{name}").scenario == name
     else:
         with pytest.raises(SimulationError, match=name):

@@ -14,11 +14,10 @@ from agent.simulator import (
     SYSTEMS,
     SimulatedSystem,
     SimulationError,
-    gpu_models,
     mig,
+    models,
     parse,
     scenarios,
-    system_models,
 )
 from tests.support.machine_controls import set_mig
 from tests.support.nightly import shortly
@@ -128,7 +127,7 @@ ONE_OF_EACH = ("k40", "dgx-1-p100", "dgx-station-v100", "dgx-a100", "dgx-h200")
 
 @pytest.mark.parametrize("system", shortly(SYSTEMS, ONE_OF_EACH))
 def test_every_scenario_of_a_system_answers_or_refuses(system: str) -> None:
-    for name in scenarios.possible(system_models.ALL[system]):
+    for name in scenarios.possible(models.ALL[system]):
         machine, clock = start(f"{system}:{name}", 0.3)
         before = host_counters(machine)
         clock.advance(9.7)
@@ -340,7 +339,7 @@ def test_mig_profiles_are_named_as_published(known: tuple[str, int, str]) -> Non
 
 @pytest.mark.parametrize("name", ["a100", "b200", "b300", "gb200", "h100", "h200"])
 def test_instances_together_fit_into_their_gpu(name: str) -> None:
-    model = gpu_models.load(name)
+    model = models.load(name)
     if model.instances:
         assert sum(model.instances) < model.memory / mig.GIB
 

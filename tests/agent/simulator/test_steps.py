@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.clock import SystemClock
-from agent.simulator import SYSTEMS, SimulatedSystem, build, parse, scenarios, system_models
-from agent.simulator.step_meter import JITTER, StepMeter, StepRates
+from agent.simulator import SYSTEMS, SimulatedSystem, build, models, parse, scenarios
+from agent.simulator.meter import JITTER, StepMeter, StepRates
 from tests.support.frozen_clock import FrozenClock
 from tests.support.simulated_machine import ALL_LINKS, field, get, gpm, gpu, start
 
@@ -58,7 +58,7 @@ def step_of(machine: SimulatedSystem, index: int) -> float:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_power_repeats_with_the_step(system: str) -> None:
-    for name in set(PERIODIC) & set(scenarios.possible(system_models.ALL[system])):
+    for name in set(PERIODIC) & set(scenarios.possible(models.ALL[system])):
         machine, clock = start(f"{system}:{name}", 10.0)
         step = step_of(machine, 0)
         for index in range(min(2, len(machine.gpus))):

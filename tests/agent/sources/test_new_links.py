@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.model import Metric, Reason
-from agent.simulator import fields, refusals
+from agent.simulator import driver, fields
 from agent.sources import c2c, gpu, memory, nvlink, nvlink_quality, power, system
 from tests.support.machines import AgentBench, simulated
 
@@ -104,6 +104,6 @@ def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:
 
     spark, card = simulated("dgx-spark:training"), simulated("l40s:idle")
     for call in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
-        card.machine.driver.fail(call, refusals.NOT_SUPPORTED)  # as in a guest with part of a GPU
+        card.machine.driver.fail(call, driver.NOT_SUPPORTED)  # as in a guest with part of a GPU
     assert shown(spark) == ["the driver shows none: this GPU shares the memory of its host"]
     assert shown(card) == ["nvmlDeviceGetMemoryInfo: Not Supported"]
