@@ -42,7 +42,7 @@ RUNNING = (
     "agent.polling.poller",
     "agent.polling.gpu_watch",
     "agent.polling.watched_gpus",
-    "agent.polling.inventory",
+    "agent.polling.gpu_state",
     "agent.polling.worker",
 )
 """Rooms that act: those that show and report see only their results."""

@@ -25,12 +25,9 @@ from agent.limits.paths import PathMonitor
 from agent.model import FINAL, PERMANENT, Absent
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
-from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.gpu_state import GpuState
+from agent.polling.gpu_state import GpuInventory, GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
-from agent.polling.inventory import GpuInventory
-from agent.polling.observers import GuardedObserver
-from agent.polling.poller import Poller
+from agent.polling.poller import GuardedObserver, Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_checks import XidChecks
@@ -41,8 +38,8 @@ from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
 from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
-from agent.specs import Specs, SystemSpec
-from agent.specs.machine import MachineSpecs
+from agent.specs.machine import MachineSpecs, Specs
+from agent.specs.sheets import SystemSpec
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
     from agent.replay.tape import TapeRecorder

@@ -33,7 +33,7 @@ from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
-from agent.specs import SystemSpec
+from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
 from exporters.messages import finding_text, rate
 from exporters.snapshot_json import document

@@ -8,7 +8,7 @@ from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatches, AlertThresholds
-from agent.limits.configured import LimitsConfig
+from agent.limits.resolution import LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.disk import DiskConfig

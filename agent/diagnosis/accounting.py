@@ -39,7 +39,7 @@ from agent.model import (
     gauge,
 )
 from agent.polling import intervals
-from agent.polling.inventory import GpuInventory
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput, failure_of
 from agent.series import SampleStore
 from agent.sources import power

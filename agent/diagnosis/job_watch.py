@@ -36,7 +36,7 @@ from agent.model import (
     time_in,
 )
 from agent.polling import intervals
-from agent.polling.inventory import GpuInventory
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import nvlink, process, workload

@@ -18,7 +18,7 @@ from agent.model import (
     TimedSeries,
 )
 from agent.polling import intervals
-from agent.polling.inventory import GpuInventory
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import activity, power, process, workload

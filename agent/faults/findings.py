@@ -16,7 +16,7 @@ from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.xids import HAD, recent, xid_faults
 from agent.model import Finding, Severity, Snapshot
 from agent.series import SampleStore
-from agent.specs import SystemSpec
+from agent.specs.sheets import SystemSpec
 
 Faults = Callable[[RuleParameters], tuple[Fault, ...]]
 

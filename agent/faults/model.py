@@ -14,7 +14,7 @@ from agent.faults.promql import NODE, Recording
 from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot
 from agent.series import SampleStore
 from agent.sources.agent_health import LAST_TICK
-from agent.specs import SystemSpec
+from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
 """The runbook: a Markdown file for each alert, named after it."""

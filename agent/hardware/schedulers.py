@@ -1,23 +1,77 @@
 """Clients of the schedulers that assign GPUs to jobs: Slurm's commands, the kubelet's socket, and
 the API server of Kubernetes.
 
-Each may take seconds, or hang: ask on a thread of your own.
-"""
+Each may take seconds, or hang: ask on a thread of your own."""
 
+import http.client
 import json
+import os
 import re
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
 
-from agent.hardware import resource_slices
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""Of resource.k8s.io, newest first: Kubernetes 1.34, 1.33 and 1.32 have them first."""
+
+LONGEST = 16 << 20  # bytes of an answer
+UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def resource_slices(seconds: float, account: str = ACCOUNT) -> Mapping[str, tuple[str, ...]]:
+    """The UUIDs among the attributes of each device of this node, by DRIVER/POOL/DEVICE; `seconds`
+    is how long the server may take. Raises OSError where there is no answer."""
+    try:
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+        node = quote(os.environ["NODE_NAME"])
+        context = ssl.create_default_context(cafile=f"{account}/ca.crt")
+        token = Path(account, "token").read_text().strip()  # a new one each hour
+        server = http.client.HTTPSConnection(host, int(port), timeout=seconds, context=context)
+        with closing(server):
+            for version in VERSIONS:
+                path = f"/apis/resource.k8s.io/{version}/resourceslices"
+                server.request(
+                    "GET",
+                    f"{path}?fieldSelector=spec.nodeName%3D{node}",
+                    headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+                )
+                answer = server.getresponse()
+                content = answer.read(LONGEST)
+                if answer.status == 200:
+                    return uuids(json.loads(content))
+                if answer.status != 404:
+                    raise OSError(f"the API server answers {answer.status} to {path}")
+    except (KeyError, ValueError, http.client.HTTPException) as error:
+        why = f"{error} is not set" if isinstance(error, KeyError) else error
+        raise OSError(f"no ResourceSlices: {why}") from error
+    raise OSError("the API server has no ResourceSlices: Kubernetes 1.32 has them first")
+
+
+def uuids(answer: Any) -> Mapping[str, tuple[str, ...]]:
+    """The same of a ResourceSliceList; what in it is of another form is left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    items = answer.get("items") if isinstance(answer, dict) else None
+    for one in items if isinstance(items, list) else ():
+        with suppress(LookupError, TypeError, AttributeError):
+            spec = one["spec"]
+            for device in spec["devices"]:
+                attributes = device.get("attributes") or device["basic"]["attributes"]
+                texts = (str(value.get("string")) for value in attributes.values())
+                name = "/".join((spec["driver"], spec["pool"]["name"], device["name"]))
+                found[name] = tuple(text for text in texts if UUID.fullmatch(text))
+    return found
+
 
 SECONDS = 5.0  # Timeout of one command or of the kubelet
 MOST_JOBS = 64
-LONGEST = 16 << 20  # bytes of an answer
 
 # HTTP/2 as far as one unary gRPC call needs it (RFC 9113, RFC 7541): nothing of what the server
 # says in headers is looked at, so there is nothing to decompress.
@@ -57,7 +111,7 @@ class NoSchedulers:
         raise FileNotFoundError(path)
 
     def slices(self) -> Mapping[str, tuple[str, ...]]:
-        raise FileNotFoundError(resource_slices.ACCOUNT)
+        raise FileNotFoundError(ACCOUNT)
 
 
 class RealSchedulers:
@@ -96,7 +150,7 @@ class RealSchedulers:
             return _message(connection)
 
     def slices(self) -> Mapping[str, tuple[str, ...]]:
-        return resource_slices.asked(SECONDS)
+        return resource_slices(SECONDS)
 
 
 def _of_json(job: str) -> str:

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
 from agent.errors import LogEvent
-from agent.limits.configured import LimitsConfig
-from agent.limits.resolution import LimitInputs, Limits, PathFigures, PathKey, find_paths, resolve
+from agent.limits.resolution import (
+    LimitInputs,
+    Limits,
+    LimitsConfig,
+    PathFigures,
+    PathKey,
+    find_paths,
+    resolve,
+)
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
@@ -22,7 +29,7 @@ from agent.model import (
     gauge,
 )
 from agent.polling import intervals
-from agent.polling.inventory import GpuInventory
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie

@@ -1,16 +1,66 @@
-"""Capacity of each data path: the smaller of the spec sheet and the hardware's own figure (active
-NVLinks, the fastest generation and the present width of the slot, and so on)."""
+"""Capacity of each data path: as configured, else the smaller of the spec sheet and the hardware's
+own figure (active NVLinks, the fastest generation and the present width of the slot, and so on)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from msgspec import Meta, Struct
+
+from agent.config.decoding import Mismatch
+from agent.config.settings import Section
 from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
-from agent.specs import GpuSpec, SpecBandwidth, Specs, SystemSpec
-from agent.specs.pcie_rates import PCIE_SOURCE, pcie_bytes_per_second
+from agent.specs.machine import Specs
+from agent.specs.sheets import (
+    PATHS,
+    PCIE_SOURCE,
+    GpuSpec,
+    SpecBandwidth,
+    SystemSpec,
+    pcie_bytes_per_second,
+)
+
+MOST_RATE = 1e18  # Bytes per second; TOML knows no bounds, and floats do
+
+Path = Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
+Device = Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
+Rate = Annotated[
+    float, Meta(gt=0, le=MOST_RATE, description=f"a number above 0 and at most {MOST_RATE:g}")
+]
+
+
+class LimitConfig(Struct, frozen=True):
+    """Bytes per second of one path, device and direction."""
+
+    path: Path
+    device: Device
+    direction: str
+    bytes_per_second: Rate
+
+    def __post_init__(self) -> None:
+        _, directions = PATHS[self.path]
+        if self.direction not in directions:
+            raise Mismatch("direction", repr(self.direction), f"one of {', '.join(directions)}")
+
+
+class LimitsConfig(Section, frozen=True):
+    """Every limit that is configured, each path once."""
+
+    table = ""
+    limit: tuple[LimitConfig, ...] = ()
+
+    def __post_init__(self) -> None:
+        seen: set[tuple[str, ...]] = set()
+        for number, one in enumerate(self.limit):
+            path = (one.path, one.device, one.direction)
+            if path in seen:
+                found = f"the second of {' '.join(path)}"
+                raise Mismatch(f"limit[{number}]", found, "one", of_key=True)
+            seen.add(path)
+
 
 BOTH = ("transmit", "receive")
 DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
@@ -192,18 +242,12 @@ def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
             yield PathFigures(key, of_sheet(spec), Limit(rate, "hardware", source))
 
 
-PATHS: tuple[Callable[[LimitInputs], Iterator[PathFigures]], ...] = (
-    _nvlink,
-    _pcie,
-    _hbm,
-    _disk,
-    _network,
-    _infiniband,
-)
-
-
 def find_paths(machine: LimitInputs) -> list[PathFigures]:
-    return [found for path in PATHS for found in path(machine)]
+    return [
+        found
+        for path in (_nvlink, _pcie, _hbm, _disk, _network, _infiniband)
+        for found in path(machine)
+    ]
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:

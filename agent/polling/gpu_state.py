@@ -1,9 +1,55 @@
-"""The state of one GPU that its sources and the thread that reads them share."""
+"""State of the GPUs that sources, the threads that read them and others share."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from agent.model import Absence, Reason
+from agent.hardware.nvml import Nvml
+from agent.model import Absence, GpuIdentity, Labels, Reason
+
+
+@dataclass(slots=True)
+class GpuProcesses:
+    """The compute processes of every GPU by its labels (index, UUID).
+
+    Written by the worker that reads NVML and read by the worker that reads the host; each entry is
+    replaced whole, so neither waits for the other.
+    """
+
+    _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
+    _divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
+
+    def set_processes(self, gpu: Labels, pids: Iterable[int]) -> None:
+        self._by_gpu[gpu] = tuple(pids)
+
+    def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
+        self._divided[gpu] = tuple(uuids)
+
+    def parents(self) -> dict[str, str]:
+        """UUIDs of GPUs by their own, and by those of their MIG devices."""
+        parents = {gpu[1]: gpu[1] for gpu in list(self._by_gpu)}
+        for gpu, uuids in list(self._divided.items()):
+            parents.update(dict.fromkeys(uuids, gpu[1]))
+        return parents
+
+    def keep(self, gpus: Iterable[Labels]) -> None:
+        """Keep only the GPUs that answer: forget those that are lost, and those whose index
+        moved."""
+        kept = set(gpus)
+        for gone in self._by_gpu.keys() - kept:
+            del self._by_gpu[gone]
+        for gone in self._divided.keys() - kept:
+            del self._divided[gone]
+
+    @property
+    def at_rest(self) -> bool:
+        """True if there are GPUs, and no process is on any of them."""
+        there = list(self._by_gpu.values())
+        return bool(there) and not any(there)
+
+    def __iter__(self) -> Iterator[tuple[Labels, tuple[int, ...]]]:
+        return iter(list(self._by_gpu.items()))
+
 
 WINDOW = 30.0  # Seconds of each of the two windows over which the longest visit is kept
 
@@ -49,3 +95,36 @@ def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
     for one in gpus:
         one.failures += one.timeouts * of_gpus
         one.timeouts = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInventory:
+    """The GPUs that were found; replaced whole, never changed."""
+
+    generation: int = 0  # grows with each connection to the driver, and with each GPU found again
+    driver_version: str = ""
+    nvml_version: str = ""
+    gpus: tuple[GpuIdentity, ...] = ()
+    lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
+    not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
+    unmet: int = 0  # GPUs whose calls hang since the start, so that they are not known
+    most: int = 0  # the most GPUs that answered since the agent started
+    reason: Reason = Reason.STALLED  # why there is no driver, ...
+    why_not: str = "the driver has not answered yet"  # ... and in words; empty while connected
+
+    @property
+    def connected(self) -> bool:
+        return not self.why_not
+
+    @property
+    def answering(self) -> int:
+        return len(self.gpus) - len(self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class EventSubscription:
+    """The GPUs whose events can be waited for; another generation means: subscribe again."""
+
+    generation: int
+    nvml: Nvml
+    handles: dict[str, Any]  # NVML's device handles by UUID

@@ -15,10 +15,8 @@ from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
 from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
-from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.gpu_state import count_timeouts
+from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses, count_timeouts
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
-from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import SOON, Read, ReadCosts, failure_of, is_due, is_pending, perform
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit

@@ -16,7 +16,7 @@ from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.jobs.identity import SHOWN, JobLabels
 from agent.model import Absent, GpuMetric, ReadKey, Reason
 from agent.polling import intervals
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 

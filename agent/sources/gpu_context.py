@@ -10,8 +10,7 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, ReadKey
 from agent.polling import intervals
-from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.gpu_state import GpuState
+from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput, fixed
 
 

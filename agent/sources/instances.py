@@ -10,7 +10,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
 from agent.sources.gpu_context import GpuContext

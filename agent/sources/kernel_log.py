@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from agent.errors import LogEvent
-from agent.hardware.driver_log import BusLoss, Forged, KernelXid, SwitchError, parsed
-from agent.hardware.kernel_log import KernelLog
+from agent.hardware.kernel_log import BusLoss, Forged, KernelLog, KernelXid, SwitchError, parsed
 from agent.model import Absent, ReadKey, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed

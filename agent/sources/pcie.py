@@ -11,7 +11,7 @@ from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
-from agent.specs.pcie_rates import pcie_bytes_per_second
+from agent.specs.sheets import pcie_bytes_per_second
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "

@@ -12,7 +12,7 @@ from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
-from agent.specs.pcie_rates import pcie_bytes_per_second
+from agent.specs.sheets import pcie_bytes_per_second
 
 DEVICES = "/sys/bus/pci/devices"
 GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}

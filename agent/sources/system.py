@@ -7,7 +7,7 @@ from agent.hardware.files import FileTree, text_or_nothing
 from agent.model import Absent, ReadKey, gauge
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
-from agent.polling.inventory import GpuInventory
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.specs.machine import MachineSpecs, SpecConfig
 

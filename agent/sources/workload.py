@@ -28,7 +28,7 @@ from agent.model import (
     internal,
 )
 from agent.polling import intervals
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.series import SampleStore
 from agent.sources.options import HostOptions

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.config.regular_file import in_time
 from agent.errors import LogEvent
-from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
+from agent.hardware.kernel_log import BusLoss, KernelXid, pci_address
 from agent.jobs.allocation import DriverGpu
 from agent.model import (
     GPU_LABELS,

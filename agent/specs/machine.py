@@ -1,20 +1,202 @@
-"""The spec sheets that hold for this machine, as it is configured."""
+"""The spec sheets: loaded, chosen for this machine, and overruled as it is configured."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files as resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from agent.config.decoding import Share
+from agent.config.configuration import ConfigError, read_toml
+from agent.config.decoding import Mismatch, Share, decode, fields_of
+from agent.config.regular_file import in_time
 from agent.config.settings import Section, Settings
 from agent.model import GpuIdentity
-from agent.specs import load
-from agent.specs.recognition import Specs
-from agent.specs.sheets import SystemSpec
+from agent.specs.sheets import GpuSpec, SheetFile, SpecError, SpecValue, SystemSpec
+
+MAKER = "nvidia "
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """All spec sheets, by name, and the thresholds of saturation by data path."""
+
+    systems: Mapping[str, SystemSpec]
+    gpus: Mapping[str, GpuSpec]
+    thresholds: Mapping[str, SpecValue]
+
+    def threshold(self, path: str) -> float:
+        """The share of its limit at or above which `path` is saturated."""
+        return self.thresholds[path].value
+
+    def overruled(self, shares: Mapping[str, float]) -> "Specs":
+        """The same sheets with these thresholds of saturation in place of theirs."""
+        own = {
+            path: SpecValue(share, "ratio", "the configuration") for path, share in shares.items()
+        }
+        return replace(self, thresholds=MappingProxyType({**self.thresholds, **own}))
+
+    def gpu(self, model: str) -> GpuSpec | None:
+        """The sheet of a GPU by its name in NVML, with or without the maker's name before it."""
+        wanted = _plain(model)
+        named = (
+            spec
+            for spec in reversed(tuple(self.gpus.values()))
+            if any(_plain(name) == wanted for name in spec.models.names)
+        )
+        return next(named, None)
+
+    def recognise(
+        self, models: Sequence[str], product: str, configured: str = "", *, racked: bool = False
+    ) -> SystemSpec | None:
+        """The system of these GPUs (names in NVML) and this DMI product name; `racked` where a GPU
+        reports the chassis that it sits in.
+
+        `configured` overrules both; raises SpecError where no sheet has that name. GPUs may be
+        missing, but none may be of another model; a box without NVIDIA's product name is no DGX.
+        """
+        if configured:
+            return self._configured(configured)
+        sheets = map(self.gpu, {*models} - {""})
+        found = {sheet.name if sheet else "" for sheet in sheets}
+        fitting = [
+            system
+            for system in self.systems.values()
+            if found <= {system.gpu, *system.gpu_alternatives}
+            and _fits(system, len(models), _plain(product), racked=racked)
+        ]
+        # With no GPU to decide between two systems of one product name, neither is known. A
+        # user's own sheet stands after the shipped ones, and is preferred.
+        ambiguous = not found and len(fitting) > 1
+        return fitting[-1] if fitting and not ambiguous else None
+
+    def _configured(self, name: str) -> SystemSpec:
+        if name not in self.systems:
+            known = ", ".join(self.systems)
+            raise SpecError(f"system is {name!r} in the configuration, expected one of {known}.")
+        return self.systems[name]
+
+
+def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
+    """Return whether product name and number of GPUs are those of the system."""
+    if system.products is None:
+        some_missing = system.rack and racked and gpus < system.gpus
+        return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
+    patterns = map(_plain, system.products.names)
+    return gpus <= system.gpus and any(fnmatchcase(product, pattern) for pattern in patterns)
+
+
+def _plain(name: str) -> str:
+    """A name without what drivers of different age write differently: maker, case and spaces."""
+    return " ".join(name.split()).casefold().removeprefix(MAKER)
+
+
+SUFFIX = ".toml"
+MOST_SHEETS = 256  # Files of a directory of the user's own
+
+
+def load(extra: Path | None = None) -> Specs:
+    """The shipped sheets, and over them those of the user's own directory `extra`.
+
+    A user's sheet replaces a shipped one of its name, and a user's threshold the shipped one.
+    Raises SpecError.
+    """
+    systems: dict[str, SystemSpec] = {}
+    gpus: dict[str, GpuSpec] = {}
+    shares: dict[str, SpecValue] = {}
+    files: dict[str, str] = {}
+    for name, file, sheet in (*_shipped(), *(_own(extra) if extra else ())):
+        if sheet.system:
+            systems.pop(name, None)  # a user's sheet stands last, also where it replaces one
+            systems[name] = msgspec.structs.replace(sheet.system, name=name)
+        if sheet.gpu:
+            gpus.pop(name, None)
+            gpus[name] = msgspec.structs.replace(sheet.gpu, name=name)
+            if sheet.gpu.card:
+                systems.pop(name, None)
+                systems[name] = gpus[name].alone()
+        if sheet.thresholds:
+            shares |= sheet.thresholds.values
+        files[name] = file
+    for name, system in systems.items():
+        _check_gpus(system, files[name], gpus)
+    return Specs(MappingProxyType(systems), MappingProxyType(gpus), MappingProxyType(shares))
+
+
+Found = tuple[str, str, SheetFile]
+"""The name of a sheet, its file for messages, and what stands in it."""
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[Found, ...]:
+    sheets = [entry for entry in resources("agent.specs").iterdir() if entry.name.endswith(SUFFIX)]
+    return tuple(
+        (
+            entry.name.removesuffix(SUFFIX),
+            entry.name,
+            _sheet(entry.name, tomllib.loads(entry.read_text(encoding="utf-8"))),
+        )
+        for entry in sorted(sheets, key=lambda entry: entry.name)
+    )
+
+
+def _own(directory: Path) -> Iterator[Found]:
+    try:
+        entries = sorted(in_time(lambda: list(directory.iterdir())))
+    except (OSError, ValueError) as error:  # ValueError: no folder can have this name
+        why = getattr(error, "strerror", None) or error
+        name = str(directory) if str(directory).isprintable() else repr(str(directory))
+        message = f"{name}: cannot be listed ({why}), expected a directory of TOML files."
+        raise SpecError(message) from error
+    sheets = [p for p in entries if p.suffix == SUFFIX and not p.name.startswith(".")]
+    if not 0 < len(sheets) <= MOST_SHEETS:
+        expected = f"expected spec sheets, {MOST_SHEETS} at most"
+        raise SpecError(f"{directory}: holds {len(sheets) or 'no'} *{SUFFIX}, {expected}.")
+    for path in sheets:
+        try:
+            content = read_toml(path)
+        except ConfigError as wrong:
+            raise SpecError(f"{wrong}.") from wrong
+        yield path.stem, str(path), _sheet(str(path), content)
+
+
+def _sheet(file: str, content: dict[str, Any]) -> SheetFile:
+    """Return the content of one file; `file` is its name in messages."""
+    if not content:
+        raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
+    for table in content.values():
+        _give_source(table)
+    try:
+        return decode(content, SheetFile)
+    except Mismatch as wrong:
+        raise SpecError(f"{file}: {wrong}.") from wrong
+
+
+def _give_source(table: object) -> None:
+    """Give the source of a table to each of its figures without one."""
+    if not isinstance(table, dict) or "source" not in table:
+        return
+    for value in table.values():
+        for figure in value if isinstance(value, list) else (value,):
+            if isinstance(figure, dict):
+                figure.setdefault("source", table["source"])
+
+
+def _check_gpus(system: SystemSpec, file: str, gpus: dict[str, GpuSpec]) -> None:
+    for key, name in (
+        ("gpu", system.gpu),
+        *(("gpu_alternatives", alternative) for alternative in system.gpu_alternatives),
+    ):
+        if name not in gpus:
+            known = ", ".join(gpus)
+            message = f"{file}: system.{key} is {name!r}, expected one of {known}."
+            raise SpecError(message)
 
 
 class SpecConfig(Section, frozen=True):

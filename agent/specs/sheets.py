@@ -10,7 +10,23 @@ from msgspec.structs import asdict
 
 from agent.config.configuration import ConfigError
 from agent.config.decoding import Mismatch, Share, shown
-from agent.specs.pcie_rates import PCIE_SOURCE, pcie_bytes_per_second
+
+_PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
+    generation: transfers * 128 / 130
+    for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
+}
+_PCIE[6] = 64e9 * 236 / 256
+"""Bits per second and lane after line coding: 8b/10b, from generation 3 on 128b/130b. Generation 6
+sends units of 256 bytes, 20 of which are its link layer's and for error correction."""
+
+PCIE_SOURCE = "PCI Express Base Specification: transfers per second, times lanes, times line coding"
+
+
+def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
+    """Bytes per second in each direction; None for a generation not known here."""
+    per_lane = _PCIE.get(generation)
+    return per_lane * lanes / 8 if per_lane is not None else None
+
 
 UNITS: Mapping[str, float] = MappingProxyType(
     {
@@ -202,8 +218,9 @@ class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
         return next(found, None)
 
 
-class GpuTable(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only=True):
-    """`[gpu]`; `models` are its names in NVML."""
+class GpuSpec(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only=True):
+    """`[gpu]`; `models` are its names in NVML, `name` is that of its file, and NVLink's bandwidth
+    is that of one link."""
 
     models: Names
     card: bool = False  # one alone in a machine is a system of its name
@@ -214,12 +231,7 @@ class GpuTable(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_onl
     pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
     nvlink_links_max: Links | None = None
     c2c: SheetFigure[Size, Literal["GB/s"]] | None = None
-
-
-class GpuSpec(GpuTable, frozen=True, kw_only=True):
-    """The sheet of one GPU model; NVLink's bandwidth is that of one link."""
-
-    name: str
+    name: str = ""
 
     @property
     def bandwidths(self) -> tuple[SpecBandwidth, ...]:
@@ -288,8 +300,8 @@ class LinkGraph(Struct, frozen=True):
                 raise Mismatch("pairs", f"a graph with {found} links at GPU {gpu}", expected)
 
 
-class SystemTable(SheetTable[Literal["disk", "network", "infiniband"]], frozen=True, kw_only=True):
-    """`[system]`; `products` are patterns of its DMI product name."""
+class SystemSpec(SheetTable[Literal["disk", "network", "infiniband"]], frozen=True, kw_only=True):
+    """`[system]`; `products` are patterns of its DMI product name, `name` is that of its file."""
 
     gpu: Sheet
     gpu_count: SheetFigure[Count, Literal["GPUs"]]
@@ -312,6 +324,7 @@ class SystemTable(SheetTable[Literal["disk", "network", "infiniband"]], frozen=T
     supply: Power | None = None
     inlet_lowest: Temperature | None = None
     inlet_highest: Temperature | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -324,12 +337,6 @@ class SystemTable(SheetTable[Literal["disk", "network", "infiniband"]], frozen=T
             self.nvlink_graph.check(int(self.gpu_count.value), int(self.nvlink_links_per_gpu.value))
         except Mismatch as wrong:
             raise wrong.within("nvlink_graph") from wrong
-
-
-class SystemSpec(SystemTable, frozen=True, kw_only=True):
-    """The sheet of one system."""
-
-    name: str
 
     @property
     def gpus(self) -> int:
@@ -355,6 +362,6 @@ class ThresholdTable(FigureTable, frozen=True):
 class SheetFile(Struct, frozen=True):
     """One file."""
 
-    system: SystemTable | None = None
-    gpu: GpuTable | None = None
+    system: SystemSpec | None = None
+    gpu: GpuSpec | None = None
     thresholds: ThresholdTable | None = None

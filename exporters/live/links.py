@@ -11,7 +11,7 @@ from agent.limits.topology import address
 from agent.model import Labels
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
-from agent.specs import LinkGraph, SystemSpec
+from agent.specs.sheets import LinkGraph, SystemSpec
 from exporters.live.paths import DIGITS
 
 Document = dict[str, Any]

@@ -10,7 +10,7 @@ from agent.jobs.job import WatchedJobs
 from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
 from agent.series import SampleStore
-from agent.specs import SystemSpec
+from agent.specs.sheets import SystemSpec
 
 CONNECTION = ReadKey("nvml", "connection")
 """The reading that every turn of the NVML worker yields: its age reports a driver that hangs."""

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from agent.cli.sections import SECTIONS
 from agent.config.configuration import keys_of
 from agent.config.settings import Configuration, Settings
-from agent.specs import load as load_specs
 from agent.specs.machine import MachineSpecs
+from agent.specs.machine import load as load_specs
 
 
 def written(kind: Any) -> type:

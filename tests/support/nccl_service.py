@@ -18,7 +18,7 @@ from agent.hardware.nccl import (
     RasRequest,
 )
 from agent.hardware.nccl_guard import RasGuard
-from agent.simulator.host import KINDS
+from agent.simulator.machine import KINDS
 from tests.support.nccl_json import status_json
 
 

@@ -9,7 +9,7 @@ from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
 from agent.jobs.process_table import Spawn, at_once
 from agent.model import Metric, Reading
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
 from agent.sources.options import HostOptions

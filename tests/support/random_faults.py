@@ -7,7 +7,7 @@ from random import Random
 
 from agent.cli.assembly import Agent
 from agent.config.settings import Section, Settings
-from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.simulator import SimulatedSystem, scenarios
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig

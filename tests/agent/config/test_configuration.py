@@ -11,12 +11,12 @@ from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatch, AlertPatches
-from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.workload import JobConfig
-from agent.specs import load as load_specs
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
+from agent.specs.machine import load as load_specs
 from exporters.settings import HttpConfig, parse_listen
 from tests.support.configuration import KEYS, LISTS, value_of
 from tests.support.repository import DEPLOY

@@ -14,7 +14,8 @@ from agent.cli.sections import SECTIONS
 from agent.config.configuration import LARGEST, LONGEST_LINE, ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from agent.limits.configured import DIRECTIONS, LimitConfig
+from agent.limits.resolution import LimitConfig
+from agent.specs.sheets import PATHS
 from tests.support.configuration import KEYS, value_of
 from tests.support.machines import simulated
 
@@ -74,11 +75,11 @@ ODD_ENTRIES = st.tuples(st.sampled_from(sorted(KEYS)), TEXTS)
 FIELDS = [entry.name for entry in fields(LimitConfig)]
 ODD_LIMITS = st.dictionaries(st.sampled_from([*FIELDS, "x"]), VALUES)
 RATES = st.sampled_from(["1e9", "1", "5e-324", "1e308", "0", "-1", "nan", "inf", "9" * 400])
-LIMITS = st.sampled_from(sorted(DIRECTIONS)).flatmap(
+LIMITS = st.sampled_from(sorted(PATHS)).flatmap(
     lambda path: st.fixed_dictionaries(
         {
             "path": st.just(f'"{path}"'),
-            "direction": st.sampled_from([f'"{way}"' for way in DIRECTIONS[path]]),
+            "direction": st.sampled_from([f'"{way}"' for way in PATHS[path][1]]),
             "device": st.sampled_from(['"md0"', '"gpu0"', '"gpu0:1"', '"eth0"', '"enp1s0f0"']),
             "bytes_per_second": RATES,
         }

@@ -6,13 +6,12 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.faults.findings import findings
-from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
 from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
-from agent.specs import load
-from agent.specs.machine import SpecConfig
+from agent.specs.machine import SpecConfig, load
 from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering

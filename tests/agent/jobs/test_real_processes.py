@@ -13,11 +13,10 @@ import psutil
 import pytest
 
 from agent.clock import SystemClock
-from agent.hardware.host import real_host
-from agent.hardware.logins import Logins
+from agent.hardware.host import Logins, real_host
 from agent.jobs.allocation import Allocations
 from agent.model import Reading
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload as work
 from agent.sources.options import HostOptions

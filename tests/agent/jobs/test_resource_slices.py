@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.hardware import resource_slices
+from agent.hardware import schedulers
 from tests.support.certificates import Authority
 
 GPU = "GPU-5f1c7a52-0f0e-4d0b-9f4e-2d3c4b5a6978"
@@ -84,7 +84,7 @@ def test_a_device_has_its_uuid(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path, monkeypatch, version, json.dumps(FORMS[version]).encode()) as asked:
-        found = resource_slices.asked(5.0, str(tmp_path))
+        found = schedulers.resource_slices(5.0, str(tmp_path))
     assert found == {"gpu.nvidia.com/node-1/gpu-0": (GPU,)}
     assert asked[-1] == (
         f"/apis/resource.k8s.io/{version}/resourceslices?fieldSelector=spec.nodeName%3Dnode-1"
@@ -115,7 +115,7 @@ def test_no_answer_is_an_error_that_says_why(
         if "NODE_NAME" in fault:
             monkeypatch.delenv("NODE_NAME")
         with pytest.raises(OSError, match=fault):
-            resource_slices.asked(5.0, str(tmp_path))
+            schedulers.resource_slices(5.0, str(tmp_path))
 
 
 KEYS = ("spec", "driver", "pool", "name", "devices", "attributes", "basic")
@@ -131,10 +131,10 @@ JSON = st.recursive(
 @given(JSON)
 def test_odd_items_are_left_out(item: object) -> None:
     good = listed({"name": "mig", "attributes": {"uuid": {"string": MIG}}})["items"]
-    found = resource_slices.uuids({"items": [item, *good]})
+    found = schedulers.uuids({"items": [item, *good]})
     assert found["gpu.nvidia.com/node-1/mig"] == (MIG,)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"items": None}, {"items": 3}])
 def test_an_answer_without_items_has_no_devices(answer: object) -> None:
-    assert resource_slices.uuids(answer) == {}
+    assert schedulers.uuids(answer) == {}

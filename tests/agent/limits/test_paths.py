@@ -5,17 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from agent import specs
 from agent.config.settings import Settings
 from agent.limits import paths
-from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.limits.paths import PathAccounts
-from agent.limits.resolution import Limit, LimitInputs, PathKey, find_paths, resolve
+from agent.limits.resolution import (
+    Limit,
+    LimitConfig,
+    LimitInputs,
+    LimitsConfig,
+    PathKey,
+    find_paths,
+    resolve,
+)
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
-from agent.specs.machine import SaturationConfig, SpecConfig
+from agent.specs.machine import SaturationConfig, SpecConfig, load
 from tests.support.configuration import SHIPPED
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering, shortly
@@ -211,7 +217,7 @@ def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
         Sample(nvlink.LINK_INFO, (*who, "3", "gpu", ""), 1),
     )
     samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, shown)])
-    machine = LimitInputs(samples, specs.load(), None)
+    machine = LimitInputs(samples, load(), None)
     limits = {k.device: limit for k, limit in resolve(machine, find_paths(machine)).items()}
     assert limits["gpu0"].bytes_per_second == 18 * speed
     assert limits["gpu0:3"].bytes_per_second == speed

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.faults.findings import findings
+from agent.limits.topology import Weights, differences, weights
 from agent.sources import nvlink
-from agent.specs import SystemSpec, load
-from agent.specs.graph import Weights, differences, weights
+from agent.specs.machine import load
+from agent.specs.sheets import SystemSpec
 from exporters.messages import finding_text
 from tests.support.call_count import calls_of
 from tests.support.machines import AgentBench, simulated

@@ -9,12 +9,12 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.config.settings import Settings
-from agent.hardware.nccl import RasRequest, RasRound
+from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
 from agent.jobs.nccl_jobs import LocalJob, NcclExchange, NcclMode
 from agent.model import Absent, Reason
 from agent.polling.reads import ReadOutput
 from agent.simulator import build, parse
-from agent.simulator.host import SimulatedRas, answer_of
+from agent.simulator.host import SimulatedRas
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
 from tests.agent.nccl import listeners
@@ -79,7 +79,9 @@ def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float
 
     def answer() -> object:
         times.append(bench.clock.monotonic())
-        return answer_of(bench.machine.ranks())
+        job = bench.machine.communicator()
+        assert job is not None
+        return NcclAnswer((job,))
 
     listener = RasListener(answer)  # type: ignore[arg-type]
     bench.agent.nccl._reader = reader(listener.at)
@@ -145,11 +147,13 @@ def test_a_simulated_service_says_over_its_socket_what_it_says_without() -> None
     clock = FrozenClock()
     machine = build(parse("dgx-station-v100:hang"), clock)
     clock.advance(30.0)
-    pids = [rank.pid for rank in machine.ranks()]
-    with RasListener(lambda: answer_of(machine.ranks())) as listener:
+    job = machine.communicator()
+    assert job is not None
+    pids = [rank.pid for rank in job.ranks]
+    with RasListener(lambda: NcclAnswer((job,))) as listener:
         heard = reader(listener.at).read(asked(*pids))
     assert heard.failure is None
-    assert heard.answers == SimulatedRas(machine.ranks).read(asked(*pids)).answers
+    assert heard.answers == SimulatedRas(machine).read(asked(*pids)).answers
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from agent.model import Reading, ReadKey, Snapshot
-from agent.polling.observers import GuardedObserver
-from agent.polling.poller import Poller
+from agent.polling.poller import GuardedObserver, Poller
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock

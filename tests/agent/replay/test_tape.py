@@ -12,8 +12,8 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.replay.masks import Masks
+from agent.replay.reading import TapedBuffer
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
-from agent.replay.tape_data import TapedBuffer
 from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (

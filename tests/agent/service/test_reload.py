@@ -18,7 +18,7 @@ from agent.config.configuration import load
 from agent.config.reload import Reload
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
-from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig, start_logging
 from agent.sources.agent_health import CONFIG_OK
 from agent.sources.disk import DiskConfig

@@ -8,8 +8,8 @@ from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from agent.faults.findings import findings
-from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.limits.paths import LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reason
 from agent.sources import network
 from exporters.messages import finding_text

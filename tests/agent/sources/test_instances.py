@@ -5,7 +5,7 @@ import pytest
 from agent.config.settings import Settings
 from agent.jobs.allocation import Devices, of_pods
 from agent.model import Metric, Reason
-from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuProcesses
 from agent.sources import activity, gpu, instances, memory, process
 from agent.sources.process import ProcessConfig
 from tests.support import machine_controls as controls

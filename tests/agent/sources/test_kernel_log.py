@@ -12,15 +12,18 @@ import pytest
 
 from agent.config.regular_file import in_time
 from agent.faults.findings import findings
-from agent.hardware.driver_log import (
+from agent.hardware.kernel_log import (
     BusLoss,
+    DeviceLog,
     Forged,
     KernelXid,
+    LogLine,
     SwitchError,
+    _entry,
     parsed,
     pci_address,
+    record,
 )
-from agent.hardware.kernel_log import DeviceLog, LogLine, _entry, record
 from agent.jobs.allocation import DriverGpu
 from agent.model import Absent, GpuIdentity
 from agent.polling.reads import ReadOutput

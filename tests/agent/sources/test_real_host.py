@@ -23,7 +23,7 @@ from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.hardware.host import real_host
 from agent.limits import paths
-from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import EXPIRY_INTERVALS, Metric
 from agent.polling import intervals
 from agent.series import SampleStore

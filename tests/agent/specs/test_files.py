@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.specs import SpecError, Specs, load
+from agent.specs.machine import Specs, load
+from agent.specs.sheets import SpecError
 
 H100 = "NVIDIA H100 80GB HBM3"
 SHIPPED_SYSTEMS = set(load().systems)

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from agent.specs import GpuSpec, Specs, SystemSpec, load
+from agent.specs.machine import Specs, load
+from agent.specs.sheets import GpuSpec, SystemSpec
 
 P100_PAPER = "NVIDIA DGX-1 System Architecture"
 V100_PAPER = "NVIDIA DGX-1 With Tesla V100 System Architecture"

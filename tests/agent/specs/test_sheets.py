@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.specs import SpecError, Specs, SystemSpec, _shipped, load
-from agent.specs.pcie_rates import pcie_bytes_per_second
+from agent.specs.machine import Specs, _shipped, load
+from agent.specs.sheets import SpecError, SystemSpec, pcie_bytes_per_second
 from tests.support.call_count import calls_of
 
 SYSTEMS = {
