@@ -11,16 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import (
-    CORES,
-    COUNT,
-    RATE,
-    SECONDS,
-    FactKind,
-    Found,
-    ratio,
-    traffic,
-)
+from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.host_facts import disk_fact
 from agent.diagnosis.process_evidence import LONGEST_SPAN
 from agent.model import Cause, Fact, Figure, SignalQuality

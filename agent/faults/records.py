@@ -3,15 +3,7 @@
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
-from agent.faults.promql import (
-    GPU,
-    NODE,
-    Recording,
-    increase,
-    observed_share,
-    one,
-    rate,
-)
+from agent.faults.promql import GPU, NODE, Recording, increase, observed_share, one, rate
 from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths

@@ -68,6 +68,11 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
+def psutil_key(name: str, options: Mapping[str, Any]) -> str:
+    """The same of a function of psutil; whether counters wrap is settled when they are taped."""
+    return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
+
+
 def union_member(value_type: int) -> str:
     """Integers are kept as all 64 bits of the union, for drivers that name the wrong type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"

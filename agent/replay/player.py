@@ -4,17 +4,17 @@ import ctypes
 import inspect
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from errno import ENOENT
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 
 from agent.clock import Clock, SystemClock
 from agent.hardware.files import FileTree
-from agent.hardware.host import Host
+from agent.hardware.host import Host, Psutil
 from agent.replay.answers import (
     CALLS,
     FABRIC,
@@ -27,6 +27,7 @@ from agent.replay.answers import (
     identity,
     is_refusal,
     key_of,
+    psutil_key,
     refuse,
 )
 from agent.replay.reading import Tape
@@ -89,7 +90,7 @@ class TapedNvml:
             WAIT: self._wait,
             "nvmlGpmMetricsGet": self._gpm_metrics,
             "nvmlGpmSampleAlloc": self._gpm_alloc,
-            "nvmlGpmSampleFree": self._gpm_free,
+            "nvmlGpmSampleFree": lambda sample: self._sampled.pop(identity(sample), None),
             SAMPLE_GET: self._gpm_sample,
             "nvmlShutdown": lambda: None,
         }
@@ -98,13 +99,8 @@ class TapedNvml:
         known = getattr(pynvml, name, None)
         if not name.startswith("nvml") or not (known is None or inspect.isroutine(known)):
             return getattr(pynvml, name)
-        return self._special.get(name) or self._function(name)
-
-    def _function(self, name: str) -> Callable[..., Any]:
-        def ask(*args: Any, **keywords: Any) -> Any:
-            return self._answer(key_of(name, args, keywords))
-
-        return ask
+        plain = lambda *args, **keywords: self._answer(key_of(name, args, keywords))  # noqa: E731
+        return self._special.get(name) or plain
 
     def _answer(self, key: str) -> Any:
         """The answer of now; Function Not Found where this was never asked."""
@@ -175,9 +171,6 @@ class TapedNvml:
         self._answer("nvmlGpmSampleAlloc()")
         # An address that no one ever follows: it only distinguishes one sample from another.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
-
-    def _gpm_free(self, sample: Any) -> None:
-        self._sampled.pop(identity(sample), None)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
         self._answer(key_of(SAMPLE_GET, (device,)))
@@ -262,18 +255,8 @@ class TapedPsutil:
     def __init__(self, taped: TapedHost) -> None:
         self._taped = taped
 
-    def disk_io_counters(self, perdisk: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
-        return self._counters(key_of("disk_io_counters", (perdisk,)))
-
-    def net_io_counters(self, pernic: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
-        return self._counters(key_of("net_io_counters", (pernic,)))
-
-    def cpu_times(self) -> Any:
-        return self._taped.answer("cpu_times()", "psutil.cpu_times")
-
-    def _counters(self, key: str) -> Mapping[str, Any]:
-        counters: Mapping[str, Any] = self._taped.answer(key, f"psutil.{key}")
-        return counters
+    def __getattr__(self, name: str) -> Any:
+        return lambda **options: self._taped.answer(psutil_key(name, options), f"psutil.{name}")
 
 
 class TapePlayer:
@@ -284,7 +267,7 @@ class TapePlayer:
         self._seconds = tape.seconds
         taped = TapedHost(tape, self._clock)
         self.nvml = TapedNvml(tape, self._clock)
-        self.host = Host(files=TapedFiles(taped), psutil=TapedPsutil(taped))
+        self.host = Host(files=TapedFiles(taped), psutil=cast(Psutil, TapedPsutil(taped)))
 
     @property
     def finished(self) -> bool:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pynvml
 
@@ -23,6 +23,7 @@ from agent.replay.answers import (
     encode,
     identity,
     key_of,
+    psutil_key,
     refusal,
     union_value,
 )
@@ -41,11 +42,6 @@ UNTAPED = {
 WAIT = "nvmlEventSetWait"
 
 Write = Callable[[Any], Json]
-
-
-def _nothing(_: Any) -> Json:
-    """For answers that mean something only to the library itself."""
-    return None
 
 
 def six_digits(value: float) -> float | None:
@@ -76,43 +72,35 @@ class RecordingNvml:
             "nvmlEventSetCreate": self._event_set,
             WAIT: self._wait,
             "nvmlGpmMetricsGet": self._gpm_metrics,
-            "nvmlGpmSampleAlloc": self._gpm_alloc,
+            "nvmlGpmSampleAlloc": lambda: self._ask("nvmlGpmSampleAlloc", ()),
             "nvmlGpmSampleFree": self._gpm_free,
             SAMPLE_GET: self._gpm_sample,
         }
-        self._untaped = frozenset({"nvmlShutdown", "nvmlEventSetFree"})
         self._texts = {"nvmlDeviceGetUUID": masks.uuid, "nvmlDeviceGetSerial": masks.serial}
 
     def __getattr__(self, name: str) -> Any:
         if name in UNTAPED:
             raise AttributeError(f"not taped: {UNTAPED[name]}")
         found = getattr(self._nvml, name)
-        if not name.startswith("nvml") or not callable(found) or isinstance(found, type):
+        called = name.startswith("nvml") and callable(found) and not isinstance(found, type)
+        if not called or name in ("nvmlShutdown", "nvmlEventSetFree"):
             return found
-        if name in self._untaped:
-            return found
-        return self._special.get(name) or self._function(name)
+        if (special := self._special.get(name)) is not None:
+            return special
 
-    def _function(self, name: str) -> Callable[..., Any]:
-        def ask(*args: Any, **keywords: Any) -> Any:
-            return self._ask(name, args, keywords, self._write_of(name))
-
-        return ask
-
-    def _write_of(self, name: str) -> Write:
         def write(answer: Any) -> Json:
             plain = encode(answer)
             mask = self._texts.get(name, self._masks.text)
             return mask(plain) if isinstance(plain, str) else plain
 
-        return write
+        return lambda *args, **keywords: self._ask(name, args, keywords, write)
 
     def _ask(
         self,
         name: str,
         args: tuple[Any, ...],
         keywords: Mapping[str, Any] | None = None,
-        write: Write = _nothing,
+        write: Write = lambda _: None,  # answers that mean something only to the library itself
         key: str = "",
     ) -> Any:
         """Ask the library, and note what `write` makes of the answer, or else the refusal."""
@@ -181,9 +169,6 @@ class RecordingNvml:
             return parts
 
         return self._ask(FABRIC, (device, reference), write=write, key=key)
-
-    def _gpm_alloc(self) -> Any:
-        return self._ask("nvmlGpmSampleAlloc", ())
 
     def _gpm_free(self, sample: Any) -> Any:
         self._sampled.pop(identity(sample), None)
@@ -302,19 +287,11 @@ class RecordingPsutil:
         self._psutil = psutil
         self._writer = writer
 
-    def disk_io_counters(self, perdisk: bool = False, nowrap: bool = True) -> Mapping[str, Any]:
-        key = key_of("disk_io_counters", (perdisk,))
-        return self._ask(key, lambda: self._psutil.disk_io_counters(perdisk, nowrap))
-
-    def net_io_counters(self, pernic: bool = False, nowrap: bool = True) -> Mapping[str, Any]:
-        key = key_of("net_io_counters", (pernic,))
-        return self._ask(key, lambda: self._psutil.net_io_counters(pernic, nowrap))
-
-    def cpu_times(self) -> Any:
-        return self._ask("cpu_times()", self._psutil.cpu_times)
-
-    def _ask(self, key: str, ask: Callable[[], Answer]) -> Answer:
-        return asked(self._writer, key, ask, encode)
+    def __getattr__(self, name: str) -> Any:
+        ask = getattr(self._psutil, name)
+        return lambda **options: asked(
+            self._writer, psutil_key(name, options), lambda: ask(**options), encode
+        )
 
 
 class TapeRecorder:
@@ -326,7 +303,7 @@ class TapeRecorder:
         self.nvml = RecordingNvml(nvml, self._writer, masks)
         self.host = Host(
             files=RecordingFiles(host.files, self._writer, masks),
-            psutil=RecordingPsutil(host.psutil, self._writer),
+            psutil=cast(Psutil, RecordingPsutil(host.psutil, self._writer)),
             kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
             nccl=host.nccl,  # the same: it names hosts
         )

@@ -14,12 +14,7 @@ from typing import Any, cast
 
 from agent.errors import BadInput
 from agent.faults.monitoring import UP
-from agent.faults.records import (
-    JOULES_RECORD,
-    SECONDS_RECORD,
-    STATE_JOULES_RECORD,
-    TENSOR_RECORD,
-)
+from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, STATE_JOULES_RECORD, TENSOR_RECORD
 from agent.faults.values import seconds as seconds_of
 from agent.model import Pair
 from agent.report.gpu_time import (

@@ -108,14 +108,12 @@ def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[i
     if kind == POWER:
         found = ((at, round(watts * 1000)) for at, watts in buffer.power(now, seen))
     timed = [(machine.micros(at), value) for at, value in found]
-    samples = [_sample(at, value) for at, value in timed if at > last_seen]
+    samples = [
+        pynvml.c_nvmlSample_t.from_buffer_copy(SAMPLE.pack(at, value))
+        for at, value in timed
+        if at > last_seen
+    ]
     return (1, samples) if samples else refuse(driver.NOT_FOUND)
-
-
-def _sample(at: int, value: int) -> Any:
-    sample = pynvml.c_nvmlSample_t()
-    SAMPLE.pack_into(sample, 0, at, value)
-    return sample
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.jobs import USER, SimulatedProcess, SimulatedThread
 from agent.simulator.machine import Machine
 from agent.simulator.models import ArrayModel, address
@@ -32,7 +31,12 @@ def proc_tree(machine: Machine) -> dict[str, Content]:
         for resource in ("cpu", "io", "memory")
     }
     return {
-        **{_driver(gpu): partial(_gpu_information, gpu) for gpu in machine.gpus},
+        **{
+            f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information": partial(
+                lines, f"GPU UUID: \t {gpu.uuid}", f"Device Minor: \t {gpu.index}"
+            )
+            for gpu in machine.gpus
+        },
         "/proc/sys/kernel/hostname": lambda: f"{machine.system.name}\n",
         "/proc/stat": lambda: _cpu_times(machine),
         "/proc/meminfo": lambda: _meminfo(machine),
@@ -42,14 +46,6 @@ def proc_tree(machine: Machine) -> dict[str, Content]:
         "/proc/uptime": lambda: f"{86_400 + machine.now:.2f} {86_400 + machine.now:.2f}\n",
         **pressure,
     }
-
-
-def _driver(gpu: SimulatedGpu) -> str:
-    return f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information"
-
-
-def _gpu_information(gpu: SimulatedGpu) -> str:
-    return lines(f"GPU UUID: \t {gpu.uuid}", f"Device Minor: \t {gpu.index}")
 
 
 def lines(*rows: str) -> str:

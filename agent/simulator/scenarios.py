@@ -59,12 +59,12 @@ class SimulatedFaults:
         self.traffic = traffic
         self.host = host
         self.kernel_log = kernel_log
-        self._driver = driver
+        self.driver = driver
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus, with XID 79; links to it go down."""
         self.kernel_log.fallen(self.gpus[index].bus)
-        self._driver.xid(index, LOST_XID)
+        self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
         for gpu in self._others(index):
             gpu.cut_peers.add(index)
@@ -84,18 +84,12 @@ class SimulatedFaults:
         if link.peer is not None and link.peer_link is not None:
             self.gpus[link.peer].links[link.peer_link].cut = True
 
-    def report_xid(self) -> None:
-        self._driver.xid(0, ECC_XID if self.gpus[0].model.ecc else HALT_XID)
-
     def xid(self, code: int) -> None:
         """An XID error of the first GPU, with what NVML shows of it."""
         if code == LOST_XID:
             self.lose(0)
         else:
-            self._driver.xid(0, code)
-
-    def flip_bits(self) -> None:
-        self.gpus[0].flipping = True
+            self.driver.xid(0, code)
 
     def double_bit(self) -> None:
         gpu, older = self.gpus[0], self.gpus[0].model.architecture <= VOLTA
@@ -129,28 +123,20 @@ class SimulatedFaults:
 
     def answer_oddly(self, kind: str) -> None:
         """The driver answers for the first GPU, now and then, what cannot be."""
-        self._driver.odd = OddAnswers(odd_answers.kind(kind))
-
-    def hang_driver(self) -> None:
-        self._driver.hang(on=True)
+        self.driver.odd = OddAnswers(odd_answers.kind(kind))
 
     def end_processor(self) -> None:
-        """The GPU's system processor is gone, and calls of the driver hang."""
         self.xid(119)
-        self.hang_driver()
-
-    def slow_down(self) -> None:
-        """The second GPU takes longer for each call than its system processor may (XID 119)."""
-        self.gpus[1].slow = SLOW
+        self.driver.hang(on=True)
 
     def fail_calls(self) -> None:
         for name in FAILING:
-            self._driver.fail(f"nvmlDeviceGet{name}", driver.UNKNOWN, 0)
+            self.driver.fail(f"nvmlDeviceGet{name}", driver.UNKNOWN, 0)
 
     def repair(self) -> None:
-        self._driver.hang(on=False)
-        self._driver.odd = None
-        self._driver.failures.clear()
+        self.driver.hang(on=False)
+        self.driver.odd = None
+        self.driver.failures.clear()
         for part in fields(HostHealth):
             setattr(self.host, part.name, getattr(HostHealth(), part.name))
         self.traffic.slow_port = False
@@ -244,15 +230,15 @@ SCENARIOS: dict[str, Breakage] = {
     "starved-pcie": Breakage(CARD),
     "infiniband-saturated": Breakage(INFINIBAND),
     "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON),
-    "gpu-slow": Breakage(PEERS, SimulatedFaults.slow_down, SOON),
+    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", SLOW), SOON),
     "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
     "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
     "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
     "port-degraded": Breakage(PORTS, lambda f: setattr(f.traffic, "slow_port", True)),
-    "xid": Breakage(ANY, SimulatedFaults.report_xid, SOON, 20.0),
-    "ecc": Breakage(ECC, SimulatedFaults.flip_bits),
+    "xid": Breakage(ANY, lambda f: f.xid(ECC_XID if f.gpus[0].model.ecc else HALT_XID), SOON, 20.0),
+    "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
-    "driver-hang": Breakage(ANY, SimulatedFaults.hang_driver, SOON),
+    "driver-hang": Breakage(ANY, lambda f: f.driver.hang(on=True), SOON),
 }
 FAULTS: dict[str, Breakage] = {
     "recovery-reset": Breakage(ASKS, _set("recovery", 1)),

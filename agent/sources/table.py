@@ -1,6 +1,7 @@
 """All sources: what is built for each GPU, what for the host, and every metric they declare."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Annotated
 
@@ -10,54 +11,22 @@ from agent.hardware.host import Host
 from agent.model import Absent, Labels, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import OFF, Read, fixed, refused_read
-from agent.sources import (
-    activity,
-    allocation,
-    answers,
-    c2c,
-    chassis,
-    chassis_faults,
-    clocks,
-    cpu,
-    disk,
-    disk_faults,
-    ecc,
-    fabric,
-    fabric_service,
-    filesystem,
-    gpu,
-    host_memory,
-    infiniband,
-    instances,
-    kernel_log,
-    media,
-    memory,
-    nccl,
-    network,
-    nvlink,
-    nvlink_quality,
-    pcie,
-    pcie_switch,
-    power,
-    pressure,
-    process,
-    system,
-    temperature,
-    workload,
-    xid,
-)
+from agent.sources import ecc, gpu
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
 
-GPU_SOURCES = (
-    *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
-    *(pcie_switch, nvlink, fabric, nvlink_quality, c2c, ecc),
-)
-"""In the order of one turn."""
 
-HOST_SOURCES = (
-    *(disk, disk_faults, network, infiniband, cpu, host_memory, pressure, filesystem),
-    *(chassis, chassis_faults, fabric_service),
+def _modules(names: str) -> tuple[ModuleType, ...]:
+    return tuple(import_module(f"agent.sources.{name}") for name in names.split())
+
+
+GPU_SOURCES = _modules(
+    "gpu memory power clocks temperature process instances activity media pcie pcie_switch nvlink "
+    "fabric nvlink_quality c2c ecc"
+)  # in the order of one turn
+HOST_SOURCES = _modules(
+    "disk disk_faults network infiniband cpu host_memory pressure filesystem chassis "
+    "chassis_faults fabric_service"
 )
 SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
     **dict.fromkeys((48, 94, 95), (ecc.ERRORS, "uncorrected")),
@@ -65,22 +34,16 @@ SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
 }
 """Exports of an XID error that NVML has besides the event: a metric, and a label of its series."""
 
-SOURCES: tuple[ModuleType, ...] = (
-    system,
+ALWAYS = _modules("system nccl")  # the machine itself; NCCL has a switch of its own
+SOURCES = (
+    *ALWAYS[:1],
     *GPU_SOURCES,
-    answers,
-    xid,
-    kernel_log,
+    *_modules("answers xid kernel_log"),
     *HOST_SOURCES,
-    allocation,
-    workload,
-    nccl,
+    *_modules("allocation workload"),
+    *ALWAYS[1:],
 )
-
-
-NAMES = sorted(
-    module.__name__.rpartition(".")[2] for module in SOURCES if module not in (system, nccl)
-)
+NAMES = sorted(module.__name__.rpartition(".")[2] for module in SOURCES if module not in ALWAYS)
 
 
 class SourcesConfig(Section, frozen=True):

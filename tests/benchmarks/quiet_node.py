@@ -33,13 +33,7 @@ from agent.sources import (
     temperature,
     xid,
 )
-from agent.sources.agent_health import (
-    ABSENT_VALUES,
-    BUILD_INFO,
-    CLOCK_STEPS,
-    LAST_TICK,
-    SOURCE_UP,
-)
+from agent.sources.agent_health import ABSENT_VALUES, BUILD_INFO, CLOCK_STEPS, LAST_TICK, SOURCE_UP
 from tests.support.alert_replay import used
 from tests.support.repository import TESTS
 

@@ -13,15 +13,7 @@ from agent.faults.records import report_records
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.colours import BAD
 from tests.support.board_data import agents
-from tests.support.boards import (
-    EVERYTHING,
-    Asked,
-    boards,
-    colour_of,
-    queries,
-    shown,
-    substituted,
-)
+from tests.support.boards import EVERYTHING, Asked, boards, colour_of, queries, shown, substituted
 from tests.support.nightly import shortly
 from tests.support.prometheus import Prometheus
 

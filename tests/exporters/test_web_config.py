@@ -11,12 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporters.web_config import (
-    Tls,
-    WebConfig,
-    WebConfigError,
-    parse,
-)
+from exporters.web_config import Tls, WebConfig, WebConfigError, parse
 from exporters.web_file import LARGEST, WebFile, content
 from tests.support.certificates import Authority, Pair
 from tests.support.repository import ROOT

@@ -14,16 +14,7 @@ from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import COPY_RATE, DATA_RATE, divide_inactive, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, TickContext
-from agent.model import (
-    Absence,
-    Cause,
-    Fact,
-    Reading,
-    Reason,
-    SignalQuality,
-    State,
-    Verdict,
-)
+from agent.model import Absence, Cause, Fact, Reading, Reason, SignalQuality, State, Verdict
 from agent.sources import activity, disk, filesystem, nvlink, pcie, pressure, process
 from agent.sources import workload as work
 from exporters.messages import fact_text

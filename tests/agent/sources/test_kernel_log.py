@@ -142,7 +142,7 @@ def test_a_line_that_nvml_contradicts_is_unconfirmed_and_pages_no_one(
 
 
 def _ecc_grows(bench: AgentBench) -> None:
-    bench.machine.faults.flip_bits()
+    bench.machine.gpus[0].flipping = True
     bench.machine.apply()
 
 
@@ -382,18 +382,16 @@ def test_a_gpu_that_nvml_never_listed_is_the_one_at_its_address(
     listed = [DriverGpu("0000:07:00.0", "GPU-a", "0"), DriverGpu("0000:52:00.0", uuid, "1")]
     never = Event()
     monkeypatch.setattr(xid, "in_time", lambda work: in_time(work, 0.05 if hangs else 5.0))
-    counts = xid.XidCounts(
-        lambda: iter([there]), (), lambda: listed if not hangs or never.wait() else ()
-    )
-    found = parsed(FELL[1])
-    assert isinstance(found, KernelXid)
-    counts.note_line(found)
+    answer = lambda: listed if not hangs or never.wait() else ()  # noqa: E731
+    counts = xid.XidCounts(lambda: iter([there]), (), answer)
+    line = parsed(FELL[1])
+    assert isinstance(line, KernelXid)
+    counts.note_line(line)
     out = ReadOutput(5.0)
     counts.read(out)
     never.set()
-    assert {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS and s.value} == (
-        counted_as
-    )
+    found = {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS and s.value}
+    assert found == counted_as
 
 
 FELL = (

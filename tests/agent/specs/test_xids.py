@@ -4,15 +4,7 @@ import pytest
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.model import Severity
-from agent.specs.xids import (
-    NVLINK5,
-    XidAction,
-    catalogue,
-    critical,
-    meaning,
-    name,
-    nvlink5_action,
-)
+from agent.specs.xids import NVLINK5, XidAction, catalogue, critical, meaning, name, nvlink5_action
 
 RESET = (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)
 """NVIDIA's catalogue, immediate action RESET_GPU; typed by hand."""

@@ -9,12 +9,7 @@ from torch.nn import functional
 
 from tests.hardware import networks
 from tests.hardware.device import DEVICE, IMAGE
-from tests.hardware.labelled_loads.models import (
-    CONTEXT,
-    Denoiser,
-    GraphNetwork,
-    LanguageModel,
-)
+from tests.hardware.labelled_loads.models import CONTEXT, Denoiser, GraphNetwork, LanguageModel
 from tests.hardware.labelled_loads.work import sized
 
 Loss = Callable[[Any], Any]
