@@ -84,14 +84,13 @@ def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Machines) -
     assert page.text("#feed-words").startswith("as of ")
     assert page.run("""document.querySelector('.tile canvas').getContext('2d')
       .getImageData(0, 0, 9999, 9).data.some(Boolean)""")
-    assert not [url for url in page.requests if "stream" in url]
+    assert not [url for url in page.requests if "api/v1/stream" in url]
 
 
 def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("switch"))
-    assert "starved by disk" in page.text("#legend")
-    assert "starved by disk" in page.text(".lead .state")
-    page.until(lambda p: "starved by disk" in p.text("#jobs"), 30, "the job's shares")
+    for place in ("#legend", ".lead .state", "#jobs", "#headline"):
+        page.until(lambda p, where=place: "starved by disk" in p.text(where), 40, place)
     assert "metrics not known" in page.text("#unmeasured")
     assert "of it lost: " in page.text("#jobs")
     assert "sends a message, calls no one" in page.text("#headline")
