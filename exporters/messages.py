@@ -223,15 +223,15 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 CALLS = {
     Severity.CRITICAL: "calls a person at once",
-    Severity.WARNING: "sends a message, calls no one",
+    Severity.WARNING: "sends a message and calls no one",
     Severity.INFO: "calls no one",
 }
 """What the alert of a severity does, as alerts/routing.py sends it."""
 
 
 def notifies(severity: Severity, alert: str, when: str = "") -> str:
-    """`critical: alert DgxGpuMissing after 1 min, calls a person at once`; `when` it fires."""
-    return f"{severity}: {f'alert {alert}{when}, {CALLS[severity]}' if alert else 'no alert'}"
+    """`critical: alert DgxGpuMissing after 1 min; it calls a person at once`; `when` it fires."""
+    return f"{severity}: {f'alert {alert}{when}; it {CALLS[severity]}' if alert else 'no alert'}"
 
 
 def after(hold: str) -> str:

@@ -10,7 +10,7 @@ from agent.faults.findings import by_kind
 from agent.faults.gpus import NVML
 from agent.faults.values import seconds
 from agent.jobs.job import Receipt
-from agent.model import Finding, Snapshot, Verdict
+from agent.model import Finding, Reason, Snapshot, Verdict
 from agent.ranges import ranges
 from exporters.job_words import title
 from exporters.messages import GOOD, LEVELS, duration, finding_text
@@ -31,6 +31,9 @@ ALIKE = 30.0
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Findings that a read is late or failed: one late read ends by itself, and is no event."""
 
+LATE = (Reason.STALLED, Reason.FAILED)
+"""Reasons of an absent value that the next read may end."""
+
 Place = tuple[str, str, str]
 """Key of a stretch: a finding (its kind, the UUID of its GPU, its device), or a state of a GPU."""
 
@@ -50,7 +53,10 @@ class Stretch(NamedTuple):
 
 def hold(finding: Finding) -> float:
     """Return the seconds for which a finding must stand before it is more than one late read."""
-    return max(BRIDGED, seconds(by_kind()[finding.kind].hold)) if finding.kind in READS else 0.0
+    lasting = finding.kind == "values_absent" and finding.names[0] not in LATE
+    if finding.kind not in READS or lasting:
+        return 0.0
+    return max(BRIDGED, seconds(by_kind()[finding.kind].hold))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ export function rate(bytes, path) {
   const [value, unit] = path === "network" || path === "infiniband" ? [8 * bytes, "b/s"] : [bytes, "B/s"];
   if (value === 0) return "0";
   if (value < 1e8) return value < 1e6 ? `< 1 M${unit}` : `${(value / 1e6).toFixed(0)} M${unit}`;
-  if (value >= 1e12) return `${Number((value / 1e12).toPrecision(3))} T${unit}`;
+  if (value >= 1e12) return `${(value / 1e12).toFixed(2)} T${unit}`;
   const giga = value / 1e9;
   return `${giga < 9.95 ? Number(giga.toFixed(1)) : giga.toFixed(0)} G${unit}`;
 }

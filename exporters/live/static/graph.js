@@ -1,6 +1,6 @@
 // NVLink drawn as the graph it is.
 
-import { drawing, element, keep, put, say } from "./dom.js";
+import { bound, drawing, element, keep, put, say } from "./dom.js";
 import { count, percent } from "./figures.js";
 import { WIDTH, layout } from "./layout.js";
 import { LOADS, edgesOf } from "./links.js";
@@ -22,7 +22,7 @@ export function showGraph(figure, frame) {
   const gpus = nodesOf(frame, edges);
   const plan = layout(frame.graph.kind, gpus.map((gpu) => gpu.gpu), joiner(frame, edges));
   put(svg, "viewBox", `0 0 ${WIDTH} ${plan.height}`);
-  say(caption.lastChild, wordsOf(frame, edges));
+  say(caption.lastChild, bound(wordsOf(frame, edges)));
   keep(svg, parts(plan, gpus, edges), (part) => part.key, makePart, showPart);
   keep(scale, LOADS.filter(([load]) => edges.some((edge) => edge.load === load)),
     ([load]) => load, makeSample, () => {});

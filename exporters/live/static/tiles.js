@@ -72,7 +72,7 @@ function showLead(lead, run, { gpus, banner }) {
   put(lead, "data-level", first.level);
   const beside = run.find((gpu) => gpu.beside);
   say(state.firstChild, bound(`${namesOf(run, gpus.length)}: ${beside ? `${beside.beside}, ${stateOf(first)} now` : stateOf(first)}`));
-  say(state.lastChild, bound(`${sinceOf(run)}${first.of_window && `, ${first.of_window}`}`));
+  say(state.lastChild, beside ? "" : bound(`${sinceOf(run)}${first.of_window && `, ${first.of_window}`}`));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
   say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));
