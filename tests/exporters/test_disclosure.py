@@ -179,7 +179,7 @@ def leaks(found: dict[str, str]) -> dict[str, set[str]]:
 
 NAMING = {
     *("/metrics", "/api/v1/snapshot", "/api/v1/jobs", "/api/v1/hours", "openmetrics", "stream"),
-    *("once", "report by job", "report by user"),
+    *("/", "once", "report by job", "report by user"),
 }
 """The ways by which names leave where they may. Slurm, which is not asked here, names accounts."""
 
