@@ -104,7 +104,7 @@ def test_the_model_stands_on_the_standard_library_alone() -> None:
     assert modules - {"agent"} <= sys.stdlib_module_names
 
 
-SHARED_SOURCES = {"agent.sources", "agent.sources.options", "agent.sources.gpu_context"}
+SHARED_SOURCES = {"agent.sources", "agent.sources.context"}
 
 
 def test_a_source_imports_no_other() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.simulator import SYSTEMS
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import NvlinkConfig
 from exporters.prometheus import Exposition
 from exporters.reference import NODE_SERIES, node_series
 from exporters.selection import MetricsConfig

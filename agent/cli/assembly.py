@@ -34,15 +34,14 @@ from agent.polling.xid_checks import XidChecks
 from agent.polling.xid_watch import XidWatch
 from agent.service.places import InstallPaths
 from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
-from agent.sources.gpu_context import GpuContext
-from agent.sources.options import HostOptions
+from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
 from agent.specs.machine import MachineSpecs, Specs
 from agent.specs.sheets import SystemSpec
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
-    from agent.replay.tape import TapeRecorder
+    from agent.replay.recorder import TapeRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,8 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
     """The machine that a tape recorded; raises TapeError."""
-    from agent.replay.tape import Tape, TapePlayer
+    from agent.replay.player import TapePlayer
+    from agent.replay.reading import Tape
 
     player = TapePlayer(Tape.load(path), clock)
     return Hardware(
@@ -89,7 +89,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
     """The same hardware with a recorder between it and the sources."""
-    from agent.replay.tape import TapeRecorder
+    from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
     return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder

@@ -57,7 +57,7 @@ def stop_once(*_: object) -> None:
 def check_what_is_there(path: Path) -> bool:
     """Return whether the tape will replace an existing one; raises BadInput if it would replace
     anything else."""
-    from agent.replay.tape import Tape
+    from agent.replay.reading import Tape
 
     there = check_target(path)
     if there is None or not there.st_size:

@@ -11,9 +11,9 @@ from agent.faults.thresholds import AlertPatches, AlertThresholds
 from agent.limits.resolution import LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
+from agent.sources.context import NvlinkConfig
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
-from agent.sources.options import NvlinkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig

@@ -59,7 +59,9 @@ class SampleBuffer:
         if fresh:
             self._last = fresh[-1][0]
         elif self._empty % EMPTY_READS == 0:
-            self._follow_clock()
+            # The driver's clock may have stepped back: go on from its newest sample.
+            newest = max((at for at, _ in self._newer_than(0)), default=self._last)
+            self._last = min(self._last, newest)
         return taken
 
     def _newer_than(self, mark: int) -> list[tuple[int, int]]:
@@ -71,11 +73,6 @@ class SampleBuffer:
             raise
         latest = min((at for at, _ in raw), default=0) + LONGEST_BUFFER
         return [sample for sample in raw if sample[0] <= latest]
-
-    def _follow_clock(self) -> None:
-        """Go on from the newest sample if the driver's clock stepped back."""
-        newest = max((at for at, _ in self._newer_than(0)), default=self._last)
-        self._last = min(self._last, newest)
 
     def _timed(self, samples: list[tuple[int, int]]) -> list[TimedValue]:
         taken, before = [], self._last

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
-from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of
+from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of, unless_final
 from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG, Range
 
@@ -77,14 +77,12 @@ class NvmlDevice:
         self._links: tuple[int, ...] | None = None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
-        """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any) -> float:
         return number(self.get(call, *args), f"nvmlDeviceGet{call}")
 
     def ask(self, function: str, *args: Any, **options: Any) -> Any:
-        """Any NVML function whose first argument is the device."""
         try:
             return self.nvml.call(function, self.handle, *args, **options)
         except Absent as absent:
@@ -101,7 +99,6 @@ class NvmlDevice:
             return self.nvml.call(call, handle)
 
     def platform(self) -> Platform:
-        """Its place; raises Absent."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
         raw = bytes(info)  # the binding takes its single bytes for text
@@ -187,7 +184,6 @@ class NvmlDevice:
         return self._links
 
     def ask_again(self) -> None:
-        """Find out again at the next read what it has."""
         self._links = None
 
     def on_close(self, release: Callable[[], None]) -> None:
@@ -224,28 +220,14 @@ class NvmlDevice:
             uuid=uuid,
             model=nvml.text("nvmlDeviceGetName", self.handle),
             architecture=self._architecture(),
-            pci_bus_id=self._pci_bus_id(),
+            pci_bus_id=unless_final(lambda: text_of(self.get("PciInfo"), "busId"), ""),
             serial=nvml.text("nvmlDeviceGetSerial", self.handle),
             vbios_version=nvml.text("nvmlDeviceGetVbiosVersion", self.handle),
-            racked=self._racked(),
+            racked=unless_final(
+                lambda: any(map(str.isdigit, self.platform().chassis_serial)), otherwise=False
+            ),
         )
-
-    def _racked(self) -> bool:
-        try:
-            return any(map(str.isdigit, self.platform().chassis_serial))
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            return False
 
     def _architecture(self) -> str:
         known = self.nvml.text("nvmlDeviceGetArchitecture", self.handle)
         return ARCHITECTURES.get(int(known), "") if known.isdecimal() else ""
-
-    def _pci_bus_id(self) -> str:
-        try:
-            return text_of(self.get("PciInfo"), "busId")
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            return ""

@@ -110,5 +110,4 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
 
 
 def may_ask(field: FieldId, driver: tuple[int, ...]) -> bool:
-    """Return whether a driver of this version knows the field under this id."""
     return driver >= SINCE.get(field, ())

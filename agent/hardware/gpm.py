@@ -133,7 +133,6 @@ class Gpm:
         return self._samples[-1]
 
     def close(self) -> None:
-        """Give the memory back; at the latest when the device is closed."""
         self._device.released(self.close)
         while self._samples:
             with suppress(Absent):  # the driver may be gone, and its memory with it

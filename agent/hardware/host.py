@@ -17,7 +17,6 @@ TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough fo
 
 
 def of_system(uid: int) -> str:
-    """The login name that this system knows; raises KeyError where there is none."""
     return encodable(pwd.getpwuid(uid).pw_name)
 
 
@@ -29,7 +28,6 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """The login name; the number while there is none."""
         if uid not in self._names:
             self._names[uid] = str(uid)
             asking = threading.Thread(target=self._ask, args=(uid,), name="login", daemon=True)

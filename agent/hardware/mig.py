@@ -4,6 +4,7 @@ the GPU is divided again: list them for each look."""
 from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
+from agent.hardware.nvml import unless_final
 from agent.model import FINAL, Absent, Reason
 
 MOST = 8  # More MIG devices than any GPU has
@@ -53,12 +54,7 @@ def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
     """Processes of a GPU or MIG device, each once: those that compute, then those that only draw,
     where the driver lists them. Raises Absent."""
     found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
-    try:
-        drawing = _listed(device, handle, "Graphics")
-    except Absent as absent:
-        if absent.reason in FINAL:
-            raise
-        drawing = []
+    drawing = unless_final(lambda: _listed(device, handle, "Graphics"), list[Any]())
     for one in drawing:
         found.setdefault(one.pid, (one, False))
     return [

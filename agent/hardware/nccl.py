@@ -73,7 +73,6 @@ class NcclAnswer:
         return frozenset((rank.host, rank.pid) for rank in named)
 
     def same_job(self, other: "NcclAnswer") -> bool:
-        """Return whether both report one job: they have a communicator or a process in common."""
         keys = {communicator.key for communicator in self.communicators}
         shared = any(communicator.key in keys for communicator in other.communicators)
         return shared or not self.processes.isdisjoint(other.processes)
@@ -246,15 +245,13 @@ class RasRound:
 class RanksReader(Protocol):
     """A reader of NCCL's ranks: of the service itself, a simulated one, none."""
 
-    def read(self, request: RasRequest) -> RasRound:
-        """Ask until all wanted processes are named; may block for seconds, and never raises."""
-
-
-class NoRanks:
-    """Stand-in where NCCL cannot be asked: a tape, a test."""
-
     def read(self, request: RasRequest) -> RasRound:  # noqa: ARG002
+        """Ask until all wanted processes are named; may block for seconds, and never raises."""
         return RasRound(failure=Absent(Reason.MISSING, "no NCCL service is recorded here"))
+
+
+class NoRanks(RanksReader):
+    """Stand-in where NCCL cannot be asked: a tape, a test."""
 
 
 class RasReader:

@@ -87,7 +87,6 @@ class RasGuard:
         return frozenset(pid for pid in gpu_processes if self._scope(pid) == scope)
 
     def _listeners(self, host: str, port: int) -> Iterator[tuple[str, int]]:
-        """Inode and user of every socket that takes connections to this address."""
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             with suppress(OSError):
                 for line in self._files.read(table).splitlines()[1:]:
@@ -102,7 +101,6 @@ class RasGuard:
     def _owners(
         self, sockets: Collection[tuple[str, int]], pids: Collection[int]
     ) -> dict[str, int]:
-        """The GPU process that holds each of these sockets, as far as /proc shows it."""
         links = {f"socket:[{inode}]": inode for inode, _ in sockets}
         found: dict[str, int] = {}
         for pid in pids:

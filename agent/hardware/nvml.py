@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.errors import LogEvent
 from agent.model import FINAL, Absent, Reason, checked
 from agent.ranges import ANY
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 REASONS = {
     1: Reason.NO_DRIVER,  # UNINITIALIZED
@@ -48,6 +50,17 @@ def reason_of(code: int) -> Reason:
     return REASONS.get(code, Reason.FAILED)
 
 
+def unless_final(ask: Callable[[], T], otherwise: T) -> T:
+    """Return the answer, or `otherwise` where it is refused; raises Absent where nothing more can
+    be asked."""
+    try:
+        return ask()
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        return otherwise
+
+
 def number(value: object, what: str) -> float:
     """An answer as a number; raises Absent(implausible) where it is none."""
     if value in ALL_ONES:
@@ -60,7 +73,6 @@ MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
 
 
 def misshapen(what: str, error: Exception) -> Absent:
-    """Return the reason why an answer of an undeclared shape has no value."""
     why = f"{what} is not as declared ({type(error).__name__}: {error!s:.60})"
     return Absent(Reason.IMPLAUSIBLE, why)
 
@@ -118,7 +130,6 @@ class Nvml:
             raise Absent(absent.reason if crashed else Reason.NO_DRIVER, str(absent)) from absent
 
     def disconnect(self) -> None:
-        """Let go of NVML; a driver that is gone already is no error here."""
         self.event_set = None
         try:
             self.call("nvmlShutdown")

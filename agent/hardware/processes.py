@@ -100,7 +100,6 @@ def user_namespace(files: FileTree, pid: int) -> str:
 
 
 def cgroup(files: FileTree, pid: int) -> str:
-    """/proc/PID/cgroup; empty where it cannot be read."""
     return _text(files, f"/proc/{pid}/cgroup")
 
 

@@ -85,33 +85,25 @@ class Schedulers(Protocol):
     """Protocol of the scheduler clients; all raise OSError if there is no answer. `slow`: they may
     take their time."""
 
-    slow: bool
+    slow: bool = False
 
     def slurm(self, host: str) -> list[str]:
         """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
         JobId, SLUID where it has one, UserId, Account, Partition, then Nodes and GRES by turns.
         JobId alone where Slurm does not describe the job."""
-
-    def kubelet(self, path: str) -> bytes:
-        """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
-
-    def slices(self) -> Mapping[str, tuple[str, ...]]:
-        """The UUIDs of the devices of this node, by DRIVER/POOL/DEVICE, by the API server."""
-
-
-class NoSchedulers:
-    """No one to ask: taped machines."""
-
-    slow = False
-
-    def slurm(self, host: str) -> list[str]:
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
+        """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
         raise FileNotFoundError(path)
 
     def slices(self) -> Mapping[str, tuple[str, ...]]:
+        """The UUIDs of the devices of this node, by DRIVER/POOL/DEVICE, by the API server."""
         raise FileNotFoundError(ACCOUNT)
+
+
+class NoSchedulers(Schedulers):
+    """No one to ask: taped machines."""
 
 
 class RealSchedulers:

@@ -42,13 +42,11 @@ class SmartReader(Protocol):
     def failing(self) -> Mapping[str, bool]:
         """SMART's verdict "failing" by the name of the disk, for those where it is known. Raises
         Absent."""
-
-
-class NoSmart:
-    """No one: tapes."""
-
-    def failing(self) -> Mapping[str, bool]:
         raise Absent(Reason.MISSING, REMEDY)
+
+
+class NoSmart(SmartReader):
+    """No one: tapes."""
 
 
 class UdisksSmart:

@@ -33,7 +33,7 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,6 @@ class PathAccounts:
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
 
     def threshold(self, path: str) -> float:
-        """The share of its limit from which a path is saturated."""
         return self.configuration.current[MachineSpecs].specs.threshold(path)
 
     def observe(self, samples: SampleStore) -> None:

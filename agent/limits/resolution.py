@@ -78,7 +78,6 @@ class PathKey(NamedTuple):
 
     @property
     def of(self) -> GpuKey | None:
-        """The GPU that it belongs to; None for paths of the host."""
         return GpuKey(int(self.gpu), self.uuid) if self.gpu else None
 
     @property

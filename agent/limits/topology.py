@@ -23,7 +23,6 @@ class PairDifference(NamedTuple):
 
 
 def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
-    """The matrix of a graph given by the links of its pairs."""
     return tuple(
         tuple(pairs.get((min(a, b), max(a, b)), 0) if a != b else 0 for b in range(nodes))
         for a in range(nodes)

@@ -128,7 +128,6 @@ class Filters:
         return passed
 
     def keep(self, metric: Metric, labels: Labels) -> None:
-        """An absent series goes on where it was."""
         key = (metric.name, *labels)
         if key in self._before:
             self._now[key] = self._before[key]

@@ -26,7 +26,6 @@ class GpuProcesses:
         self._divided[gpu] = tuple(uuids)
 
     def parents(self) -> dict[str, str]:
-        """UUIDs of GPUs by their own, and by those of their MIG devices."""
         parents = {gpu[1]: gpu[1] for gpu in list(self._by_gpu)}
         for gpu, uuids in list(self._divided.items()):
             parents.update(dict.fromkeys(uuids, gpu[1]))
@@ -82,7 +81,6 @@ class GpuAnswers:
             self.longest = (self.longest[0], now - since)
 
     def failed(self, absences: Iterable[Absence]) -> bool:
-        """Return whether a call of a read failed that should have been answered; count it then."""
         reasons = {absence.reason for absence in absences}
         self.failures += Reason.FAILED in reasons
         self.timeouts += Reason.STALLED in reasons

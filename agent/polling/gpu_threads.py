@@ -82,7 +82,6 @@ class LeftGpu:
         return self.pause >= FIRST_PAUSE
 
     def took(self, now: float) -> float:
-        """Seconds of the present visit or attempt until now."""
         since = self.busy_since
         return 0.0 if since is None else now - since
 
@@ -138,7 +137,6 @@ class GpuThreads:
         return 0.0
 
     def late(self, visit: Visit) -> bool:
-        """Return whether the remaining reads of this visit come too late."""
         took = self._clock.monotonic() - visit.since
         return visit.left is not None and took > self._patience
 
@@ -185,7 +183,6 @@ class GpuThreads:
     # On the thread of all GPUs
 
     def judge(self) -> None:
-        """Find the GPUs whose present call lasts too long."""
         with self._lock:
             for left in self.left.values():
                 if (took := left.took(self._clock.monotonic())) > self._patience:

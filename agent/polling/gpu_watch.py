@@ -101,7 +101,6 @@ class GpuWatch:
         return self._first_turn_over and self.watched.have_run()
 
     def events(self) -> EventSubscription | None:
-        """Return the events to wait for; None without a driver or a GPU."""
         events = self._events
         return events if self.inventory.connected and events and events.handles else None
 
@@ -202,7 +201,6 @@ class GpuWatch:
             self.watched.take_in(gpu, emit)
 
     def _see_to_left(self, emit: Emit) -> None:
-        """Follow what the threads of single GPUs found, and say which do not answer."""
         self.threads.judge()
         while not self._heard.empty():
             self._heard.get()(emit)
@@ -228,7 +226,6 @@ class GpuWatch:
             yield (str(left.index), ""), now - left.since, why.without_traceback()
 
     def _unmet(self) -> list[tuple[LeftGpu, Absent]]:
-        """GPUs that have not answered yet, for their calls hang."""
         left = self.threads.left.values()
         return [(one, one.why) for one in left if one.why and not self.watched.of(one.index)]
 
@@ -321,7 +318,6 @@ class GpuWatch:
         self.gpu_processes.keep(())
 
     def _publish(self) -> None:
-        """Show all threads which GPUs there are."""
         assert self.nvml is not None
         answering = [gpu.device for gpu in self.watched.answering()]
         self.gpu_processes.keep(device.labels for device in answering)

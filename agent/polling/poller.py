@@ -91,7 +91,6 @@ class ClockSteps:
         self.at: float | None = None  # of the newest, monotonic seconds
 
     def check(self) -> None:
-        """Count a step since the last look."""
         now = self._clock.offset()
         if now is not None and self._before is not None and abs(now - self._before) >= LEAST_STEP:
             self.count += 1
@@ -115,11 +114,6 @@ class AgentHealth:
 
 
 HealthReport = Callable[[Snapshot, AgentHealth], Reading]
-
-
-def no_report(snapshot: Snapshot, _: AgentHealth) -> Reading:
-    """Says nothing of the agent."""
-    return Reading(HEALTH, snapshot.at, intervals.TICK)
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
@@ -151,7 +145,7 @@ class Poller:
     read_costs: Sequence[ReadCosts]
     clock: Clock
     observers: Sequence[Observer] = ()
-    report_health: HealthReport = no_report
+    report_health: HealthReport = lambda snapshot, _: Reading(HEALTH, snapshot.at, intervals.TICK)
     config_ok: Callable[[], bool] = lambda: True
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
     """Leaves out what may not leave the agent, for all but observers."""
@@ -282,11 +276,13 @@ class Poller:
             )
 
     def _gathered(self) -> Snapshot:
-        """All readings as they are now."""
         now = self.clock.monotonic()
         self._clock_steps.check()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
-        _log_stalled(stuck, self._stuck)
+        for name in sorted(stuck - self._stuck):
+            log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
+        for name in sorted(self._stuck - stuck):
+            log.info(LogEvent("worker_recovered", worker=name))
         self._stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self._stalled = stuck.union(sources)
@@ -311,14 +307,6 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
     for turn in turns:
         if not turn.done():
             turn.set_result(None)
-
-
-def _log_stalled(stuck: frozenset[str], before: frozenset[str]) -> None:
-    """Log a worker whose call begins to hang, or returns at last."""
-    for name in sorted(stuck - before):
-        log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
-    for name in sorted(before - stuck):
-        log.info(LogEvent("worker_recovered", worker=name))
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:

@@ -201,7 +201,6 @@ class ReadCosts:
         return self.by_source.setdefault(source, ReadCost())
 
     def add(self, source: str, wall: float, cpu: float) -> None:
-        """Two threads may read GPUs at a time: a counter must not fall."""
         with self._lock:
             cost = self.of(source)
             cost.wall += wall
@@ -211,7 +210,6 @@ class ReadCosts:
 def everything_absent(
     read: Read, absent: Absent, at: float, failure: Failure | None = None
 ) -> Reading:
-    """A reading in which all that `read` yields is absent for one reason."""
     absences = tuple(Absence(m, read.labels, absent.reason, str(absent)) for m in read.metrics)
     return Reading(read.key, at, read.every(), (), absences, failure)
 
@@ -313,5 +311,4 @@ class ReadSchedule:
                     emit(reading)
 
     def complete(self) -> bool:
-        """Return whether every read has run at least once."""
         return all(read.runs for read in self.reads)

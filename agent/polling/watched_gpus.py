@@ -103,7 +103,6 @@ class WatchedGpus:
         self._replace(asked, emit)
 
     def _visited(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """The GPU of this index, or None where it does not answer."""
         gpu = None
         try:
             with self.threads.visit(index):
@@ -251,7 +250,6 @@ class WatchedGpus:
         return False
 
     def all_gpus(self) -> list[WatchedGpu]:
-        """Return the GPUs in the order of their indices, lost ones included."""
         return sorted(self._gpus.values(), key=lambda gpu: gpu.index)
 
     def of(self, index: int) -> WatchedGpu | None:

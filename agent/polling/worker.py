@@ -53,7 +53,6 @@ class Worker:
         self._start()
 
     def start_turn(self) -> asyncio.Future[None]:
-        """Start one turn unless one is still running; the future ends with that turn."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
 
@@ -76,7 +75,6 @@ class Worker:
         return taken
 
     def stalled_for(self, now: float) -> float:
-        """Seconds for which the present turn has been running."""
         since = self.busy_since  # the worker's thread clears it at any moment
         return 0.0 if since is None else now - since
 

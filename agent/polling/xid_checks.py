@@ -46,7 +46,6 @@ class XidChecks:
     shown: Mapping[int, tuple[Metric, str]] = field(default_factory=dict)
 
     def covers(self, code: int) -> bool:
-        """Return whether NVML can contradict a line of this code."""
         return code in self.shown or (code == FALLEN and bool(self.shown))
 
     def verdict(self, code: int, uuid: str, claim: Claim, now: float) -> bool | None:

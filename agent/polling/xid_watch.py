@@ -60,7 +60,6 @@ class OperationalEvents:
                 return
 
     def _codes(self) -> Iterator[int]:
-        """The XID codes that the event of the last wait carries."""
         library = self._nvml.library
         count = library.c_nvmlEventSetGetContextCount_v1_t()
         self._nvml.call("nvmlEventSetGetContextCount_v1", self._events, count)
@@ -93,7 +92,6 @@ class XidListener(Protocol):
 
 
 def handle_address(handle: Any) -> Any:
-    """Return a key that shows two handles to be the same device."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (ctypes.ArgumentError, TypeError):

@@ -158,7 +158,6 @@ def refusal(failure: Exception) -> Json:
 
 
 def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
-    """Return whether the backend raised this answer."""
     if not isinstance(answer, dict) or len(answer) != 1:
         return False
     ((name, code),) = answer.items()
@@ -168,7 +167,6 @@ def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
 
 
 def refuse(answer: Json, what: str) -> NoReturn:
-    """Raise what the backend raised when it was asked for `what`."""
     code = answer if isinstance(answer, dict) else {}
     if "errno" in code:
         number = min(int(str(code["errno"])), 2**31 - 1)

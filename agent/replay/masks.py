@@ -64,7 +64,6 @@ UNTAPED_NAMES = frozenset(
 
 
 def untaped(path: str) -> bool:
-    """Return whether the content of this file must not reach a tape."""
     return path in HOST_NAME_FILES or basename(path) in UNTAPED_NAMES
 
 
@@ -91,13 +90,11 @@ class Masks:
         return list(bytes.fromhex(mask.replace("-", "")))
 
     def serial(self, text: str) -> str:
-        """Thirteen digits, as NVIDIA's serials have."""
         mask = self._mask("serial", text)
         self._learn(text, mask)
         return mask
 
     def host_name(self, text: str) -> None:
-        """Keep this name, and its part before the first dot, off the tape."""
         name = text.strip()
         for part in (name, name.partition(".")[0]):
             if part not in ORDINARY:
@@ -110,13 +107,11 @@ class Masks:
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked
 
     def path(self, path: str) -> str:
-        """A path, of which those of control groups hold users, jobs and containers."""
         if path.startswith(CGROUPS):
             return CGROUPS + self.group(self.text(path.removeprefix(CGROUPS)))
         return self.text(path)
 
     def group(self, path: str) -> str:
-        """The path of a control group, part by part."""
         return "/".join(map(self._part, path.split("/")))
 
     def of_process(self, path: str, text: str) -> str:
@@ -128,11 +123,12 @@ class Masks:
         if found[1] == "cgroup":
             lines = (line.rpartition(":") for line in text.splitlines())
             return "".join(f"{head}:{self.group(group)}\n" for head, _, group in lines)
-        text = NAME[found[1]].sub(lambda m: m[1] + self._program(m[2]), text, count=1)
+        text = NAME[found[1]].sub(
+            lambda m: m[1] + (m[2] if m[2] in PROGRAMS else self._mask("program", m[2])),
+            text,
+            count=1,
+        )
         return USERS.sub(lambda m: m[1] + re.sub(r"\d+", self._user, m[2]), text)
-
-    def _program(self, name: str) -> str:
-        return name if name in PROGRAMS else self._mask("program", name)
 
     def _user(self, found: re.Match[str]) -> str:
         return found[0] if found[0] == "0" else self._mask("user", found[0])
@@ -150,11 +146,9 @@ class Masks:
 
     def mounts(self, text: str) -> str:
         """A table of mounts without the names and addresses of file servers, and of users."""
-        masked = "".join(map(self._mount, text.splitlines(keepends=True)))
+        lines = (REMOTE.sub(self._server, line) for line in text.splitlines(keepends=True))
+        masked = "".join(ADDRESS.sub(self._server, line) for line in lines)
         return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)
-
-    def _mount(self, line: str) -> str:
-        return ADDRESS.sub(self._server, REMOTE.sub(self._server, line))
 
     def _server(self, found: re.Match[str]) -> str:
         before, name = (group for group in found.groups() if group is not None)

@@ -51,7 +51,6 @@ class TapeClock:
         self._start: float | None = None
 
     def now(self) -> int:
-        """Return the position on the tape; time runs from the first call."""
         now = self.clock.monotonic()
         with self._lock:
             if self._start is None:
@@ -59,7 +58,6 @@ class TapeClock:
             return round((now - self._start) * 1000) + self._ahead
 
     def passed(self, seconds: float) -> bool:
-        """Return whether so many seconds have been played."""
         return self._start is not None and self.now() - self._ahead > round(seconds * 1000)
 
 
@@ -271,5 +269,4 @@ class TapePlayer:
 
     @property
     def finished(self) -> bool:
-        """True if the tape has run out; its last answers stay."""
         return self._clock.passed(self._seconds)

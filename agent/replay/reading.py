@@ -44,7 +44,6 @@ class AnswerSeries:
     answers: list[Json] = field(default_factory=list)
 
     def at(self, now: int) -> Json:
-        """The latest answer; before the first, the first."""
         return self.answers[max(0, bisect_right(self.times, now) - 1)]
 
 
@@ -260,7 +259,10 @@ class _Reader:
                     self._count(line)
                     yield line
         except gzip.BadGzipFile as error:
-            raise self._bad_gzip(error) from error
+            if self._line:
+                raise self._cut_short(str(error)) from error
+            why = "is not a tape: expected gzip'd JSON lines"
+            raise TapeError(f"{self._path} {why}") from error
         except (EOFError, zlib.error) as error:
             raise self._cut_short(str(error)) from error
         except OSError as error:
@@ -274,11 +276,6 @@ class _Reader:
         self._values += sum(map(line.count, (b",", b"[", b"{")))
         if self._values > MOST_VALUES:
             raise TapeError(f"{self._path} holds more than {MOST_VALUES} values")
-
-    def _bad_gzip(self, error: Exception) -> TapeError:
-        if self._line == 0:
-            return TapeError(f"{self._path} is not a tape: expected gzip'd JSON lines")
-        return self._cut_short(str(error))
 
     def _cut_short(self, why: str) -> TapeError:
         return TapeError(f"{self._path} is cut short or damaged after line {self._line}: {why}")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -235,7 +236,8 @@ class RecordingFiles(FileTree):
         self._writer = writer
         self._masks = masks
         for path in HOST_NAME_FILES:
-            self._learn(path)
+            with suppress(OSError):
+                masks.host_name(files.read(path))
 
     def read(self, path: str) -> str:
         if untaped(path):
@@ -273,12 +275,6 @@ class RecordingFiles(FileTree):
             return self._masks.text(self._masks.mounts(text))
         return self._masks.of_process(path, self._masks.text(text))
 
-    def _learn(self, path: str) -> None:
-        try:
-            self._masks.host_name(self._files.read(path))
-        except OSError:
-            return
-
 
 class RecordingPsutil:
     """psutil whose counters are noted."""
@@ -310,7 +306,6 @@ class TapeRecorder:
 
     @property
     def full(self) -> bool:
-        """True if the tape has reached its largest size and takes no more."""
         return self._writer.full
 
     def write(self, path: str | Path) -> None:

@@ -90,10 +90,8 @@ class TapeWriter:
             seconds = self._now() / 1000
             self._flush()
             body = b"".join([*self._chunks, self._press.copy().flush()])
-            return self._tape(body, self._frames, seconds)
-
-    def _tape(self, body: bytes, frames: int, seconds: float) -> bytes:
-        return packed(self._header()) + body + packed({"frames": frames, "seconds": seconds})
+            footer: Json = {"frames": self._frames, "seconds": seconds}
+            return packed(self._header()) + body + packed(footer)
 
     def _header(self) -> Json:
         driver = self._last.get((CALLS, "nvmlSystemGetDriverVersion()"))

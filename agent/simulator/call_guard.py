@@ -73,7 +73,6 @@ class CallGuard:
 
     @property
     def users(self) -> int:
-        """Number of users that have initialised NVML, and hold the driver."""
         return self._users if self._generation == self.machine.driver.generation else 0
 
     def need_init(self) -> None:
@@ -91,7 +90,6 @@ class CallGuard:
         check(self.machine.driver.failure(function, index))
 
     def device(self, function: str, call: Call, handle: Any) -> SimulatedGpu:
-        """The GPU behind a handle, where it answers this function."""
         place, odd = divmod(address_of(handle) - HANDLES, 16)
         known = not odd and 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)

@@ -1,9 +1,16 @@
-"""The simulated driver: its versions, its state, and what it refuses with which code of NVML."""
+"""The simulated driver: its versions, its state, what it refuses, what it logs in the kernel's log.
 
-from collections.abc import Callable
+Wordings were seen in public reports: before R440 without `PCI:`, before R510 without the name of
+the process, since then with both, or with `<unknown>`."""
+
+import tomllib
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from agent.simulator.models import AMPERE, BLACKWELL, MAXWELL, VOLTA, GpuModel, SystemModel
+from agent.hardware.kernel_log import LogLine
+from agent.simulator.models import AMPERE, BLACKWELL, MAXWELL, VOLTA, GpuModel, SystemModel, address
 from agent.simulator.odd_answers import OddAnswers
 
 NEWEST = {
@@ -78,7 +85,6 @@ class SimulatedDriver:
         self.hung = on
 
     def xid(self, index: int, code: int) -> None:
-        """Report an XID error of this GPU to everyone who listens, where the driver can."""
         for listener in list(self.listeners) if code not in LOG_ONLY else ():
             listener(index, code)
         self.log_xid(index, code)
@@ -91,7 +97,6 @@ class SimulatedDriver:
             self.failures[function, index] = code
 
     def failure(self, function: str, index: int | None) -> int:
-        """The code that a function is to raise; 0 where it answers."""
         return self.failures.get((function, index), self.failures.get((function, None), 0))
 
 
@@ -148,3 +153,59 @@ class Question(NamedTuple):
         if 0 <= link < count:
             return ANSWERED
         return NOT_SUPPORTED if 0 <= link < LINK_SLOTS else INVALID_ARGUMENT
+
+
+BEFORE_PCI, BEFORE_NAMES = 440, 510
+
+UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>"
+
+_TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))
+WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
+"""Text of a line, by code; that of GPUs that retire pages where it differs."""
+
+GARBAGE: Sequence[str] = _TABLES["garbage"]  # Lines that report no error
+RING = 20_000  # Records that the kernel keeps
+
+
+class SimulatedKernelLog:
+    """Kernel log of a simulated machine; each reader begins at its start."""
+
+    def __init__(self, now: Callable[[], float], driver: int, older: bool) -> None:
+        self._now = now
+        self._driver = driver
+        self._older = older  # GPUs that retire pages
+        self._lines: deque[LogLine] = deque()
+        self.lost = 0
+
+    def lines(self) -> Sequence[LogLine]:
+        found = list(self._lines)
+        self._lines.clear()
+        return found
+
+    def write(self, text: str) -> None:
+        if len(self._lines) == RING:
+            self._lines.popleft()
+            self.lost += 1
+        self._lines.append(LogLine(self._now(), text))
+
+    def xid(self, bus: int, code: int, pid: int | None) -> None:
+        place = f"{'' if self._driver < BEFORE_PCI else 'PCI:'}{address(bus)[:-2]}"
+        words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")
+        who = self._who(pid if code in _TABLES["of_programs"] else None)
+        text = ", ".join(part for part in (who, words) if part)
+        self.write(f"NVRM: Xid ({place}): {code}, {text}")
+
+    def _who(self, pid: int | None) -> str:
+        if pid is None:
+            return "" if self._driver < BEFORE_NAMES else UNKNOWN_PROCESS
+        return f"pid={pid}" if self._driver < BEFORE_NAMES else f"pid={pid}, name=python"
+
+    def fallen(self, bus: int) -> None:
+        """The line besides XID 79."""
+        self.write(f"NVRM: GPU {address(bus)}: GPU has fallen off the bus.")
+
+    def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
+        head = f"nvidia-nvswitch{switch}: SXid (PCI:0000:{0x86 + switch:02x}:00.0): {code}"
+        self.write(f"{head}, Data {{0x0000002b, 0x0000002b, 0x00000000}}")
+        self.write(f"{head}, {'Fatal' if fatal else 'Non-fatal'}, {words}")
+        self.write(f"{head}, Severity {int(fatal)} Engine instance 30 Sub-engine instance 00")

@@ -67,7 +67,6 @@ def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
 
 
 def next_of(nvml: Any, event_set: Any) -> Any:
-    """The next event of a set; None where there is none."""
     events = _find(nvml, event_set)
     if not events.happened:
         return None

@@ -33,7 +33,6 @@ class FieldContext(NamedTuple):
     now: float
 
     def over_links(self, name: str) -> float:
-        """A counter of one link, or summed over all."""
         links = self.gpu.links if self.scope == ALL_LINKS else [self.gpu.links[self.scope]]
         return sum(self.gpu.meter.read(f"{name}{link.number}", self.now) for link in links)
 
@@ -169,7 +168,6 @@ def field_code(field: int, scope: int, asked: Question) -> int:
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
-    """Many questions in one call; each entry has its own return code."""
     now, values = nvml.machine.now, (pynvml.c_nvmlFieldValue_t * len(questions))()
     for entry, one in zip(values, questions, strict=True):
         field, scope = one if isinstance(one, tuple | list) else (one, 0)

@@ -86,7 +86,6 @@ def _unlisted(machine: Machine) -> Tree:
 
 
 def _ports(system: SystemModel) -> dict[int, str]:
-    """The upstream port of the PCIe switch above each GPU, by the GPU's bus."""
     number = system.per_pcie_switch
     groups = [system.buses[n : n + number] for n in range(0, system.gpus, number)] if number else []
     return {bus: f"0000:{min(group) - 2:02x}:00.0" for group in groups for bus in group}
@@ -240,7 +239,6 @@ def _written(files: Tree) -> dict[str, procfs.Content]:
 
 
 def _folders(paths: list[str]) -> dict[str, set[str]]:
-    """Every folder above these paths, with the names in it."""
     folders: dict[str, set[str]] = {}
     for path in paths:
         folder, name = _split(path)

@@ -141,7 +141,6 @@ def _others(first: int, last: int) -> Iterator[NodePlan]:
 
 
 def _eventful(nodes: Sequence[NodePlan], cut: Outage) -> Iterator[NodePlan]:
-    """Return the nodes with events of their own, and the last rack."""
     joint, racks = min(JOINT, len(nodes) // 2), _rack(len(nodes))
     for node in nodes:
         place = node.number - joint
@@ -194,12 +193,12 @@ class FleetMachine:
             self.growth = {key: last[key] - first[key] for key in first.keys() & last.keys()}
             self.since = now
 
-    def samples(self, now: float) -> Iterable[Sample]:
-        return self.newest if self.lives else self._again(now)
-
-    def _again(self, now: float) -> Iterator[Sample]:
-        """The moments in turn, with what counters had grown by whenever they came before."""
-        # The last moment that lived is the first of the next time.
+    def samples(self, now: float) -> Iterator[Sample]:
+        if self.lives:
+            yield from self.newest
+            return
+        # The moments in turn, with what counters had grown by whenever they came before. The last
+        # moment that lived is the first of the next time.
         times, place = divmod(int((now - self.since) / EVERY) + KEPT, KEPT)
         for sample in self.moments[place]:
             grown = self.growth.get((sample.metric.name, sample.labels), 0.0)
@@ -246,7 +245,6 @@ class SimulatedNode:
         self._known: dict[tuple[str, tuple[str, ...]], _OwnSeries] = {}
 
     def samples(self, scenario: str, found: Iterable[Sample], now: float) -> Iterator[Sample]:
-        """The samples of a machine in this scenario as those of this node."""
         for metric, labels, value in found:
             if metric.name == JOB_INFO or metric.kind is Kind.INTERNAL:
                 continue
@@ -282,7 +280,6 @@ class SimulatedNode:
         return _OwnSeries(named, factor, offset, rate, value == floor(value) or errors)
 
     def _renamed(self, label: str, value: str) -> str:
-        """Identities of the node, its GPUs and its agent."""
         if label in ("uuid", "culprit"):
             return value and f"GPU-{uuid5(NAMESPACE_DNS, f'{self.plan.name}/{value}')}"
         if label == "serial":
@@ -292,7 +289,6 @@ class SimulatedNode:
         return value
 
     def _unlike(self, metric: Metric, labels: tuple[str, ...]) -> tuple[float, float]:
-        """Return the factor and the number of units by which it differs from the other machine."""
         gpu = labels[metric.labels.index("gpu")] if "gpu" in metric.labels else ""
         unlike = noise(self.plan.number, int(gpu or -1))
         name = metric.name.removesuffix("_total")

@@ -82,7 +82,6 @@ def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def pci_info(bus: int, device_id: int) -> Any:
-    """The address of a device on this PCI bus."""
     info = pynvml.nvmlPciInfo_t()
     info.domain, info.bus, info.device = *divmod(bus, 256), 0
     info.pciDeviceId, info.pciSubSystemId = device_id, SUBSYSTEM

@@ -86,7 +86,6 @@ class SampleBuffers:
         return ((at, self.percent(name, at)) for at in self._moments(UTILISATION, now, seen))
 
     def percent(self, name: str, now: float) -> int:
-        """The newest utilisation sample."""
         at = _grid(now, UTILISATION.every)
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
@@ -105,7 +104,6 @@ class SampleBuffers:
             yield at, watts
 
     def watts(self, now: float) -> float:
-        """The newest power sample: the mean over the sensor's window before its last update."""
         update = _grid(now, self._model.power_update)
         mean = self._meter.mean("energy", update - self._model.power_window, update)
         return self._noisy(mean, update)
@@ -114,7 +112,6 @@ class SampleBuffers:
         return watts * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
-        """Watts of `nvmlDeviceGetPowerUsage`: from Ada on a mean over the last second."""
         if self._model.architecture < ADA:
             return self.watts(now)
         at = _grid(now, USAGE_UPDATE)
@@ -187,7 +184,6 @@ class SimulatedGpu:
         self._heat = (now, self._goal())
 
     def take(self, now: float, work: GpuWork) -> None:
-        """Work on something else from now on."""
         self._heat = (now, self.celsius(now))
         self.work = work
         self.buffers.ripple = work.ripple
@@ -241,25 +237,18 @@ class SimulatedGpu:
 
     def _link_errors(self) -> dict[str, float]:
         faulty = [link for link in self.links if link.errors and self.active(link)]
+        recovers = float(self.model.architecture >= BLACKWELL)  # NVLink 5 counts no replays
         return {
             f"{kind}{link.number}": often * link.errors
             for link in faulty
-            for kind, often in (("replay", 1.0), ("crc", 1.5), ("recovery", self._recoveries))
+            for kind, often in (("replay", 1.0), ("crc", 1.5), ("recovery", recovers))
         }
 
-    @property
-    def _recoveries(self) -> float:
-        """Recoveries of a faulty link for each packet that it sends again: NVLink 5 counts no
-        replays."""
-        return float(self.model.architecture >= BLACKWELL)
-
     def active(self, link: SimulatedLink) -> bool:
-        """Return whether both ends of the link are there and it is not cut."""
         return not link.cut and link.peer not in self.cut_peers
 
     @property
     def awake(self) -> bool:
-        """True if it is not in its lowest power state: a process holds a context, or works."""
         return bool(self.processes) or self.work.mean("utilisation") > 0
 
     def celsius(self, now: float) -> float:

@@ -1,7 +1,8 @@
 """psutil, Slurm, udisks2 and NCCL's RAS service of the simulated host."""
 
+from collections import namedtuple
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
 from agent.hardware.schedulers import NoSchedulers
@@ -15,32 +16,12 @@ SECTOR = 512
 LOOPBACK = "lo"
 
 
-class SimulatedDiskCounters(NamedTuple):
-    """Fields of psutil's that are read: bytes, milliseconds."""
-
-    read_bytes: int
-    write_bytes: int
-    busy_time: int
-    read_count: int
-    write_count: int
-    read_time: int
-    write_time: int
-
-
-class SimulatedNicCounters(NamedTuple):
-    """Fields of psutil's that are read."""
-
-    bytes_sent: int
-    bytes_recv: int
-
-
-class SimulatedCpuTimes(NamedTuple):
-    """Fields of psutil's that a simulated host spends: seconds since boot, of all CPUs together."""
-
-    user: float
-    system: float
-    idle: float
-    iowait: float
+SimulatedDiskCounters = namedtuple(
+    "SimulatedDiskCounters",
+    "read_bytes write_bytes busy_time read_count write_count read_time write_time",
+)  # bytes, milliseconds
+SimulatedNicCounters = namedtuple("SimulatedNicCounters", "bytes_sent bytes_recv")
+SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, of all CPUs
 
 
 class SimulatedPsutil:
@@ -77,14 +58,11 @@ class SimulatedPsutil:
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
         with self._machine.lock:
             self._machine.advance()
-            names = (nic.name for nic in self._machine.system.nics)
-            return {
-                LOOPBACK: SimulatedNicCounters(0, 0),
-                **{name: self._nic(name) for name in names},
-            }
-
-    def _nic(self, name: str) -> SimulatedNicCounters:
-        return SimulatedNicCounters(*(int(self._read(f"{way}:{name}")) for way in ("send", "recv")))
+            found = {LOOPBACK: SimulatedNicCounters(0, 0)}
+            for nic in self._machine.system.nics:
+                sent, received = (int(self._read(f"{way}:{nic.name}")) for way in ("send", "recv"))
+                found[nic.name] = SimulatedNicCounters(sent, received)
+            return found
 
     def cpu_times(self) -> SimulatedCpuTimes:
         with self._machine.lock:

@@ -30,7 +30,6 @@ class SimulatedThread:
     load: ThreadLoad = AT_REST
 
     def state(self, now: float) -> str:
-        """The letter that /proc shows: over many readings each as often as its share says."""
         period = int(now / STATE_INTERVAL) + 1
         place = (period * GOLDEN_RATIO + self.number * 0.377) % 1.0
         runnable = self.load.cores + self.load.queued
@@ -103,7 +102,6 @@ class SimulatedJobs:
     def run(
         self, now: float, gpus: Sequence[int], job: SimulatedJob, storage: StorageRates
     ) -> None:
-        """Run this job on these GPUs; a job of the same shape goes on as it is."""
         layout = (tuple(gpus), job.loaders, tuple(t.name for t in job.threads), job.alone)
         if layout != self._layout:
             self._end_all()
@@ -185,7 +183,6 @@ class SimulatedJobs:
         self.meter.flow(now, rates)
 
     def start_other(self, now: float) -> int:
-        """A process of somebody else that computes on a GPU; its pid."""
         return self._start(now, 1, "python3", ("python3", "notebook.py")).pid
 
     def end(self, pid: int) -> None:
@@ -195,5 +192,4 @@ class SimulatedJobs:
 
 
 def _cpus(number: int, place: int) -> str:
-    """The CPUs of the processes behind one GPU, those of the next GPU beside them."""
     return f"{number * place}-{number * (place + 1) - 1}" if number else ""

@@ -124,5 +124,4 @@ IDLE = PARTS["idle"][0].works[0]
 
 
 def parts_of(scenario: str) -> tuple[ScenarioLoad, ...]:
-    """The loads of a scenario, one after the other, and then again from the first."""
     return PARTS.get(scenario, PARTS["training"])

@@ -7,10 +7,9 @@ from math import inf
 
 from agent.clock import Clock
 from agent.hardware.nccl import Communicator, Rank
-from agent.simulator.driver import SimulatedDriver
+from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
-from agent.simulator.kernel_log import SimulatedKernelLog
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import VOLTA, SystemModel
 from agent.simulator.scenarios import SLOT, TOUR, Breakage, SimulatedFaults, faults_of, parts, stops
@@ -30,7 +29,6 @@ class CollectiveCounts:
         self._before: dict[int, float] = {}  # by pid: what its GPU had counted when it started
 
     def follow(self, now: float) -> None:
-        """Trainers have come or gone."""
         counted = {team.trainer.pid: self._counted(team, now) for team in self._jobs.teams}
         self._before = {pid: self._before.get(pid, count) for pid, count in counted.items()}
 
@@ -87,11 +85,9 @@ class ScenarioPlayer:
 
     @property
     def load(self) -> ScenarioLoad:
-        """Load that plays now."""
         return self._parts[self._part]
 
     def start(self, name: str, now: float) -> None:
-        """Play a scenario, or the tour, from now on."""
         self._tour = stops(self._system) if name == TOUR else ()
         self._stop = 0
         self._stop_ends = now + SLOT if self._tour else inf
@@ -109,7 +105,6 @@ class ScenarioPlayer:
         self.next_change = min(self._stop_ends, self._part_ends, *(due.at for due in self._due))
 
     def next_scenario(self, now: float) -> bool:
-        """Go on to the scenario of the tour that begins now; whether there is one."""
         if self._stop_ends > now + SLACK:
             return False
         self._stop = (self._stop + 1) % len(self._tour)
@@ -119,7 +114,6 @@ class ScenarioPlayer:
         return True
 
     def next_part(self, now: float) -> bool:
-        """Go on to the part of the scenario that begins now; whether there is one."""
         if self._part_ends > now + SLACK:
             return False
         self._part = (self._part + 1) % len(self._parts)
@@ -171,11 +165,9 @@ class Machine:
         return self._player.scenario
 
     def micros(self, at: float) -> int:
-        """Machine time as the driver's timestamps: microseconds since the epoch."""
         return round((self._epoch + at) * 1e6)
 
     def moment(self, micros: int) -> float:
-        """The machine time of a driver's timestamp, to a microsecond."""
         return micros / 1e6 - self._epoch
 
     def advance(self) -> None:
@@ -197,7 +189,6 @@ class Machine:
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
     def _begin_scenario(self) -> None:
-        """Put the scenario on the machine, whole again and without processes of others."""
         self.faults.repair()
         for gpu in self.gpus:
             for process in gpu.processes:
@@ -211,7 +202,6 @@ class Machine:
         self.apply()
 
     def _begin_part(self) -> None:
-        """Put the load of this part of the scenario on GPUs, processes and the host."""
         load = self._player.load
         self.traffic.load = load.host
         busy = [gpu.index for gpu in self.gpus if load.of(gpu.index).memory]
@@ -239,7 +229,6 @@ class Machine:
         self.kernel_log.xid(gpu.bus, code, pid)
 
     def set_scenario(self, name: str) -> None:
-        """Play another scenario from now on; what the last one broke is whole again."""
         with self.lock:
             self.advance()
             self._player.start(name, self.now)

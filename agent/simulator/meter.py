@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 
 def noise(number: int, series: int = 0) -> float:
-    """The value of one place in a series, between -1 and 1."""
     mixed = (number * 0x9E3779B1 + series * 0x85EBCA77 + 1) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 0x7FEB352D) & 0xFFFFFFFF
     mixed = ((mixed ^ (mixed >> 15)) * 0x846CA68B) & 0xFFFFFFFF
@@ -25,7 +24,6 @@ class CounterMeter:
         self._since = 0.0
 
     def flow(self, now: float, rates: Mapping[str, float]) -> None:
-        """Count up to `now` (s), then go on at other rates; a name left out stands still."""
         seconds = now - self._since
         for name, rate in self.rates.items():
             self.totals[name] = self.totals.get(name, 0.0) + rate * seconds
@@ -142,7 +140,6 @@ class StepMeter:
     def flow(
         self, now: float, steady: Mapping[str, float], steps: StepRates, origin: float
     ) -> None:
-        """Count up to `now` (s), then go on at other rates; a name left out stands still."""
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
             base[name] = base.get(name, 0.0) - steps.count(name, place)

@@ -92,7 +92,6 @@ OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
-    """Return the instances of a GPU; none without MIG."""
     return [SimulatedInstance(gpu, place) for place in range(len(PROFILES)) if gpu.mig]
 
 

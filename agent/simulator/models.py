@@ -99,12 +99,10 @@ class GpuModel(Struct, frozen=True):
 
     @property
     def remaps(self) -> bool:
-        """Rows of its memory; older ones retire pages."""
         return self.ecc and self.architecture >= AMPERE
 
     @property
     def divides(self) -> bool:
-        """MIG; no board of the Ada generation can."""
         return self.remaps and self.architecture != ADA
 
     @property
@@ -246,10 +244,10 @@ def address(bus: int) -> str:
     return f"{domain:04x}:{bus:02x}:00.0"
 
 
-def _order(system: SystemModel) -> tuple[bool, int, str]:
-    """DGX systems first, each kind from its oldest GPUs to its newest."""
-    return not system.dgx, system.model.architecture, system.name
-
-
-_SYSTEMS = map(_system, (FOLDER / "systems").glob("*.toml"))
-ALL: Mapping[str, SystemModel] = {system.name: system for system in sorted(_SYSTEMS, key=_order)}
+ALL: Mapping[str, SystemModel] = {
+    system.name: system
+    for system in sorted(
+        map(_system, (FOLDER / "systems").glob("*.toml")),
+        key=lambda one: (not one.dgx, one.model.architecture, one.name),
+    )
+}  # DGX systems first, each kind from its oldest GPUs to its newest

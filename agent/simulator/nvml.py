@@ -37,7 +37,6 @@ class SimulatedNvml:
         return self.guard.users, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
-        """Drop handles that were not returned, with the driver or with its last user."""
         self.samples: dict[int, gpm.GpmCounters | None] = {}
         self.sets: dict[int, events.EventSet] = {}
         self.machine.driver.listeners.clear()
@@ -67,7 +66,6 @@ class SimulatedNvml:
         return self._ask("nvmlDeviceGetMemoryInfo_v2", handle, version)
 
     def nvmlEventSetWait(self, event_set: Any, milliseconds: int) -> Any:
-        """Blocks in real time, without holding up other callers."""
         wait = milliseconds / 1000
         wait = wait if self.guard.real_time else min(events.FROZEN_WAIT, wait)
         deadline = time.monotonic() + wait

@@ -71,21 +71,16 @@ def spoilt(answer: Any, odd: Any, arguments: Sequence[Any] = ()) -> Any:
         return answer
     if isinstance(answer, list | tuple):
         return type(answer)(spoilt(part, odd) for part in answer)
-    if isinstance(answer, str | int | float):
-        return _plain(answer, odd)
+    if isinstance(answer, str):
+        return odd.decode() if isinstance(odd, bytes) else answer
+    if isinstance(answer, int | float):
+        return 0 if isinstance(odd, bytes) else odd
     for entry in answer if isinstance(answer, ctypes.Array) else (answer,):
         _fill(entry, odd)
     return answer
 
 
-def _plain(answer: str | float, odd: Any) -> Any:
-    if isinstance(answer, str):
-        return odd.decode() if isinstance(odd, bytes) else answer
-    return 0 if isinstance(odd, bytes) else odd
-
-
 def _fill(target: Any, odd: Any) -> None:
-    """Every number and text of a structure, but its version."""
     if isinstance(target, pynvml.c_nvmlGpmMetricsGet_t):
         for slot in target.metrics[: target.numMetrics]:
             slot.value = float(odd) if isinstance(odd, int | float) else slot.value

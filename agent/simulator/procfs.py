@@ -120,7 +120,6 @@ def mounts(machine: Machine) -> list[str]:
 
 
 def device_number(name: str) -> str:
-    """Major and minor number of a disk or array, as the kernel gives them in order."""
     digits = re.findall(r"\d+", name)
     if name.startswith("sd"):
         return f"8:{16 * (ord(name[2]) - ord('a'))}"
@@ -202,7 +201,6 @@ def content_of(machine: Machine, path: str) -> Content | None:
 
 
 def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) -> float:
-    """Seconds that threads ran (`cpu`), or could have (`queued`)."""
     return sum(machine.jobs.meter.read(f"{part}:{t.number}", machine.now) for t in threads)
 
 
@@ -251,7 +249,6 @@ def _status(machine: Machine, process: SimulatedProcess) -> str:
 
 
 def _io(machine: Machine, process: SimulatedProcess) -> str:
-    """Every byte comes from storage and goes there: nothing is read twice."""
     read, written = (
         int(machine.jobs.meter.read(f"{flow}:{process.pid}", machine.now))
         for flow in ("read", "written")

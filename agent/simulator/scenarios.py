@@ -29,9 +29,8 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.simulator import driver, odd_answers
-from agent.simulator.driver import SimulatedDriver
+from agent.simulator.driver import GARBAGE, SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu
-from agent.simulator.kernel_log import GARBAGE, SimulatedKernelLog
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
@@ -62,7 +61,6 @@ class SimulatedFaults:
         self.driver = driver
 
     def lose(self, index: int) -> None:
-        """The GPU falls off the bus, with XID 79; links to it go down."""
         self.kernel_log.fallen(self.gpus[index].bus)
         self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
@@ -85,7 +83,6 @@ class SimulatedFaults:
             self.gpus[link.peer].links[link.peer_link].cut = True
 
     def xid(self, code: int) -> None:
-        """An XID error of the first GPU, with what NVML shows of it."""
         if code == LOST_XID:
             self.lose(0)
         else:
@@ -314,6 +311,5 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 
 def stops(system: SystemModel) -> tuple[str, ...]:
-    """The tour of this system: every scenario it can have, with training before each."""
     rest = (n for n in possible(system) if n not in ("training", TOUR))
     return tuple(stop for name in rest for stop in ("training", name))

@@ -69,12 +69,10 @@ class SimulatedTraffic:
         return StorageRates(local + shared, load.written * disks, local)
 
     def apply(self, now: float, cores: float, blocked: float) -> None:
-        """Go on at the rates of the load; `cores` and `blocked` are those of all processes."""
         parts = (self._disks(), self._nics(), self._hcas(), self._cpus(cores, blocked))
         self._meter.flow(now, dict(chain(*parts)))
 
     def speed(self, nic: NicModel) -> int | None:
-        """Mbit/s as negotiated, None without carrier."""
         slow = self.slow_port and not self.system.hcas and nic == self.system.nics[0]
         return nic.megabits // 10 if slow and nic.megabits else nic.megabits
 
@@ -85,7 +83,6 @@ class SimulatedTraffic:
         return self.health.port_down and hca == self.system.hcas[0]
 
     def lose_link(self) -> None:
-        """The first port counts that its link went down."""
         self._meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
 
     def _slow(self, hca: HcaModel) -> bool:
@@ -140,5 +137,4 @@ class SimulatedTraffic:
                 yield f"{resource}:{kind}", share * 1e6
 
     def pressures(self) -> dict[str, float]:
-        """Share of time that somebody waits, by resource."""
         return {"cpu": self.load.cpu_pressure, "io": self.load.io_pressure, "memory": 0.0}

@@ -10,7 +10,7 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import RATIO, STEPWISE, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 ACTIVITY = GpuMetric.ratio(
     "dgx_gpu_activity_ratio",
@@ -105,10 +105,7 @@ class ActivityFromGpm:
         for which, way in NVLINK_WAYS.items():  # absent where there is no NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
-        try:
-            out.add(ACTIVE_SECONDS, self._gpm.total(GpmId.GRAPHICS) / 100)
-        except Absent as absent:
-            out.absent(ACTIVE_SECONDS, absent)
+        out.ask(ACTIVE_SECONDS, lambda: self._gpm.total(GpmId.GRAPHICS) / 100)
         try:
             clock = self._mean_clock()
             active = self._gpm.total(GpmId.TENSOR) / 100

@@ -18,7 +18,7 @@ from agent.model import Absent, GpuMetric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 
 class AllocationConfig(Section, frozen=True):

@@ -9,7 +9,7 @@ from agent.model import LINK_LABELS, PERMANENT, Absent, GpuMetric, Reason, event
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
 
@@ -52,7 +52,6 @@ NO_C2C = Absent(Reason.MISSING, "this GPU has no C2C link to a CPU")
 
 
 def _links(device: NvmlDevice) -> range:
-    """Those that there are. Raises Absent where there is none."""
     try:
         links = int(LINKS.checked(device.field(FieldId.C2C_LINKS)))
     except Absent as absent:

@@ -11,7 +11,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import MOST_DEVICES, HostOptions, left_out
+from agent.sources.context import MOST_DEVICES, HostOptions, left_out
 
 CLASS = "/sys/class/hwmon"
 SENSOR = ("sensor",)
@@ -107,7 +107,6 @@ class Chassis:
 
 
 def sensors(files: FileTree, chips: list[str]) -> Iterator[Sensor]:
-    """The chassis' sensors of all chips; a name that comes twice gets a number."""
     taken: set[str] = set()
     for chip in sorted(chips, key=lambda chip: (int(re.sub(r"\D", "", chip) or 0), chip)):
         folder = f"{CLASS}/{chip}"
@@ -120,7 +119,6 @@ def sensors(files: FileTree, chips: list[str]) -> Iterator[Sensor]:
 
 
 def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[SensorKind, str, str]]:
-    """Kind, name and file of each channel of one chip that belongs to the chassis."""
     found: set[str] = set()
     for file in names_in(files, folder):
         for kind in KINDS:

@@ -9,7 +9,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import MOST_DEVICES, HostOptions, flag, left_out
+from agent.sources.context import MOST_DEVICES, HostOptions, flag, left_out
 
 CLASS = "/sys/class/hwmon"
 FAULT = gauge(
@@ -32,7 +32,6 @@ OTHERS = re.compile(
 
 
 def _read(files: FileTree, out: ReadOutput) -> None:
-    """Every flag of every chip of the box; several flags of one channel are one sensor."""
     raised: dict[tuple[str, str], bool] = {}
     for chip in names_in(files, CLASS):
         folder = f"{CLASS}/{chip}"

@@ -10,7 +10,7 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import STEPWISE, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 HERTZ = Range(0, 1e10)
 CLOCK = gauge(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.hardware.host import Host, Psutil
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling.reads import Read, ReadOutput
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 BUSY = gauge(
     "dgx_cpu_busy_ratio",

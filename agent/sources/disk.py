@@ -12,7 +12,7 @@ from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.options import MOST_DEVICES, HostOptions, bounded, left_out
+from agent.sources.context import MOST_DEVICES, HostOptions, bounded, left_out
 
 
 class DiskConfig(Section, frozen=True):
@@ -168,7 +168,6 @@ def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
 
 
 def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
-    """Disks and arrays, no partitions, and no hidden paths of multipath NVMe (counted twice)."""
     return [
         name
         for name in names_in(files, BLOCK)
@@ -181,13 +180,11 @@ def arrays_among(files: FileTree, blocks: Collection[str]) -> list[str]:
 
 
 def members(files: FileTree, array: str, blocks: Collection[str]) -> list[str]:
-    """The disks below an array that are still there, once for each member on them."""
     slaves = names_in(files, f"{BLOCK}/{array}/slaves")
     return [disk for slave in slaves if (disk := _disk_of(files, slave, blocks))]
 
 
 def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
-    """The whole disk that `name`, a disk or a partition, lies on."""
     if name in blocks:
         return name
     candidates = (block for block in blocks if name.startswith(block))

@@ -9,7 +9,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import MOST_DEVICES, HostOptions, flag, left_out
+from agent.sources.context import MOST_DEVICES, HostOptions, flag, left_out
 
 FAULT = gauge(
     "dgx_disk_fault",

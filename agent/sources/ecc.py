@@ -10,7 +10,7 @@ from agent.model import GPU_LABELS, GpuMetric, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
 from agent.ranges import Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 ERROR_COUNT, COUNT = Range(0, 1e12), Range(0, 1e5)
 

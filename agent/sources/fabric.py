@@ -10,7 +10,7 @@ from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, checked, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FLAG, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 STATE = GpuMetric.gauge(
     "dgx_nvlink_fabric_state",

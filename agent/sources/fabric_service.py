@@ -8,7 +8,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 RUNNING = gauge(
     "dgx_fabric_manager_running",

@@ -10,7 +10,7 @@ from agent.hardware.host import Host
 from agent.model import ReadKey, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 MOUNTS = internal(
     "dgx_workload_mounts",

@@ -7,7 +7,7 @@ from agent.model import GPU_LABELS, GpuMetric, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import FLAG, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 INFO = gauge(
     "dgx_gpu_info",

@@ -7,7 +7,7 @@ from agent.hardware.files import FileTree, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling.reads import Read, ReadOutput
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 TOTAL = gauge(
     "dgx_host_memory_total_bytes", "Memory of the host, in bytes.", "MemTotal of /proc/meminfo"

@@ -11,7 +11,7 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter,
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.options import MOST_DEVICES, HostOptions, left_out
+from agent.sources.context import MOST_DEVICES, HostOptions, left_out
 
 MOST_DIGITS = 9
 PORT_LABELS = ("device", "port")
@@ -141,7 +141,6 @@ class InfinibandPorts:
         self._add_left_out(out, table[0].metric)
 
     def facts(self, out: ReadOutput, metric: Metric, fact: Fact) -> None:
-        """One fact of every port; a port that does not report it costs only itself."""
         for port in self.at(out.at):
             out.ask(metric, partial(fact, self._files, port), *port)
         self._add_left_out(out, metric)

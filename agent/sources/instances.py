@@ -13,7 +13,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 LABELS = (*GPU_LABELS, "gpu_instance")
 INFO = gauge(

@@ -8,7 +8,7 @@ from agent.hardware.nvml import number
 from agent.model import GpuMetric
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 DECODER = GpuMetric.ratio(
     "dgx_gpu_decoder_utilization_ratio",

@@ -6,7 +6,7 @@ from agent.model import Absent, GpuMetric, Reason
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import BYTES, Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 from agent.specs.machine import MachineSpecs
 
 USED = GpuMetric.gauge(

@@ -12,7 +12,7 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, interna
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.options import HostOptions, bounded
+from agent.sources.context import HostOptions, bounded
 
 
 class NetworkConfig(Section, frozen=True):
@@ -99,7 +99,6 @@ class InterfaceCounters:
 
 
 def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: ReadOutput) -> None:
-    """One fact of every NIC from its folder; a NIC that does not report it costs only itself."""
     devices = nics(host.files, names_in(host.files, NET), options)
     if not devices:
         raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")

@@ -22,8 +22,7 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
-from agent.sources.gpu_context import GpuContext
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import GpuContext, NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"

@@ -7,8 +7,7 @@ from agent.model import LINK_LABELS, PERMANENT, Absent, Reason, event_counter, g
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import RATIO
-from agent.sources.gpu_context import GpuContext
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import GpuContext, NvlinkConfig
 
 _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"
 

@@ -10,7 +10,7 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 from agent.specs.sheets import pcie_bytes_per_second
 
 _BYTES = (
@@ -76,10 +76,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
         out.pending = True
         return
     for metric, which in WAYS.items():
-        try:
-            out.add(metric, gpm.total(which) * PCIE_UNIT)
-        except Absent as absent:  # the other direction may be known
-            out.absent(metric, absent)
+        out.ask(metric, lambda which=which: gpm.total(which) * PCIE_UNIT)  # type: ignore[misc]
 
 
 class PcieFromCall:
@@ -104,7 +101,6 @@ class PcieFromCall:
 
 
 def _fastest(device: NvmlDevice) -> float:
-    """Return the greatest possible rate of the link, in bytes per second, with some margin."""
     try:
         generation = int(GENERATION_LIMIT.checked(device.get("MaxPcieLinkGeneration")))
         width = int(WIDTH_LIMIT.checked(device.get("MaxPcieLinkWidth")))

@@ -11,7 +11,7 @@ from agent.model import GPU_LABELS, Absent, Reason, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 from agent.specs.sheets import pcie_bytes_per_second
 
 DEVICES = "/sys/bus/pci/devices"
@@ -40,7 +40,6 @@ def upstream_ports(path: str) -> list[str]:
 
 
 def address_of(bus_id: str) -> str:
-    """NVML's 00000000:06:00.0 as the kernel writes it, 0000:06:00.0."""
     return bus_id.lower()[-12:]
 
 

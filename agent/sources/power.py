@@ -8,7 +8,7 @@ from agent.model import PERMANENT, Absent, GpuMetric, TimedSeries
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 MOST_WATTS = 5_000.0  # No board draws more
 

@@ -8,7 +8,7 @@ from agent.hardware.files import FileTree, absent_from
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter
 from agent.polling.reads import Read, ReadOutput
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 PRESSURE = counter(
     "dgx_pressure_seconds_total",

@@ -1,7 +1,8 @@
 """Processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
 from collections.abc import Iterator
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -9,12 +10,13 @@ from agent.config.settings import Section
 from agent.hardware import mig, processes
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
+from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
-from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
+from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 
@@ -183,12 +185,10 @@ class Processes:
 
     def _shares(self) -> dict[int, float]:
         """By pid, of who used the GPU since the last look; the driver repeats old figures."""
-        try:
-            samples = self._device.get("ProcessUtilization", self._seen)
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            return {}  # no one did anything, or the driver does not report
+        asked = partial(self._device.get, "ProcessUtilization", self._seen)
+        samples = unless_final(
+            asked, list[Any]()
+        )  # no one did anything, or the driver does not report
         parts: dict[int, list[int]] = {}
         for one in samples:
             if one.timeStamp > self._seen:

@@ -12,8 +12,7 @@ from agent.model import Absent, Labels, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import OFF, Read, fixed, refused_read
 from agent.sources import ecc, gpu
-from agent.sources.gpu_context import GpuContext
-from agent.sources.options import HostOptions
+from agent.sources.context import GpuContext, HostOptions
 
 
 def _modules(names: str) -> tuple[ModuleType, ...]:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
+from agent.hardware.nvml import unless_final
 from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, GpuMetric, Reason, checked, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 
 CELSIUS = Range(1, 199)  # At 0 a driver means that it has no sensor
 LIKELY_STEP = 25.0  # Degrees Celsius by which no GPU changes between two readings
@@ -116,13 +117,12 @@ class Fans:
 
     def _count(self) -> int:
         """One where the driver cannot say how many there are, for its speed may answer."""
-        try:
-            count = self._device.get("NumFans")
-            return int(checked(count, Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            return 1
+        return unless_final(
+            lambda: int(
+                checked(self._device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans")
+            ),
+            otherwise=1,
+        )
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

@@ -31,7 +31,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.series import SampleStore
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 
 
 class JobConfig(Section, frozen=True):

@@ -93,7 +93,6 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 def _plain(name: str) -> str:
-    """A name without what drivers of different age write differently: maker, case and spaces."""
     return " ".join(name.split()).casefold().removeprefix(MAKER)
 
 
@@ -167,7 +166,6 @@ def _own(directory: Path) -> Iterator[Found]:
 
 
 def _sheet(file: str, content: dict[str, Any]) -> SheetFile:
-    """Return the content of one file; `file` is its name in messages."""
     if not content:
         raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
     for table in content.values():

@@ -25,7 +25,7 @@ from random import Random
 from typing import cast
 
 from agent.config.settings import Settings
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import NvlinkConfig
 from agent.stack.inventory import FleetFile, FleetNode, targets
 from exporters.prometheus import Exposition
 from exporters.selection import MetricsConfig

@@ -13,7 +13,7 @@ from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
 from agent.polling.xid_watch import XidWatch
 from agent.sources import power, xid
-from agent.sources.gpu_context import GpuContext
+from agent.sources.context import GpuContext
 from agent.sources.table import gpu_reads
 from tests.support.fake_nvml import FakeNvml
 from tests.support.frozen_clock import FrozenClock

@@ -12,7 +12,7 @@ from agent.hardware.host import Host
 from agent.model import Absence, Reading, Reason
 from agent.polling.reads import Read, ReadCosts, perform
 from agent.sources import infiniband
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 from tests.support.frozen_clock import FrozenClock
 
 PORT = {

@@ -12,7 +12,7 @@ from agent.model import Metric, Reading
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 from tests.support.fake_host import FakePsutil, OddTree
 from tests.support.frozen_clock import FrozenClock
 

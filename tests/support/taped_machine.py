@@ -11,7 +11,9 @@ import pynvml
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.replay.answers import encode
-from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from agent.replay.player import TapePlayer
+from agent.replay.reading import Tape
+from agent.replay.recorder import TapeRecorder
 from agent.simulator import SimulatedSystem, build
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus

@@ -16,7 +16,7 @@ from agent.cli.run import TapeEnd
 from agent.config.atomic_file import ReplacingFile
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from agent.replay.tape import Tape
+from agent.replay.reading import Tape
 from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import ROOT
 from tests.support.taped_machine import record

@@ -21,7 +21,7 @@ from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import allocation as source
 from agent.sources import workload
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 from tests.support.fake_host import FakePsutil
 from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of
 

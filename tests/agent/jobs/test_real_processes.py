@@ -19,7 +19,7 @@ from agent.model import Reading
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload as work
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 from tests.support.call_count import calls_of
 from tests.support.kernel_counters import Mark, between, marked
 from tests.support.process_tree import GPU, labels_of, of

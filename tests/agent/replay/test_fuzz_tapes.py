@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.replay import answers, reading
-from agent.replay.tape import Tape, TapeError
+from agent.replay.answers import TapeError
+from agent.replay.reading import Tape
 from tests.support.machines import taped
 from tests.support.repository import TAPES
 

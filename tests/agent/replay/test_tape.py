@@ -12,8 +12,9 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.replay.masks import Masks
-from agent.replay.reading import TapedBuffer
-from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from agent.replay.player import TapePlayer
+from agent.replay.reading import Tape, TapedBuffer
+from agent.replay.recorder import TapeRecorder
 from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (

@@ -8,7 +8,7 @@ import pytest
 
 from agent.model import Reason
 from agent.sources import chassis, chassis_faults, disk, disk_faults, infiniband, network
-from agent.sources.options import MOST_DEVICES
+from agent.sources.context import MOST_DEVICES
 from tests.support.fake_host import HostBench, shortly, values
 
 

@@ -11,7 +11,7 @@ from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import cpu, disk, host_memory, infiniband, network, pressure
-from agent.sources.options import HostOptions
+from agent.sources.context import HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
 from tests.support.frozen_clock import FrozenClock
 

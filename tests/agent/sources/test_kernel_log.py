@@ -27,7 +27,7 @@ from agent.hardware.kernel_log import (
 from agent.jobs.allocation import DriverGpu
 from agent.model import Absent, GpuIdentity
 from agent.polling.reads import ReadOutput
-from agent.simulator.kernel_log import GARBAGE
+from agent.simulator.driver import GARBAGE
 from agent.sources import kernel_log, process, xid
 from tests.support.machine_controls import lose
 from tests.support.machines import AgentBench, simulated

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from agent.config.settings import Settings
-from agent.sources.options import NvlinkConfig
+from agent.sources.context import NvlinkConfig
 from tests.support.machines import simulated
 
 
