@@ -18,18 +18,8 @@ VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
 SMALLEST = 1e-300  # A double below this is an integer that the driver tagged as a double
-ARCHITECTURES = {
-    2: "kepler",
-    3: "maxwell",
-    4: "pascal",
-    5: "volta",
-    6: "turing",
-    7: "ampere",
-    8: "ada",
-    9: "hopper",
-    10: "blackwell",
-}
-"""`nvmlDeviceGetArchitecture`."""
+_NAMES = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
+ARCHITECTURES = dict(enumerate(_NAMES.split(), 2))  # `nvmlDeviceGetArchitecture`
 
 MIG_MODE = "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
@@ -215,11 +205,12 @@ class NvmlDevice:
         nvml, uuid = self.nvml, str(self.get("UUID"))
         if not UUID.fullmatch(uuid):
             raise Absent(Reason.IMPLAUSIBLE, f"nvmlDeviceGetUUID says {uuid!r:.60}")
+        known = nvml.text("nvmlDeviceGetArchitecture", self.handle)
         return GpuIdentity(
             index=index,
             uuid=uuid,
             model=nvml.text("nvmlDeviceGetName", self.handle),
-            architecture=self._architecture(),
+            architecture=ARCHITECTURES.get(int(known), "") if known.isdecimal() else "",
             pci_bus_id=unless_final(lambda: text_of(self.get("PciInfo"), "busId"), ""),
             serial=nvml.text("nvmlDeviceGetSerial", self.handle),
             vbios_version=nvml.text("nvmlDeviceGetVbiosVersion", self.handle),
@@ -227,7 +218,3 @@ class NvmlDevice:
                 lambda: any(map(str.isdigit, self.platform().chassis_serial)), otherwise=False
             ),
         )
-
-    def _architecture(self) -> str:
-        known = self.nvml.text("nvmlDeviceGetArchitecture", self.handle)
-        return ARCHITECTURES.get(int(known), "") if known.isdecimal() else ""

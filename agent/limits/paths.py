@@ -129,6 +129,7 @@ TRAFFIC = (
     TrafficCounter(infiniband.TRANSMITTED, "infiniband", "transmit", _host, of_gpu=False),
     TrafficCounter(infiniband.RECEIVED, "infiniband", "receive", _host, of_gpu=False),
 )
+
 BY_METRIC = {traffic.metric.name: traffic for traffic in TRAFFIC}
 
 PAYLOAD = {

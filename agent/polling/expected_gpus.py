@@ -3,7 +3,7 @@ configured."""
 
 import logging
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from agent.config.atomic_file import atomic_write
@@ -80,16 +80,13 @@ class ExpectedGpus:
         if self._file is None or not self._keeps or waits or self._most <= self._kept:
             return
         self._kept = self._most
-        write = _writing(self._file, self._most)
-        self._writer = threading.Thread(target=write, name="expected-gpus", daemon=True)
+        ask = partial(_write, self._file, self._most)
+        self._writer = threading.Thread(target=ask, name="expected-gpus", daemon=True)
         self._writer.start()
 
 
-def _writing(file: Path, most: int) -> Callable[[], None]:
-    def write() -> None:
-        try:
-            atomic_write(file, f"{most}\n".encode())
-        except BadInput as error:
-            log.warning(LogEvent("expected_gpus_not_kept", reason=str(error)))
-
-    return write
+def _write(file: Path, most: int) -> None:
+    try:
+        atomic_write(file, f"{most}\n".encode())
+    except BadInput as error:
+        log.warning(LogEvent("expected_gpus_not_kept", reason=str(error)))

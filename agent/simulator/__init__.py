@@ -22,16 +22,7 @@ SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 """Single faults, which may be joined to a scenario and to each other by a plus."""
 
-__all__ = [
-    "FAULTS",
-    "SCENARIOS",
-    "SYSTEMS",
-    "SimulatedSystem",
-    "Simulation",
-    "SimulationError",
-    "build",
-    "parse",
-]
+__all__ = ["SimulatedSystem", "Simulation", "SimulationError", "build", "parse"]
 
 
 class SimulationError(BadInput):

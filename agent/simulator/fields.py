@@ -69,8 +69,12 @@ class FieldAnswer(NamedTuple):
     value: Value
 
 
-def _rows(*table: tuple[Iterable[int], Driver, Answers, int, Value]) -> dict[int, FieldAnswer]:
-    return {field: FieldAnswer(*row[1:]) for row in table for field in row[0]}
+def _from(architecture: int) -> Answers:
+    return lambda q: q.arch >= architecture
+
+
+def _has_hbm(q: Question) -> bool:
+    return q.arch >= VOLTA and q.model.hbm
 
 
 def _c2c(q: Question) -> bool:
@@ -86,25 +90,13 @@ def _counts_wire(q: Question) -> bool:
     return q.counts_nvlink and q.arch >= VOLTA
 
 
-FIELDS: dict[int, FieldAnswer] = _rows(
+_ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
     # times of low clocks by reason (ns), memory temperature, energy
-    ((74, 76, 77, 79), (450,), lambda q: q.arch >= PASCAL, ULL, 0),
-    ((75,), (450,), lambda q: q.arch >= PASCAL, ULL, "thermal"),
-    ((78,), (450,), lambda q: q.arch >= PASCAL, ULL, "low"),
-    (
-        (82,),
-        (450,),
-        lambda q: q.arch >= VOLTA and q.model.hbm,
-        UINT,
-        lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER,
-    ),
-    (
-        (83,),
-        (450,),
-        lambda q: q.arch >= VOLTA,
-        ULL,
-        lambda c: c.gpu.meter.read("energy", c.now) * 1000,
-    ),
+    ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
+    ((75,), (450,), _from(PASCAL), ULL, "thermal"),
+    ((78,), (450,), _from(PASCAL), ULL, "low"),
+    ((82,), (450,), _has_hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
+    ((83,), (450,), _from(VOLTA), ULL, lambda c: c.gpu.meter.read("energy", c.now) * 1000),
     # NVLink: KiB of data and on the wire, errors
     ((138,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("tx") / KIB),
     ((139,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("rx") / KIB),
@@ -119,7 +111,7 @@ FIELDS: dict[int, FieldAnswer] = _rows(
     ((172,), (525,), _c2c, UINT, lambda c: c.c2c.reported),
     ((231, 232, 233), (570,), _c2c, ULL, 0),
     # power now and its limit
-    ((186,), (535,), lambda q: q.arch >= KEPLER, UINT, lambda c: c.milliwatts),
+    ((186,), (535,), _from(KEPLER), UINT, lambda c: c.milliwatts),
     ((190,), (535,), lambda q: not q.model.shared_memory, UINT, lambda c: c.limit),
     # NVLink 5
     ((202,), (560,), lambda q: q.linked_by_5, ULL, lambda c: int(c.over_links("tx"))),
@@ -129,11 +121,12 @@ FIELDS: dict[int, FieldAnswer] = _rows(
     ((219,), (560,), lambda q: q.linked_by_5, ULL, lambda c: c.over_links("replay")),
     ((220, 222), (560,), lambda q: q.linked_by_5, ULL, HEALTHY_BER),
     # recovery action; times of low clocks under their newest ids; remapped banks
-    ((230,), (570,), lambda q: q.arch >= PASCAL, UINT, lambda c: c.gpu.health.recovery),
-    ((269, 271), (580, 82), lambda q: q.arch >= PASCAL, ULL, 0),
-    ((270,), (580, 82), lambda q: q.arch >= PASCAL, ULL, "thermal"),
-    ((303, 304, 307), (610,), lambda q: q.arch >= HOPPER, UINT, 0),
+    ((230,), (570,), _from(PASCAL), UINT, lambda c: c.gpu.health.recovery),
+    ((269, 271), (580, 82), _from(PASCAL), ULL, 0),
+    ((270,), (580, 82), _from(PASCAL), ULL, "thermal"),
+    ((303, 304, 307), (610,), _from(HOPPER), UINT, 0),
 )
+FIELDS = {field: FieldAnswer(*row[1:]) for row in _ROWS for field in row[0]}
 
 LAST_ID = (
     *((450, 147), (470, 160), (520, 163), (525, 172), (535, 192), (550, 196), (555, 204)),

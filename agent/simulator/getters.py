@@ -35,13 +35,6 @@ FASTEST, GEFORCE_LOADED, RESTING = 0, 2, 8
 NO_INSTANCE = 0xFFFFFFFF
 
 
-def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Drivers from some branch on put the maker before GeForce, TITAN and A100."""
-    since = gpu.model.prefixed_since
-    prefixed = since is not None and nvml.machine.driver.numbers[0] >= since
-    return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
-
-
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
     if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
         refuse(driver.INVALID_ARGUMENT)
@@ -90,12 +83,6 @@ def pci_info(bus: int, device_id: int) -> Any:
     return info
 
 
-def _rates(nvml: Any, gpu: SimulatedGpu) -> Any:
-    now = nvml.machine.now
-    percent = [gpu.buffers.percent(name, now) for name in ("utilisation", "controller")]
-    return pynvml.c_nvmlUtilization_t(*percent)
-
-
 def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
     if kind != POWER and kind not in (*BUFFERS, *CLOCKS):
         refuse(driver.INVALID_ARGUMENT)
@@ -113,12 +100,6 @@ def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[i
         if at > last_seen
     ]
     return (1, samples) if samples else refuse(driver.NOT_FOUND)
-
-
-def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """The first version counts what the driver reserves as used."""
-    total, used = gpu.model.memory, gpu.memory_used + gpu.model.reserved
-    return pynvml.c_nvmlMemory_t(total=total, free=total - used, used=used)
 
 
 def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
@@ -196,17 +177,6 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
     return before + int(gpu.meter.read(counter, nvml.machine.now))
 
 
-def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, int, int, int]:
-    failed, health = int(gpu.remap_failed), gpu.health
-    return (0, failed + health.rows, int(health.rows_pending), failed)
-
-
-def _retired(_: Any, gpu: SimulatedGpu, cause: int) -> list[int]:
-    if cause not in (0, 1):
-        refuse(driver.INVALID_ARGUMENT)
-    return list(range(gpu.health.pages if cause else 0))
-
-
 def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
     check(nvml.guard.asked(gpu).link_code(link))
     return int(gpu.active(gpu.links[link]))
@@ -227,12 +197,6 @@ def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
     return info
 
 
-def _far_kind(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
-    """0 a GPU, 2 an NVSwitch."""
-    _far_end(nvml, gpu, link)
-    return 2 if gpu.links[link].peer is None else 0
-
-
 def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
     _link_state(nvml, gpu, link)
     if not 0 <= counter < len(LINK_ERRORS):
@@ -249,7 +213,13 @@ _POWER_LIMIT = Call(
 CALLS: dict[str, Call] = {
     # names, addresses, limits
     "UUID": Call(lambda _, g: g.uuid),
-    "Name": Call(_name),
+    "Name": Call(  # drivers from some branch on put the maker before GeForce, TITAN and A100
+        lambda n, g: (
+            f"NVIDIA {g.model.name}"
+            if n.machine.driver.numbers[0] >= g.model.prefixed_since
+            else g.model.name
+        )
+    ),
     "Serial": Call(
         lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index + g.model.device_id % 997),
         lambda q: q.model.datacentre,
@@ -269,7 +239,12 @@ CALLS: dict[str, Call] = {
     "GpuFabricInfo": Call(_fabric, lambda q: q.linked and q.arch >= HOPPER, (525,)),
     "PlatformInfo": Call(_platform, lambda q: q.linked_by_5, (570,)),
     # utilisation
-    "UtilizationRates": Call(_rates, lambda q: q.whole(KEPLER)),
+    "UtilizationRates": Call(
+        lambda n, g: pynvml.c_nvmlUtilization_t(
+            *(g.buffers.percent(name, n.machine.now) for name in ("utilisation", "controller"))
+        ),
+        lambda q: q.whole(KEPLER),
+    ),
     "DecoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
     "EncoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
     "JpgUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(AMPERE), (535,)),
@@ -277,7 +252,14 @@ CALLS: dict[str, Call] = {
     "Samples": Call(_samples),
     "ProcessUtilization": Call(_shares, lambda q: q.whole(MAXWELL)),
     # memory, processes
-    "MemoryInfo": Call(_memory, lambda q: not q.model.shared_memory),
+    "MemoryInfo": Call(  # the first version counts what the driver reserves as used
+        lambda _, g: pynvml.c_nvmlMemory_t(
+            g.model.memory,
+            g.model.memory - g.model.reserved - g.memory_used,
+            g.memory_used + g.model.reserved,
+        ),
+        lambda q: not q.model.shared_memory,
+    ),
     "MemoryInfo_v2": Call(_memory_v2, lambda q: not q.model.shared_memory, (510,)),
     "ComputeRunningProcesses": Call(_processes(draws=False), since=(510,)),
     "ComputeRunningProcesses_v2": Call(_processes(draws=False), since=(455,)),
@@ -309,15 +291,34 @@ CALLS: dict[str, Call] = {
     "PcieThroughput": Call(_pcie, lambda q: q.measures_slot, blocks=PCIE_WINDOW),
     # errors of memory
     "TotalEccErrors": Call(_ecc, lambda q: q.model.ecc),
-    "RemappedRows": Call(_remapped, lambda q: q.remaps),
-    "RetiredPages": Call(_retired, lambda q: q.retires),
+    "RemappedRows": Call(
+        lambda _, g: (
+            0,
+            g.remap_failed + g.health.rows,
+            int(g.health.rows_pending),
+            int(g.remap_failed),
+        ),
+        lambda q: q.remaps,
+    ),
+    "RetiredPages": Call(
+        lambda _, g, cause: (
+            list(range(g.health.pages if cause else 0))
+            if cause in (0, 1)
+            else refuse(driver.INVALID_ARGUMENT)
+        ),
+        lambda q: q.retires,
+    ),
     "RetiredPagesPendingStatus": Call(
         lambda _, g: int(g.health.pages_pending), lambda q: q.retires
     ),
     # NVLink
     "NvLinkState": Call(_link_state, lambda q: q.linked),
     "NvLinkRemotePciInfo": Call(_far_end, lambda q: q.linked),
-    "NvLinkRemoteDeviceType": Call(_far_kind, lambda q: q.linked, (470,)),
+    "NvLinkRemoteDeviceType": Call(  # 0 a GPU, 2 an NVSwitch
+        lambda n, g, link: 2 * (_far_end(n, g, link) and g.links[link].peer is None),
+        lambda q: q.linked,
+        (470,),
+    ),
     "NvLinkErrorCounter": Call(_link_errors, lambda q: q.linked and not q.linked_by_5),
 }
 

@@ -57,10 +57,6 @@ METRICS: dict[int, Callable[[Shares], float]] = {
 """Metric id to its value from the counters' mean rates; ids not listed are refused."""
 
 
-def _support(_: Any, gpu: SimulatedGpu) -> Any:
-    return pynvml.c_nvmlGpmSupport_t(pynvml.NVML_GPM_SUPPORT_VERSION, int(gpu.model.gpm))
-
-
 def _alloc(nvml: Any) -> Any:
     address = nvml.next_address(SAMPLES)
     nvml.samples[address] = None
@@ -123,7 +119,10 @@ def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
 
 
 CALLS: dict[str, Call] = {
-    "nvmlGpmQueryDeviceSupport": Call(_support, since=(520,)),
+    "nvmlGpmQueryDeviceSupport": Call(
+        lambda _, g: pynvml.c_nvmlGpmSupport_t(pynvml.NVML_GPM_SUPPORT_VERSION, int(g.model.gpm)),
+        since=(520,),
+    ),
     "nvmlGpmSampleAlloc": Call(_alloc, since=(520,), of_gpu=False),
     "nvmlGpmSampleFree": Call(_free, since=(520,), of_gpu=False),
     "nvmlGpmSampleGet": Call(_get, lambda q: q.model.gpm and not q.mig, (520,)),

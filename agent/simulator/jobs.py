@@ -160,7 +160,8 @@ class SimulatedJobs:
         readers = max(1, len(self.teams) * max(1, job.loaders))
         rates: dict[str, float] = {}
         for place, team in enumerate(self.teams):
-            allowed = _cpus(job.allowed, place)
+            first = job.allowed * place  # those of the next GPU beside them
+            allowed = f"{first}-{first + job.allowed - 1}" if job.allowed else ""
             for process in team.members:
                 process.allowed = allowed
                 loads = job.threads if process is team.trainer else (job.loader,)
@@ -189,7 +190,3 @@ class SimulatedJobs:
         process = self.processes.pop(pid, None)
         if process is not None:
             self.meter.forget(process.counters())
-
-
-def _cpus(number: int, place: int) -> str:
-    return f"{number * place}-{number * (place + 1) - 1}" if number else ""

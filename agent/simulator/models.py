@@ -5,6 +5,7 @@ Knows nothing of the agent's specs: those are tested against these figures."""
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,14 +16,8 @@ FOLDER = Path(__file__).parent
 KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
 """`nvmlDeviceGetArchitecture`."""
 
-PCIE_LANE = {
-    1: 0.25e9,
-    2: 0.5e9,
-    3: 8e9 / 8 * 128 / 130,
-    4: 16e9 / 8 * 128 / 130,
-    5: 3.93846e9,
-    6: 7.375e9,
-}
+_LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
+PCIE_LANE = dict(enumerate(_LANES, 1))
 """Bytes per second, lane and direction, after line coding, by PCIe generation."""
 
 
@@ -86,7 +81,7 @@ class GpuModel(Struct, frozen=True):
     shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
     instances: tuple[float, ...] = ()  # GiB of one with one, two, three slices under MIG
-    prefixed_since: int | None = None  # first branch that puts "NVIDIA " before the name
+    prefixed_since: float = inf  # first branch that puts "NVIDIA " before the name
 
     @property
     def ecc(self) -> bool:

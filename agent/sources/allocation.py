@@ -184,7 +184,9 @@ class AllocationRead:
     def _seen(self) -> Given:
         minors = allocation.by_minor(self._files)
         folders = [*self._jobs(VERSION_1, "slurm"), *self._jobs(VERSION_2, "slurmstepd.scope")]
-        if not minors or not self._runs_slurm():
+        tops = [*names_in(self._files, VERSION_1), *names_in(self._files, VERSION_2)]
+        runs = any(name.startswith("slurm") or name.endswith("slurmstepd.scope") for name in tops)
+        if not minors or not runs:
             return Given()
         jobs: list[Allocation] = []
         hidden: Absent | None = None
@@ -197,10 +199,6 @@ class AllocationRead:
             labels = JobLabels(number, found.get("user", ""), "slurm")
             jobs.append(Allocation(labels, gpus, claimed=claimed))
         return Given(tuple(jobs), hidden)
-
-    def _runs_slurm(self) -> bool:
-        tops = [*names_in(self._files, VERSION_1), *names_in(self._files, VERSION_2)]
-        return any(name.startswith("slurm") or name.endswith("slurmstepd.scope") for name in tops)
 
     def _jobs(self, root: str, top: str) -> Iterator[tuple[str, str]]:
         """Number and folder of each job below the cgroups of Slurm, which may carry the node's
@@ -289,14 +287,10 @@ def on_a_thread(ask: Callable[[], None]) -> None:
     threading.Thread(target=ask, name="allocation", daemon=True).start()
 
 
-def _at_once(ask: Callable[[], None]) -> None:
-    ask()
-
-
 def reads(
     host: Host, options: HostOptions, gpu_processes: GpuProcesses, allocations: Allocations
 ) -> Iterator[Read]:
-    spawn = on_a_thread if host.schedulers.slow else _at_once
+    spawn = on_a_thread if host.schedulers.slow else lambda ask: ask()
     asked = AllocationRead(host, options, gpu_processes, allocations, spawn)
     key = ReadKey("allocation", "jobs")
     yield Read(key, (ALLOCATED,), asked.read, asked.every, varies=True)

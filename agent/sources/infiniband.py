@@ -62,14 +62,9 @@ WORD = 4  # bytes in the unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
 FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
 ERROR_FILES = (
-    "symbol_error",
-    "link_error_recovery",
-    "link_downed",
-    "port_rcv_errors",
-    "port_rcv_remote_physical_errors",
-    "port_xmit_discards",
-    "local_link_integrity_errors",
-    "excessive_buffer_overrun_errors",
+    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
+    *("port_rcv_remote_physical_errors", "port_xmit_discards"),
+    *("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
 )
 
 

@@ -93,10 +93,8 @@ MPS_SERVER = "nvidia-cuda-mps"
 as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside
 it (from Volta). That of a user's own daemon counts as the user's process."""
 
-DISPLAYS = frozenset(
-    ("Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram")
-)
-"""Servers of displays: no job."""
+_SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
+DISPLAYS = frozenset(_SERVERS.split())  # Servers of displays: no job
 
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not say how much memory a process holds")
 

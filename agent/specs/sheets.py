@@ -28,27 +28,10 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
     return per_lane * lanes / 8 if per_lane is not None else None
 
 
+_ONES = ("GPUs", "CPUs", "SSDs", "links", "lanes", "ports", "bits", "PCIe generation", "RAID level")
 UNITS: Mapping[str, float] = MappingProxyType(
-    {
-        "GPUs": 1,
-        "CPUs": 1,
-        "SSDs": 1,
-        "links": 1,
-        "lanes": 1,
-        "ports": 1,
-        "bits": 1,
-        "PCIe generation": 1,
-        "RAID level": 1,
-        "ratio": 1,
-        "GB": 1e9,
-        "TB": 1e12,
-        "MB/s": 1e6,
-        "GB/s": 1e9,
-        "Gb/s": 1e9 / 8,
-        "W": 1,
-        "kW": 1e3,
-        "°C": 1,
-    }
+    dict.fromkeys((*_ONES, "ratio", "W", "°C"), 1.0)
+    | {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
 """Size of each unit in the base unit (bytes, bytes per second, watts, or itself)."""
 
