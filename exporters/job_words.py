@@ -300,8 +300,7 @@ def _energy_lost(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt) -> str:
-    """Return the saving from ending its first cause, now or in retrospect; empty if that is
-    little."""
+    """Return the saving from ending its first cause; empty if that is little."""
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
         return ""
@@ -347,6 +346,7 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
         "id": receipt.id,
         "ids": ids(receipt, job.pids),
         "title": title(receipt),
+        "user": receipt.labels.user,
         "gpus": ranges(gpu.index for gpu in receipt.gpus),
         "level": UNKNOWN if silent else level(job),
         "sentence": UNANSWERED if silent else sentence(job),

@@ -41,14 +41,20 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     if rows:
         yield from table(HEADER, rows, width=width)
         yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
-    unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
-    quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
-    unlimited = any(way["limit"] is None for pair in quiet for way in pair.values())
+        yield from prose(_nearest(busy), width)
+    at_rest, linkless, silent = "at rest", "without link", "traffic not read"
+    still: dict[str, list[dict[bool, Document]]] = {at_rest: [], linkless: [], silent: []}
+    for pair in (pair for pair in pairs if pair not in busy):
+        unread = any(way["bytes_per_second"] is None for way in pair.values())
+        off = any(way["up"] is False for way in pair.values())
+        still[linkless if off else silent if unread else at_rest].append(pair)
+    unlimited = any(way["limit"] is None for pair in still[at_rest] for way in pair.values())
     or_less = f", or {QUIET_BYTES / 1e6:.0f} MB/s where none is known" * unlimited
-    at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit{or_less})"
-    for words, which in ((at_rest, quiet), ("traffic not read", unread)):
+    below = f" (below {100 * QUIET:.0f} % of the limit{or_less})"
+    for words, which in still.items():
         if which:
-            yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
+            named = f"{words}{below * (words == at_rest)}: {_named(which)}"
+            yield from prose(named, width, hanging="  ")
 
 
 def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
@@ -60,14 +66,19 @@ def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
             yield f"{', '.join(found)} {words}"
 
 
+def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
+    """`nearest to its limit: pcie gpu3, receive, at 81 %`, or a full disk without a limit."""
+    ways = [way for pair in pairs for way in pair.values()]
+    way = max(ways, key=lambda way: (way["saturated"], way["ratio"] or 0.0))
+    at = f"at {share(way['ratio'])}" if way["limit"] else "busy nearly all the time, limit unknown"
+    name = f"{way['path']} {way['device']}, {way['direction']}"
+    return f"nearest to its limit: {name}, {at}" * bool(way["limit"] or way["saturated"])
+
+
 def _moves(way: Document) -> bool:
     if way["ratio"] is not None:
         return bool(way["ratio"] >= QUIET)
     return (way["bytes_per_second"] or 0) >= QUIET_BYTES
-
-
-def _unknown(way: Document) -> bool:
-    return way["bytes_per_second"] is None
 
 
 def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tuple[int, str]]]:
@@ -108,7 +119,9 @@ def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
         for cell in _cells([pair[inward] for pair in alike if inward in pair])
     )
     devices = (next(iter(pair.values()))["device"] for pair in alike)
-    return (either["path"], device_ranges(devices, " "), *ways, mark)
+    member = f"of {either['array']}" * bool(either.get("array"))
+    last = " ".join(filter(None, (mark, member)))
+    return (either["path"], device_ranges(devices, " "), *ways, last)
 
 
 def _cells(ways: list[Document]) -> tuple[str, str]:

@@ -7,19 +7,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from textwrap import shorten
 from typing import Any
 
 from agent.cli.assembly import Agent
 from agent.cli.first_readings import first_snapshot_now, settled, view_of
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
-from agent.cli.running_agent import Recent, RunningAgent, asked
+from agent.cli.running_agent import Recent, asked
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
 from agent.model import LOST_STATES, Reason
 from agent.ranges import ranges
+from agent.report.gpu_time import NO_PRICE
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
@@ -56,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     frame, recent, values = (
-        look_here(arguments, settings) if agent is None else _of(agent, full=arguments.json)
+        (agent.first, agent.recent, agent.snapshot() if arguments.json else {})
+        if agent
+        else look_here(arguments, settings)
     )
     recent.encoding = sys.stdout.encoding
     if arguments.json:
@@ -70,11 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 Seen = tuple[Document, Recent, Document]
 """A frame, the last 15 minutes, and all values."""
-
-
-def _of(agent: RunningAgent, *, full: bool) -> Seen:
-    """Return the data of the running agent, `full` with all values; raises NoAnswer."""
-    return agent.first, agent.recent, agent.snapshot() if full else {}
 
 
 def look_here(arguments: argparse.Namespace, settings: Settings) -> Seen:
@@ -108,7 +107,8 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
     yield from prose(f"{frame['headline']}.", width, indent="")
     for place, clause in enumerate(one for one in frame["banner"] if one["action"]):
         lead = "For the jobs" if place else "Do"
-        yield from prose(f"{lead}: {clause['action']}{page_of(frame, clause)}", width, indent="")
+        yield from prose(f"{lead}: {clause['action']}", width, indent="")
+        yield from prose(alarm(frame, clause), width)
     said = frame["headline"].lower()
     silent = "driver has not answered" in said
     for alike in grouped(
@@ -119,15 +119,18 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
         if named.lower() not in said and alike[0]["sentence"].lower() not in said:
             yield from prose(f"{named}{_since(alike[0], frame)}", width, hanging="  ")
             if alike[0]["action"] not in frame["action"]:
-                to_do = f"{alike[0]['action']}{page_of(frame, alike[0])}"
-                yield from prose(to_do, width, indent="    ")
+                yield from prose(alike[0]["action"], width, indent="    ")
+            if alike[0]["alert"] not in (clause["alert"] for clause in frame["banner"]):
+                yield from prose(alarm(frame, alike[0]), width, indent="    ")
     if not frame["findings"]:
         yield "All expected hardware is present and at full speed."
 
 
-def page_of(frame: Document, one: Document) -> str:
-    """Return the link to the runbook: on the page of the agent that is shown, else its file."""
-    return f" ({frame.get('runbook', 'RUNBOOK.md')}#{one['alert']})" if one["alert"] else ""
+def alarm(frame: Document, one: Document) -> str:
+    """Return how grave it is and whom its alert calls, and its page of the runbook: on the agent
+    that is shown, else the file."""
+    page = f"; more: {frame.get('runbook', 'RUNBOOK.md')}#{one['alert']}"
+    return f"{one['notifies']}{page * bool(one['alert'])}"
 
 
 def _since(one: Document, frame: Document) -> str:
@@ -152,6 +155,7 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
         yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
         yield from gpus(frame, recent, width)
+        yield from prose(recent.by_hour(frame["timestamp"]), width, hanging="  ")
         yield from times(frame["gpus"], width)
         yield from why(frame["gpus"], frame["action"], width)
     if frame["jobs"]:
@@ -161,6 +165,7 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
     yield from flows(frame["paths"], width)
     yield ""
     yield from prose(host(frame["host"]), width, indent="")
+    yield from prose(unknown(frame["absent"]), width, indent="", hanging="  ")
 
 
 NO_GPUS = {
@@ -311,22 +316,22 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
     """A row for each running job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = [
-        [job["title"], job["gpus"], duration(job["watched"]), _lost(job, width), job["sentence"]]
+        [
+            " ".join(filter(None, (job["title"], job["user"] and f"({job['user']})"))),
+            job["gpus"],
+            duration(job["watched"]),
+            _lost(job, width),
+            job["sentence"],
+        ]
         for job in found
     ]
     yield from table(header, rows, width=width)
     for job in found:
-        yield from prose(_receipt(job), width)
-
-
-def _receipt(job: Document) -> str:
-    """Return the cost of the job so far and the saving of ending its first cause, where known."""
-    cost, saving = job["cost"], job["saving"]
-    parts = [saving] if saving and job["watched"] >= MINUTE else []
-    if cost is not None:
-        lost = cost * job["lost"] / job["gpu_seconds"] if job["gpu_seconds"] else 0.0
-        parts.insert(0, f"cost {cost:.2f} so far, {lost:.2f} of it lost")
-    return f"{job['title']}: {'; '.join(parts)}" if parts else ""
+        parts = [job["money"], job["saving"] if job["watched"] >= MINUTE else ""]
+        said = "; ".join(filter(None, parts))
+        yield from prose(f"{job['title']}: {said}" if said else "", width)
+    if all(job["cost"] is None for job in found):
+        yield from prose(NO_PRICE, width)
 
 
 def _lost(job: Document, width: int) -> str:
@@ -340,6 +345,24 @@ def _lost(job: Document, width: int) -> str:
 
 def _verdict(gpu: Document) -> tuple[str, str, str]:
     return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
+
+
+def unknown(absent: Iterable[Document]) -> str:
+    """Return how many metrics are absent for each reason, with the detail of one."""
+    details: dict[str, dict[str, str]] = {}  # by reason and metric
+    for one in absent:
+        details.setdefault(one["reason"], {})[one["metric"]] = one["detail"]
+    if not details:
+        return ""
+    most = sorted(details.items(), key=lambda item: -len(item[1]))
+    parts = (
+        f"{len(by)} {reason.replace('_', ' ')} ({shorten(why, 60, placeholder=' ...')})"
+        for reason, by in most
+        for why in list(by.values())[:1]
+    )
+    which = len({metric for by in details.values() for metric in by})
+    several = "s" * (which > 1)
+    return f"Not known: {which} metric{several}: {', '.join(parts)}. `dgx-telemetry check` has all."
 
 
 def host(found: Document) -> str:

@@ -3,6 +3,8 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
@@ -12,15 +14,17 @@ from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
+from agent.faults.values import seconds as seconds_of
 from agent.model import BUSY, State
 from agent.report.formats import as_csv, as_html
-from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, together, words
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, costs, document, together, words
 from agent.report.questions import (
     NoAnswer,
     failed_scrapes,
     from_agent,
     from_hours,
     from_prometheus,
+    price_of,
     rules_loaded,
 )
 from exporters.settings import HttpConfig
@@ -46,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
-    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows, _failed(arguments))
+    price = settings[CostConfig].gpu_hour or _price(arguments, settings[HttpConfig])
+    report = Report(by, since, source, price, rows, _failed(arguments))
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -111,7 +116,7 @@ def _asked(
     try:
         rows = () if job else from_hours(url, arguments.since, by, "")
         if rows:
-            return f"last {arguments.since}", "one agent's hourly sums", rows
+            return counted_from(arguments.since, time()), "one agent's hourly sums", rows
         # the receipt of a job says more; and nameless jobs are in no hour
         rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)
     except NoAnswer as error:
@@ -120,6 +125,17 @@ def _asked(
         cure = "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT` is needed"
         raise NoAnswer(f"{error}; {cure}, with passwords USER:PASSWORD@ before NAME") from error
     return "jobs that this agent remembers", "one agent", rows
+
+
+def _price(arguments: argparse.Namespace, here: HttpConfig) -> float:
+    return 0.0 if arguments.prometheus else price_of(arguments.agent or address_of(here))
+
+
+def counted_from(since: str, now: float) -> str:
+    """Return which hours are counted: sums of hours begin with one."""
+    first = (now - seconds_of(since)) // HOUR * HOUR
+    at = datetime.fromtimestamp(first, UTC).astimezone()
+    return f"last {since} in whole hours, from {at:%Y-%m-%d %H:%M}"
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
@@ -157,9 +173,9 @@ def overview(report: Report, width: int) -> Iterator[str]:
     if len(report.rows) > MOST:
         yield f"  and {len(report.rows) - MOST} more: --csv, --json or --html has all"
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
-    price = f", {lost / HOUR * report.price:.2f} of the price" if report.price else ""
     lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
-    yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}{price}"
+    yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}"
+    yield from prose(costs(total, lost, report.price), width, indent="")
     yield str(together(report.rows))
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
@@ -196,8 +212,7 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {row.joules / KWH:.2f} kWh"
-    if price:
-        yield f"Price: {row.total / HOUR * price:.2f}, lost {row.lost / HOUR * price:.2f}"
+    yield from prose(costs(row.total, row.lost, price), width, indent="")
     if row.receipt:
         yield from prose(f"Its receipt: {row.receipt}", width)
     if row.worst and row.lost >= 0.03 * row.total:

@@ -5,13 +5,16 @@ import http.client
 import json
 from array import array
 from base64 import b64decode
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 from agent import __version__
 from agent.config.settings import Settings
+from agent.report.gpu_time import HOUR, pair_of, words
 from agent.report.questions import NoAnswer, fetched, opened, place
 from exporters.live.frame import whole
 from exporters.settings import HttpConfig
@@ -25,7 +28,12 @@ HASTE = 3.0
 """Seconds in which it must send the first frame."""
 
 SPAN = 900
-"""Seconds that are shown of the past."""
+"""Seconds that are shown of the past second by second."""
+
+BEFORE, SEEN = 3, 0.05
+"""Hours before this one that are shown, and the share of one from which a state is named."""
+
+HOURS_EVERY = 60.0  # s, between two looks at them
 
 LEVELS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 """A character for each eighth of activity, the first for what is not known; where the terminal has
@@ -38,6 +46,7 @@ class Recent:
 
     encoding: str = "utf-8"  # of the terminal
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
+    hours: list[Document] = field(default_factory=list)  # the agent's own sums
 
     def take(self, frame: Document) -> None:
         """Take in a frame."""
@@ -54,6 +63,28 @@ class Recent:
             if history["whole"]:
                 self.rings[uuid] = deque(maxlen=SPAN)
             self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
+
+    def by_hour(self, now: float, uuid: str = "") -> str:
+        """Return where the time of one GPU, or of all, went in this hour and the three before."""
+        said = []
+        for hour in self.hours:
+            which = [hour["gpus"].get(uuid, {})] if uuid else [r["seconds"] for r in hour["rows"]]
+            sums: Counter[str] = Counter()
+            for seconds in which:
+                sums.update(seconds)
+            began, whole = hour["hour"] * HOUR, sum(sums.values())
+            if whole and 0 <= now - began < (BEFORE + 1) * HOUR:
+                parts = (
+                    f"{words(pair_of(*pair.split('/')))} {100 * part / whole:.0f} %"
+                    for pair, part in sums.most_common(2)
+                    if part >= SEEN * whole
+                )
+                at = datetime.fromtimestamp(began, UTC).astimezone()
+                so_far = " until now" * (now - began < HOUR)
+                said.append(f"from {at:%H:%M}{so_far} {', '.join(parts)}")
+        alone = "; the agent knows of no hour before" * (len(said) == 1)
+        who = "it" if uuid else "all GPUs"
+        return f"{who} by the hour: {'; '.join(said)}{alone}" if said else ""
 
     def line(self, uuid: str, columns: int) -> str:
         """The means of as many equal parts of the 15 minutes, the newest on the right."""
@@ -87,6 +118,7 @@ class RunningAgent:
     def frames(self, patience: float = PATIENCE) -> Iterator[Document]:
         """A frame each second. Raises NoAnswer where the agent does not answer, or ends."""
         machine: Document = {}
+        due = 0.0
         where = place(self.url)
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
@@ -101,6 +133,9 @@ class RunningAgent:
                     elif name == "tick":
                         frame = whole(machine, content)
                         frame["runbook"] = f"{where}/runbook.html"
+                        if monotonic() >= due:
+                            self.recent.hours = fetched(f"{self.url}/api/v1/hours").get("hours", [])
+                            due = monotonic() + HOURS_EVERY
                         self.recent.take(frame)
                         yield frame
             except (OSError, http.client.HTTPException) as error:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -153,7 +154,8 @@ async def _watch(
     for number in ENDING:
         loop.add_signal_handler(number, lambda: _press("q", choice, shown))
     if sys.stdin.isatty() and screen.whole:
-        loop.add_reader(sys.stdin, lambda: _press(_keys(), choice, shown))
+        there = partial(os.read, sys.stdin.fileno(), 64)
+        loop.add_reader(sys.stdin, lambda: _press(there().decode(errors="ignore"), choice, shown))
     reading: asyncio.Task[None] | None = None
     if agent is None:
         reading = asyncio.create_task(_read_here(arguments, settings, note, shown))
@@ -223,11 +225,6 @@ async def _read_here(
             await ticking
 
 
-def _keys() -> str:
-    """Keys that are there."""
-    return os.read(sys.stdin.fileno(), 64).decode(errors="ignore")
-
-
 def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
     """Take them, and draw at once."""
     gpus = [gpu["gpu"] for gpu in shown.frame["gpus"]] if shown.frame else []
@@ -282,11 +279,10 @@ class Screen:
 
     def _styled(self, lines: Iterable[str], frame: Document) -> Iterator[str]:
         colour = LEVELS.get(frame["level"], BOLD)
-        wrong = {finding["sentence"][:20] for finding in frame["findings"]}
         for number, line in enumerate(lines):
             code = f"{BOLD};{colour}" if number == 1 else ""
-            if any(line.strip().startswith(start) for start in wrong):
-                code = RED
+            if line.strip().startswith(("critical: ", "warning: ")):
+                code = RED if "critical" in line else YELLOW
             yield f"\x1b[{code}m{line}\x1b[0m" if code and self.coloured else line
 
 
@@ -325,6 +321,7 @@ def _one(frame: Document, index: str, recent: Recent, width: int) -> Iterator[st
     yield from once.gpus(frame, recent, width, only=index)
     yield from once.times(found, width)
     (gpu,) = found
+    yield from prose(recent.by_hour(frame["timestamp"], gpu["uuid"]), width, hanging="  ")
     yield ""
     yield from prose(f"{gpu['sentence']}. {gpu['advice']}", width)
     yield from prose(gpu["note"], width)

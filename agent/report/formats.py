@@ -6,7 +6,7 @@ from html import escape
 
 from agent.diagnosis.advice import ADVICE
 from agent.model import State
-from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, row_document, words
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, costs, row_document, words
 
 COLUMNS = (
     *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "exposed_gpu_hours"),
@@ -65,8 +65,6 @@ def as_html(report: Report) -> str:
     rows = "\n".join(_row(row, report.price) for row in report.rows)
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
     together = f"Together {total / HOUR:.2f} GPU-hours, {lost / HOUR:.2f} lost ({lost / total:.0%})"
-    if report.price:
-        together += f", {lost / HOUR * report.price:.2f} of the price"
     more = _causes(report.rows[0]) if len(report.rows) == 1 else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -74,7 +72,7 @@ def as_html(report: Report) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1><p>From {escape(report.source)}, most lost first.</p>"
         f"<p>{key}</p><table><thead><tr>{cells}</tr></thead><tbody>\n{rows}\n</tbody></table>"
-        f"<p>{together}.</p>{more}</body></html>\n"
+        f"<p>{together}. {costs(total, lost, report.price)}</p>{more}</body></html>\n"
     )
 
 

@@ -15,6 +15,7 @@ LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "accou
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
+NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 
 
 class GpuTime(NamedTuple):
@@ -70,6 +71,14 @@ class Report(NamedTuple):
     price: float
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
+
+
+def costs(total: float, lost: float, price: float) -> str:
+    """Return the cost of GPU-seconds and of those lost, with the price of an hour."""
+    if not price:
+        return NO_PRICE
+    each = price / HOUR
+    return f"Cost {total * each:.2f}, of it lost {lost * each:.2f}, at {price:.2f} a GPU-hour."
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

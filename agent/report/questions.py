@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from agent.diagnosis.job_watch import PRICE
 from agent.errors import BadInput
 from agent.faults.monitoring import UP
 from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, STATE_JOULES_RECORD, TENSOR_RECORD
@@ -113,7 +114,7 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     found: list[GpuTime] = []
     try:
         for hour in answer.get("hours", ()):
-            if not begun - HOUR < hour["hour"] * HOUR <= now:
+            if not begun // HOUR * HOUR <= hour["hour"] * HOUR <= now:
                 continue
             for row in hour["rows"]:
                 if by != "node" and not (row["job_id"] and job in ("", row["job_id"])):
@@ -149,6 +150,14 @@ def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
     return _merged(rows)
 
 
+def price_of(url: str) -> float:
+    """Return the price of a GPU-hour that this agent has; 0 without one."""
+    try:
+        return float(fetched(f"{url.rstrip('/')}/api/v1/snapshot")["host"][PRICE.name])
+    except (NoAnswer, LookupError, TypeError, ValueError):
+        return 0.0
+
+
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
     """Rows of one name as one, but those of jobs only of one user: any program may have the name of
     another user's."""
@@ -161,9 +170,9 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 def _ids(receipt: Document) -> set[str | None]:
     """All that people may call a job by: what names it anywhere, and each of its processes."""
-    first = str(receipt["id"]).rpartition("-")[2]
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
-    return named | {first, *map(str, receipt.get("pids", ()))}
+    first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # its first process
+    return named | first | {*map(str, receipt.get("pids", ()))}
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:

@@ -74,7 +74,11 @@ class PathDirections:
 
     def static(self, samples: SampleStore) -> list[Document]:
         """Return the data that seldom change."""
-        return [_static_of(one) | {"up": _up(one.key, samples)} for one in self.path_directions]
+        arrays = {one["device"]: one["array"] or None for one in samples.labelled(disk.INFO)}
+        return [
+            _static_of(one) | {"up": _up(one.key, samples), "array": arrays.get(one.key.device)}
+            for one in self.path_directions
+        ]
 
     def dynamic(self, samples: SampleStore, *, silent: bool = False) -> list[PathValues]:
         """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of

@@ -76,7 +76,11 @@ def test_what_is_wrong_is_listed() -> None:
     shown = lines("dgx-station-v100:gpu-lost", seconds=10)
     assert shown[0].startswith("GPU 2 lost, 3 of 4 answer")
     assert [line for line in shown if line.split()[:2] == ["2", "lost"]]
-    assert "  3 of 4 GPUs answer, GPU 2 not among them" in shown[: shown.index("")]
+    head = shown[: shown.index("")]
+    assert [line for line in head if line.startswith("  3 of 4 GPUs answer, GPU 2 not among")]
+    said = " ".join(" ".join(head).split())
+    assert said.count("calls a person at once; more: RUNBOOK.md#DgxGpuMissing") == 1
+    assert "calls a person at once; more: RUNBOOK.md#DgxGpuXid" in said
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
@@ -98,7 +102,12 @@ def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:
     machine = watched("dgx-station-v100:starved-disk", CostConfig(gpu_hour=100.0)).run(70)
     shown = " ".join(" ".join(page(machine.frame(), 200)).split())
     assert re.search(
-        r"job of pid \d+: cost \d\.\d\d so far, \d\.\d\d of it lost; without the ", shown
+        r"job of pid \d+: cost so far \d\.\d\d, of it lost: \d\.\d\d; 400\.00 an hour; without ",
+        shown,
+    )
+    assert "No cost" not in shown
+    assert "No cost: no price of a GPU-hour is configured" in "\n".join(
+        lines("dgx-station-v100:training", 120, seconds=20)
     )
     rows = [line for line in lines("dgx-a100:training+mig") if line.startswith("  0:")]
     assert rows[0].split()[:3] == ["0:2", "MIG", "3g.40gb"]
@@ -109,3 +118,18 @@ def test_what_costs_gpus_at_work_has_one_cure_and_is_not_repeated(name: str) -> 
     shown = " ".join(" ".join(lines(name, seconds=40)).split())
     assert shown.count("Do: ") == 1
     assert "busy: active" not in shown
+
+
+def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
+    shown = " ".join(" ".join(lines("dgx-h100:starved-disk", seconds=40)).split())
+    assert re.search(
+        r"warning: alert DgxGpuStarved[^;]*, sends a message, calls no one; more: "
+        r"RUNBOOK.md#DgxGpuStarved",
+        shown,
+    )
+    assert "nearest to its limit: disk md1, read, busy nearly all the time, limit unknown" in shown
+    assert " of md1 " in shown, "the disks of an array do not count besides it"
+    assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
+    assert not re.search(r"at rest .* ens6f1 .*without link", shown)
+    assert re.search(r"Not known: \d+ metrics: \d+ unsupported \(nvmlDeviceGetFanSpeed", shown)
+    assert shown.endswith("`dgx-telemetry check` has all.")

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -64,6 +65,28 @@ def test_the_running_agent_is_asked_with_its_past() -> None:
         assert max(map(len, lines)) <= 80
         with pytest.raises(NoAnswer, match="does not answer any more"):
             list(agent.frames())
+
+
+def test_the_hours_before_are_shown_for_all_and_for_one() -> None:
+    now, disk = 500_000 * 3600.0 + 1200, {"busy/none": 20.0, "starved/disk": 80.0}
+    hours = [
+        {"hour": 499_990, "rows": [{"seconds": disk}], "gpus": {}},
+        {
+            "hour": 499_999,
+            "rows": [{"seconds": {"busy/none": 92.0}}, {"seconds": {"idle/none": 8}}],
+        },
+        {"hour": 500_000, "rows": [{"seconds": disk}], "gpus": {"GPU-1": {"hung/none": 1.0}}},
+    ]
+    recent = Recent(hours=[{"gpus": {}, **hour} for hour in hours])
+    at = [datetime.fromtimestamp(n * 3600, UTC).astimezone() for n in (499_999, 500_000)]
+    assert recent.by_hour(now) == (
+        f"all GPUs by the hour: from {at[0]:%H:%M} busy 92 %, idle 8 %; "
+        f"from {at[1]:%H:%M} until now starved by disk 80 %, busy 20 %"
+    )
+    assert "until now hung 100 %" in recent.by_hour(now, "GPU-1")
+    assert recent.by_hour(now, "GPU-2") == ""
+    recent.hours = recent.hours[2:]
+    assert recent.by_hour(now).endswith("busy 20 %; the agent knows of no hour before")
 
 
 def test_who_does_not_answer_is_named() -> None:

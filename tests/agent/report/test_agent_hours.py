@@ -1,0 +1,64 @@
+"""A report of one agent: which hours it counts, its price, and by which names a job is found."""
+
+import time
+from typing import Any
+
+import pytest
+
+from agent.cli.report import counted_from
+from agent.report.questions import from_agent
+from tests.agent.report.test_report import report, server
+
+HOUR = 3600
+
+
+def hours(newest: int) -> dict[str, Any]:
+    """Three hours, in each of which one GPU was busy for half an hour and starved for half."""
+    seconds = {"busy/none": 1800.0, "starved/disk": 1800.0}
+    row = {"job_id": "", "user": "", "seconds": seconds, "joules": None}
+    return {"hours": [{"hour": newest - age, "rows": [row]} for age in (2, 1, 0)]}
+
+
+@pytest.mark.parametrize("price", [None, 3.0])
+def test_whole_hours_and_the_price_of_the_agent_are_named(
+    price: float | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    host = {} if price is None else {"dgx_cost_gpu_hour": price}
+
+    def answer(path: str, _: str) -> Any:
+        return hours(int(now // HOUR)) if path.endswith("/hours") else {"host": host}
+
+    with server(answer) as (address, _):
+        assert report("--agent", f"http://{address}", "--since", "60m") == 0
+    said = capsys.readouterr().out
+    assert f"GPU-hours by node, {counted_from('60m', now)}, from one agent's" in said
+    assert "last 60m in whole hours, from 20" in said
+    assert "together 2.00 GPU-hours, 1.00 lost (50 %)" in said
+    cost = "Cost 6.00, of it lost 3.00, at 3.00 a GPU-hour."
+    none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
+    assert (cost if price else none) in said
+
+
+def test_hours_begin_with_the_one_in_which_the_time_begins() -> None:
+    later, sharp = (
+        counted_from(*one) for one in (("30m", 500_000 * HOUR + 60), ("60m", 5e5 * HOUR))
+    )
+    assert later.partition("from")[2] == sharp.partition("from")[2]
+
+
+def test_a_job_is_found_by_the_process_in_its_name() -> None:
+    job = {
+        "id": "1795652412-20001",
+        "name": "train.py:20000",
+        "job_id": "train.py:20000",
+        "title": "train.py:20000",
+        "pids": [20001, 20002],
+        "receipt": "",
+        "joules": None,
+        "gpu_seconds": {"busy/none": 1.0},
+    }
+    with server(lambda *_: {"running": [job], "ended": []}) as (address, _):
+        for name in ("train.py:20000", "20000", "20001", "20002", "1795652412-20001"):
+            assert from_agent(f"http://{address}", "job", name), name
+        assert not from_agent(f"http://{address}", "job", "2000")
