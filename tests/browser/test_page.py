@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from socket import gethostname
 
 import pytest
@@ -88,14 +87,10 @@ def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Machines) -
     assert not [url for url in page.requests if "api/v1/stream" in url]
 
 
-def _says(place: str, page: Page) -> bool:
-    return "starved by disk" in page.text(place)
-
-
 def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("switch"))
-    for place in ("#legend", ".lead .state", "#jobs", "#headline"):
-        page.until(partial(_says, place), 40, place)
+    places = "#legend", ".lead .state", "#jobs", "#headline"
+    page.until(lambda p: all("starved by disk" in p.text(w) for w in places), 40, "one name")
     assert "metrics not known" in page.text("#unmeasured")
     assert "of it lost: " in page.text("#jobs")
     assert "sends a message and calls no one" in page.text("#headline")
