@@ -40,7 +40,8 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     rows = [_row([*group]) for _, group in groupby(busy, key=_gist)]
     if rows:
         yield from table(HEADER, rows, width=width)
-        yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
+        if origins := "; ".join(_origins(busy)):
+            yield from prose(f"limits: {origins}", width, hanging="  ")
         yield from prose(_nearest(busy), width)
     at_rest, linkless, silent = "at rest", "without link", "traffic not read"
     still: dict[str, list[dict[bool, Document]]] = {at_rest: [], linkless: [], silent: []}

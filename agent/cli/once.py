@@ -316,18 +316,13 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
     """A row for each running job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = [
-        [
-            " ".join(filter(None, (job["title"], job["user"] and f"({job['user']})"))),
-            job["gpus"],
-            duration(job["watched"]),
-            _lost(job, width),
-            job["sentence"],
-        ]
+        [job["title"], job["gpus"], duration(job["watched"]), _lost(job, width), job["sentence"]]
         for job in found
     ]
     yield from table(header, rows, width=width)
     for job in found:
-        parts = [job["money"], job["saving"] if job["watched"] >= MINUTE else ""]
+        of = job["user"] and f"of {job['user']}"
+        parts = [of, job["money"], job["saving"] if job["watched"] >= MINUTE else ""]
         said = "; ".join(filter(None, parts))
         yield from prose(f"{job['title']}: {said}" if said else "", width)
     if all(job["cost"] is None for job in found):

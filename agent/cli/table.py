@@ -16,6 +16,7 @@ WIDEST = 140
 """Columns beyond which a line is no longer easy to read."""
 
 GUTTER = 2
+LONGEST_FIGURE = 20  # what is longer is text, though it begins with a digit
 NARROWEST = 12
 """Columns that a text keeps when a table is made to fit."""
 
@@ -64,7 +65,9 @@ def _wrapped(row: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
 
 def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
     filled = [row[column] for row in rows if row[column] not in ("", UNKNOWN)]
-    return bool(filled) and all(text[0].isdigit() or text[0] == "-" for text in filled)
+    return bool(filled) and all(
+        (text[0].isdigit() or text[0] in "-<") and len(text) <= LONGEST_FIGURE for text in filled
+    )
 
 
 def _line(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

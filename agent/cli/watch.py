@@ -291,10 +291,16 @@ def text(
 ) -> tuple[str, list[str], str, str]:
     """One frame: the line of the machine, what was chosen, where it comes from, and the keys."""
     at = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
-    first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"[: width - len(at) - 2]
+    first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"
+    first = cut(first, width - len(at) - 2)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  p paths  j jobs  a all"
     body = [printable(line) for line in _body(frame, choice, shown.recent, width)]
-    return f"{first}{at:>{width - len(first)}}", body, shown.source[:width], keys[:width]
+    return f"{first}{at:>{width - len(first)}}", body, cut(shown.source, width), cut(keys, width)
+
+
+def cut(line: str, width: int) -> str:
+    """A line of one row, with a mark where it does not fit."""
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def _body(frame: Document, choice: ViewChoice, recent: Recent, width: int) -> Iterator[str]:

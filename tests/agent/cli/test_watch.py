@@ -86,6 +86,13 @@ def test_a_key_shows_what_it_is_for(
     assert max(map(len, lines)) <= WIDTH
 
 
+def test_what_does_not_fit_a_row_is_marked(frame: Document) -> None:
+    frame = {**frame, "machine": {**frame["machine"], "host": "h" * 90}}
+    first, _, source, keys = text(frame, ViewChoice(), Shown("s" * 90), 60)
+    assert re.fullmatch(r"h+\.\.\.  \d\d:\d\d:\d\d", first)
+    assert (source[-3:], keys[-3:], {*map(len, (first, source, keys))}) == ("...", "...", {60})
+
+
 def test_gpus_are_sorted_by_what_s_has_chosen(machine: Watched, frame: Document) -> None:
     for presses, name in enumerate(SORTS):
         rows = [line for line in shown(frame, "s" * presses) if line[4:5].isdigit()]
