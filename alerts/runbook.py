@@ -18,7 +18,12 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     generated = {
         "{XIDs}": "\n".join(table()),
         "{reports of NCCL}": nccl.REPORTS,
-        **{f"{{cures of {state}}}": _cures(state) for state in (State.STARVED, State.THROTTLED)},
+        **{
+            f"{{cures of {s}}}": "\n".join(
+                f"- {SUMMARIES[s, c]}: {ADVICE[s, c]}" for c in CAUSES[s]
+            )
+            for s in (State.STARVED, State.THROTTLED)
+        },
     }
     lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip()]
     for group in groups:
@@ -35,10 +40,6 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
                 lines += _when(fault, parameters) if fault.alert == alert else ()
             lines.append("</details>")
     return "\n".join(lines) + "\n"
-
-
-def _cures(state: State) -> str:
-    return "\n".join(f"- {SUMMARIES[state, c]}: {ADVICE[state, c]}" for c in CAUSES[state])
 
 
 def _when(fault: Fault, parameters: RuleParameters) -> Iterator[str]:

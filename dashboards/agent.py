@@ -1,9 +1,8 @@
 """The agent itself: whether it answers, what it costs, which values are absent and why."""
 
 from agent.sources import agent_health
-from dashboards.board import Board, Json, Row
-from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
-from dashboards.kinds import graph, stat, words
+from dashboards.board import BAD, GOOD, NEUTRAL, SHORT, Board, Json, Row
+from dashboards.kinds import Column, graph, stat, table, wide, words
 from dashboards.queries import (
     AGENT_CPU,
     AGENT_MEMORY,
@@ -12,16 +11,11 @@ from dashboards.queries import (
     UP,
     Query,
     Value,
-    counted,
     now,
     rate,
     select,
-    smallest,
-    total,
-    where,
 )
 from dashboards.scope import OF_AGENTS, board
-from dashboards.tables import Column, table, wide
 
 YES_OR_NO: Json = {
     "mappings": [{"type": "value", "options": words((0, "no", BAD), (1, "yes", GOOD))}]
@@ -63,14 +57,14 @@ ANSWER = Row(
         graph(
             "Sources that do not answer",
             f"Of how many agents. {agent_health.SOURCE_UP.meaning}",
-            Query(counted(where(now(agent_health.SOURCE_UP), "== 0"), ("source",)), "{{source}}"),
+            Query(now(agent_health.SOURCE_UP).where("== 0").counted(("source",)), "{{source}}"),
             empty="while every source answers",
             height=7,
         ),
         table(
             "Sources",
             f"{agent_health.SOURCE_UP.meaning} Those that do not answer first.",
-            (Column("Up", smallest(now(agent_health.SOURCE_UP), ("instance", "source")), SHORT),),
+            (Column("Up", now(agent_health.SOURCE_UP).smallest(("instance", "source")), SHORT),),
             ascending=True,
             height=7,
         ),
@@ -130,7 +124,7 @@ ABSENT = Row(
             "Absent values by reason",
             "What the hardware or its driver refuses is unsupported for good; stalled and lost "
             "values are not.",
-            Query(total(now(agent_health.ABSENT_VALUES), ("reason",)), "{{reason}}"),
+            Query(now(agent_health.ABSENT_VALUES).total(("reason",)), "{{reason}}"),
             stacked=True,
         ),
         table(
@@ -139,7 +133,7 @@ ABSENT = Row(
             (
                 Column(
                     "Values",
-                    total(now(agent_health.ABSENT_VALUES), ("instance", "metric", "reason")),
+                    now(agent_health.ABSENT_VALUES).total(("instance", "metric", "reason")),
                 ),
             ),
             overrides=[wide("metric", 330)],
@@ -156,7 +150,7 @@ VERSIONS = Row(
             (
                 Column(
                     "Agents",
-                    counted(now(agent_health.BUILD_INFO), ("instance", "version", "python")),
+                    now(agent_health.BUILD_INFO).counted(("instance", "version", "python")),
                 ),
             ),
             hidden=("Value",),

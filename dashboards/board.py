@@ -1,12 +1,98 @@
-"""Parts of a board: rows that ask questions, panels that answer them, variables."""
+"""Parts of a board: rows that ask questions, panels that answer them, variables, colours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
-from dashboards.colours import NEUTRAL, Steps
+from agent.model import Cause, Pair, State
 from dashboards.queries import Query, Value
+
+# Colours were searched so that people with any colour vision distinguish states: busy from starved,
+# held from idle. Reds and oranges are kept for what starves a GPU or asks for somebody, yellows for
+# what slows it down: nothing healthy has them.
+GOOD, WARNING, BAD = "#0B7A58", "#F8CE2C", "#DE1109"
+"""Behind text. Grafana writes nearly black on what is brighter than 180 of 255, nearly white on the
+rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its own, for none
+can be read both on Grafana's dark panels and on its light ones.
+"""
+PAINTLESS = "transparent"
+"""Behind a figure of a table that is as it should be: what is wrong stands out."""
+PLAIN = "#BDBDBD"
+DASHED = "#8C8C8C"
+"""Dashed lines of limits: they are no series that anybody should look at first."""
+
+STATES: dict[Pair, str] = {
+    (State.IDLE, Cause.NONE): PLAIN,
+    (State.IDLE, Cause.REQUESTS): "#C8F0F8",
+    (State.HELD, Cause.NONE): "#B66FC9",
+    (State.HUNG, Cause.NONE): "#683040",
+    (State.THROTTLED, Cause.THERMAL): "#FDFB7D",
+    (State.THROTTLED, Cause.POWER): WARNING,
+    (State.THROTTLED, Cause.RELIABILITY): "#F3E584",
+    (State.STARVED, Cause.PCIE): "#9A0C07",
+    (State.STARVED, Cause.PEER): "#C48A4E",
+    (State.STARVED, Cause.DISK): BAD,
+    (State.STARVED, Cause.NETWORK): "#FB6306",
+    (State.STARVED, Cause.CPU): "#AE3433",
+    (State.STARVED, Cause.HOST_THREAD): "#DE9E3C",
+    (State.STARVED, Cause.UNKNOWN): "#B04B23",
+    (State.COMMUNICATING, Cause.NVLINK): "#1066ED",
+    (State.COMMUNICATING, Cause.INFINIBAND): "#4D637E",
+    (State.COMMUNICATING, Cause.PCIE): "#343F90",
+    (State.BUSY, Cause.NONE): "#12936C",
+}
+
+
+WORDS = {
+    Cause.PCIE: "PCIe",
+    Cause.CPU: "CPU",
+    Cause.HOST_THREAD: "one host thread",
+    Cause.NVLINK: "NVLink",
+    Cause.INFINIBAND: "InfiniBand",
+    Cause.UNKNOWN: "cause unknown",
+    Cause.REQUESTS: "no requests",
+}
+
+
+def name_of(pair: Pair) -> str:
+    """A state and its cause in the words of the boards: `starved: disk`, `busy`."""
+    state, cause = pair
+    return state.value if cause is Cause.NONE else f"{state.value}: {WORDS.get(cause, cause.value)}"
+
+
+class Step(NamedTuple):
+    """From this value on (None: from below everything) a figure has this colour."""
+
+    value: float | None
+    colour: str
+
+
+Steps = tuple[Step, ...]
+
+NEUTRAL: Steps = (Step(None, PLAIN),)
+PART: Steps = (Step(None, DASHED),)
+"""A bar that is neither good nor bad: darker than what it does not fill."""
+
+WELL: Steps = (Step(None, GOOD),)
+LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
+"""Share of GPU time that went nowhere; from a quarter on an alert reports it."""
+
+FULL: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD))
+"""Share of time for which a data path was saturated."""
+
+ANY: Steps = (Step(None, GOOD), Step(1, BAD))
+"""A count of things that should not be."""
+
+SOME: Steps = (Step(None, GOOD), Step(1, WARNING))
+"""A count of things that somebody should know of."""
+
+SHORT: Steps = (Step(None, BAD), Step(1, GOOD))
+"""Found over expected, or 1 for yes: anything below 1 is bad."""
+
+MARGIN: Steps = (Step(None, BAD), Step(0, WARNING), Step(3, GOOD))
+"""Degrees Celsius left to the end of the operating range."""
+
 
 Json = dict[str, Any]
 

@@ -1,10 +1,20 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
 from agent.diagnosis.accounting import STATE
+from agent.faults.records import (
+    BISECTION,
+    CLUSTER_INFINIBAND,
+    CLUSTER_NVLINK,
+    GPU_LOST,
+    NODE_SECONDS,
+    OF_SPEC,
+    PATH_SECONDS,
+    SECONDS_RECORD,
+    TENSOR_RECORD,
+)
 from agent.model import WHAT_LOST, State
 from agent.sources import process, system
-from dashboards.board import Board, Row
-from dashboards.colours import (
+from dashboards.board import (
     ANY,
     FULL,
     LOST,
@@ -12,58 +22,45 @@ from dashboards.colours import (
     SHORT,
     SOME,
     WELL,
+    Board,
+    Row,
 )
-from dashboards.firing import firing_alerts
 from dashboards.fleet_places import INVENTORY, RACKS
-from dashboards.goodput import goodput_row
-from dashboards.kinds import graph, stat
+from dashboards.kinds import Column, graph, matrix, stat, table
 from dashboards.queries import (
+    CAUSE,
+    DEVICE,
+    GPU,
+    NODE,
+    PLACES_OF_FLEET,
     UP,
     Labels,
     Query,
     Value,
-    among,
-    bits,
-    counted,
-    descending,
+    alerts,
     either,
-    labelled,
-    least,
-    less,
-    linked,
-    most,
     now,
     of_cluster,
-    or_zero,
-    over,
     select,
-    smallest,
     summed,
-    total,
-    where,
 )
-from dashboards.records import (
-    BISECTION,
-    CLUSTER_INFINIBAND,
-    CLUSTER_NVLINK,
-    GPU_LOST,
-    JOB_SECONDS,
-    NODE_SECONDS,
-    OF_SPEC,
-    PATH_SECONDS,
-    TENSOR_SECONDS,
+from dashboards.scope import (
+    OF_FLEET,
+    TO_GPU,
+    TO_LINKS,
+    TO_NODE,
+    board,
+    firing_alerts,
+    goodput_row,
+    of_states,
 )
-from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
-from dashboards.shares import CAUSE, DEVICE, GPU, NODE, PLACES_OF_FLEET, alerts
-from dashboards.states import of_states
-from dashboards.tables import Column, matrix, table
 
 WORST = 20
 """Rows of a worst-first table."""
 
 OF_PLACES = ("alertname", "severity", "rack", "instance")
 
-MISSING = less(now(system.GPUS_EXPECTED), now(system.GPUS))
+MISSING = now(system.GPUS_EXPECTED).less(now(system.GPUS))
 
 LOSING = f"~{WHAT_LOST}"
 SHOWN = 50
@@ -71,12 +68,10 @@ SHOWN = 50
 
 
 def part(state: str, by: Labels) -> Value:
-    """Share of the GPU time observed within what the board shows."""
-    return over(summed(NODE_SECONDS, by, state=state), summed(NODE_SECONDS, by))
+    return summed(NODE_SECONDS, by, state=state).over(summed(NODE_SECONDS, by))
 
 
 def hours(state: str) -> Value:
-    """GPU-hours that nodes spent in some states within what the board shows."""
     return Value(f"{summed(NODE_SECONDS, NODE, state=state).expr} / 3600", "none")
 
 
@@ -87,34 +82,27 @@ HELD_UP = Value(
 )
 """GPUs that wait for others of their job at this moment."""
 
-PEAK = over(summed(TENSOR_SECONDS), summed(JOB_SECONDS, state=State.BUSY))
+PEAK = summed(TENSOR_RECORD).over(summed(SECONDS_RECORD, state=State.BUSY))
 """Both from one group of rules: others are evaluated at other times."""
 
 LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
 
 
 def named(value: Value, state: State) -> Value:
-    """A state without causes as a cause of its own name."""
-    return labelled(value, "cause", state.value, "state", state.value)
-
-
-def in_all(state: str) -> Value:
-    """The same of all GPUs together; 0 where there is none of it."""
-    return over(or_zero(summed(NODE_SECONDS, (), state=state)), summed(NODE_SECONDS, ()))
+    return value.labelled("cause", state.value, "state", state.value)
 
 
 LOST_SHARE = either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", ""))
-WORST_NODES = most(LOST_SHARE, SHOWN)
+WORST_NODES = LOST_SHARE.most(SHOWN)
 
 
 def of_worst(value: Value) -> Value:
-    """Only of the nodes that lose the most."""
-    return among(value, WORST_NODES, NODE)
+    return value.among(WORST_NODES, NODE)
 
 
 def full(by: Labels) -> Value:
     """Share of the time for which a data path was full; observed is what GPUs were on average."""
-    observed = f"({summed(NODE_SECONDS, NODE).expr} / {total(now(system.GPUS), NODE).expr})"
+    observed = f"({summed(NODE_SECONDS, NODE).expr} / {now(system.GPUS).total(NODE).expr})"
     seconds = f"sum by ({', '.join(DEVICE)}) ({summed(PATH_SECONDS, DEVICE).expr})"
     share = f"{seconds} / on (instance) group_left () ({observed} > 0)"
     most_of = share if by == DEVICE else f"max by ({', '.join(by)}) ({share})"
@@ -124,29 +112,32 @@ def full(by: Labels) -> Value:
 HEALTH = Row(
     "Is anything wrong in the fleet?",
     (
-        stat("Nodes", "Agents that answer.", counted(where(now(UP), "== 1")), width=3),
+        stat("Nodes", "Agents that answer.", now(UP).where("== 1").counted(), width=3),
         stat(
             "Nodes silent",
             "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
             "among them: an alert reports those for an hour.",
-            or_zero(counted(where(now(UP), "== 0"))),
+            now(UP).where("== 0").counted().or_zero(),
             ANY,
             width=3,
         ),
-        stat("GPUs", "GPUs that answer.", total(now(system.GPUS)), WELL, width=3),
+        stat("GPUs", "GPUs that answer.", now(system.GPUS).total(), WELL, width=3),
         stat(
             "GPUs missing",
             "GPUs that the nodes should have, less those that answer.",
-            total(MISSING),
+            MISSING.total(),
             ANY,
             width=3,
         ),
         stat(
             "GPUs in use",
             "Share of the GPUs that answer on which there is a process.",
-            over(
-                or_zero(counted(where(now(process.PROCESSES), "> 0"))),
-                counted(now(process.PROCESSES)),
+            now(process.PROCESSES)
+            .where("> 0")
+            .counted()
+            .or_zero()
+            .over(
+                now(process.PROCESSES).counted(),
             ),
             WELL,
             width=3,
@@ -155,7 +146,7 @@ HEALTH = Row(
             "GPU time starved",
             "Share of the GPU time observed in this time range for which GPUs waited for data, "
             "for the host or for a peer.",
-            in_all(State.STARVED),
+            summed(NODE_SECONDS, (), state=State.STARVED).or_zero().over(summed(NODE_SECONDS, ())),
             LOST,
             width=9,
         ),
@@ -175,8 +166,7 @@ def _urgent() -> Value:
 
 
 def first_of(value: Value) -> Value:
-    """Only of the nodes to look at first."""
-    return among(value, Value(f"topk({WORST}, {_urgent().expr})", ""), NODE)
+    return value.among(Value(f"topk({WORST}, {_urgent().expr})", ""), NODE)
 
 
 LOOK_FIRST = Row(
@@ -195,7 +185,7 @@ LOOK_FIRST = Row(
                 Column("Of its time", first_of(part(LOSING, NODE))),
                 Column("GPUs held up", first_of(HELD_UP)),
                 Column("Exposed GPU-hours", first_of(hours(State.COMMUNICATING))),
-                Column("GPUs missing", first_of(total(MISSING, NODE)), ANY),
+                Column("GPUs missing", first_of(MISSING.total(NODE)), ANY),
             ),
             links={"instance": TO_NODE},
             as_asked=True,
@@ -218,7 +208,7 @@ LOSSES = Row(
                 Column("Throttled", of_worst(part(State.THROTTLED, NODE)), LOST),
                 Column("Busy", of_worst(part(State.BUSY, NODE)), NEUTRAL),
                 Column("Fullest path", of_worst(full(NODE)), FULL),
-                Column("GPUs missing", of_worst(total(MISSING, NODE)), ANY),
+                Column("GPUs missing", of_worst(MISSING.total(NODE)), ANY),
                 Column("Critical", of_worst(alerts(NODE, "critical")), ANY),
                 Column("Alerts", of_worst(alerts(NODE)), SOME),
             ),
@@ -231,15 +221,12 @@ LOSSES = Row(
             "single loss first: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
             "reliability), held or hung.",
-            descending(
-                of_worst(
-                    over(
-                        named(named(LOST_BY_CAUSE, State.HELD), State.HUNG),
-                        summed(NODE_SECONDS, NODE),
-                        on=NODE,
-                    )
+            of_worst(
+                named(named(LOST_BY_CAUSE, State.HELD), State.HUNG).over(
+                    summed(NODE_SECONDS, NODE),
+                    on=NODE,
                 )
-            ),
+            ).descending(),
             "instance",
             "cause",
             steps=LOST,
@@ -251,12 +238,12 @@ LOSSES = Row(
             "Share of all GPU time by state and cause, each five minutes. The active share of a "
             "starved second counts as busy.",
             Query(
-                linked(
-                    over(
-                        Value(f"sum by (state, cause) ({select(NODE_SECONDS)})", "s"),
-                        Value(f"sum ({select(NODE_SECONDS)})", "s"),
-                        on=(),
-                    ),
+                Value(f"sum by (state, cause) ({select(NODE_SECONDS)})", "s")
+                .over(
+                    Value(f"sum ({select(NODE_SECONDS)})", "s"),
+                    on=(),
+                )
+                .linked(
                     "account",
                     *CAUSE,
                 ),
@@ -274,16 +261,16 @@ LOSSES = Row(
             (
                 Column(
                     "Lost",
-                    most(
-                        over(
-                            summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value),
-                            Value(
-                                f"{summed(NODE_SECONDS, NODE).expr} "
-                                f"/ {total(now(system.GPUS), NODE).expr}",
-                                "s",
-                            ),
-                            on=NODE,
+                    summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value)
+                    .over(
+                        Value(
+                            f"{summed(NODE_SECONDS, NODE).expr} "
+                            f"/ {now(system.GPUS).total(NODE).expr}",
+                            "s",
                         ),
+                        on=NODE,
+                    )
+                    .most(
                         WORST,
                     ),
                     LOST,
@@ -303,7 +290,7 @@ PATHS_FULL = Row(
             "Data paths, longest saturated first",
             f"The {WORST} paths that were longest at or above their threshold in this time range, "
             "as a share of the time for which the GPUs of their node were observed.",
-            (Column("Saturated", most(full(DEVICE), WORST), FULL),),
+            (Column("Saturated", full(DEVICE).most(WORST), FULL),),
             links={"instance": TO_LINKS},
             empty="while no path is full",
         ),
@@ -314,7 +301,7 @@ PATHS_FULL = Row(
             (
                 Column(
                     "Of spec",
-                    Value(least(smallest(now(OF_SPEC), DEVICE), WORST).expr, "percentunit"),
+                    Value(now(OF_SPEC).smallest(DEVICE).least(WORST).expr, "percentunit"),
                     SHORT,
                 ),
             ),
@@ -327,8 +314,8 @@ PATHS_FULL = Row(
             "Traffic that all ports of each cluster send. The dashed line is the capacity between "
             "the halves of its network, both directions together, if the configuration has it "
             "([[cluster]]): the traffic between the halves is at most the traffic sent.",
-            Query(bits(of_cluster(CLUSTER_INFINIBAND, "Bps")), "{{cluster}} sent"),
-            Query(bits(of_cluster(BISECTION, "Bps")), "{{cluster}} bisection", limit=True),
+            Query(of_cluster(CLUSTER_INFINIBAND, "Bps").bits(), "{{cluster}} sent"),
+            Query(of_cluster(BISECTION, "Bps").bits(), "{{cluster}} bisection", limit=True),
             empty="without InfiniBand",
         ),
         graph(
@@ -342,7 +329,6 @@ PATHS_FULL = Row(
 
 
 def fleet_board(runbook: str = "") -> Board:
-    """The alerts lead to the runbook, where it has an address."""
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
     fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
     comes = goodput_row((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)

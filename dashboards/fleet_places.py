@@ -1,27 +1,12 @@
 """The fleet by its places: racks, jobs over several nodes, what is in it and what that draws."""
 
 from agent.diagnosis import job_watch
+from agent.faults.records import OWN_TIME, RACK_POWER
 from agent.sources import agent_health, gpu, system, workload
-from dashboards.board import Row
-from dashboards.colours import ANY, GOOD, WARNING, Step
-from dashboards.kinds import graph
-from dashboards.queries import (
-    UP,
-    Labels,
-    Query,
-    Value,
-    counted,
-    largest,
-    less,
-    now,
-    of_cluster,
-    select,
-    total,
-    where,
-)
-from dashboards.records import OWN_TIME, RACK_POWER
+from dashboards.board import ANY, GOOD, WARNING, Row, Step
+from dashboards.kinds import Column, graph, table, wide
+from dashboards.queries import UP, Labels, Query, Value, now, of_cluster, select
 from dashboards.scope import TO_NODE
-from dashboards.tables import Column, table, wide
 
 OF_RACK: Labels = ("cluster", "rack")
 OF_JOB: Labels = ("job_id", "user", "account")
@@ -37,9 +22,9 @@ RACKS = Row(
             "Nodes of each rack that do not answer, and all of its nodes. A rack that is cut off "
             "is one alert (DgxNodeMissing).",
             (
-                Column("Silent", counted(where(now(UP), "== 0"), OF_RACK), ANY),
-                Column("Nodes", counted(now(UP), OF_RACK)),
-                Column("GPUs", total(now(system.GPUS), OF_RACK)),
+                Column("Silent", now(UP).where("== 0").counted(OF_RACK), ANY),
+                Column("Nodes", now(UP).counted(OF_RACK)),
+                Column("GPUs", now(system.GPUS).total(OF_RACK)),
             ),
         ),
         table(
@@ -49,12 +34,11 @@ RACKS = Row(
             "the median node, while the others wait for it; from 4 % on DgxNodeSlow names the "
             "node.",
             (
-                Column("Nodes", counted(now(OWN_TIME), OF_JOB)),
-                Column("GPUs", counted(now(workload.JOB_INFO), OF_JOB)),
+                Column("Nodes", now(OWN_TIME).counted(OF_JOB)),
+                Column("GPUs", now(workload.JOB_INFO).counted(OF_JOB)),
                 Column(
                     "Behind",
-                    less(
-                        Value(largest(now(OWN_TIME), OF_JOB).expr, "percentunit"),
+                    Value(now(OWN_TIME).largest(OF_JOB).expr, "percentunit").less(
                         Value(f"quantile by ({JOB}) (0.5, {select(OWN_TIME)})", "percentunit"),
                     ),
                     BEHIND,
@@ -83,8 +67,7 @@ INVENTORY = Row(
             (
                 Column(
                     "Nodes",
-                    counted(
-                        now(system.INFO),
+                    now(system.INFO).counted(
                         ("instance", "title", "product", "system", "driver_version"),
                     ),
                 ),
@@ -97,13 +80,13 @@ INVENTORY = Row(
         table(
             "GPU models",
             "GPUs by model.",
-            (Column("GPUs", counted(now(gpu.INFO), ("model", "architecture"))),),
+            (Column("GPUs", now(gpu.INFO).counted(("model", "architecture"))),),
             width=10,
         ),
         table(
             "Versions of the agent",
             "Agents by version. More than one for six hours is reported as an alert.",
-            (Column("Agents", counted(now(agent_health.BUILD_INFO), ("version",))),),
+            (Column("Agents", now(agent_health.BUILD_INFO).counted(("version",))),),
             width=10,
         ),
         graph(

@@ -1,5 +1,6 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
+from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.model import Cause, State
 from agent.sources import (
@@ -9,35 +10,17 @@ from agent.sources import (
     gpu,
     media,
     memory,
+    nccl,
     power,
     process,
     temperature,
     workload,
 )
-from dashboards.board import Board, Row
-from dashboards.colours import LOST, NEUTRAL
-from dashboards.firing import firing_alerts
+from dashboards.board import LOST, NEUTRAL, Board, Row
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
-from dashboards.jobs import STEPS
-from dashboards.kinds import bars, graph
-from dashboards.queries import (
-    Labels,
-    Query,
-    counted,
-    descending,
-    grown,
-    largest,
-    mean,
-    now,
-    over,
-    rate,
-    smallest,
-    where,
-)
-from dashboards.scope import board
-from dashboards.shares import GPU, range_by_cause, spread, time_in
-from dashboards.states import of_states, time_graph
-from dashboards.tables import Column, table, wide
+from dashboards.kinds import Column, bars, graph, table, wide
+from dashboards.queries import GPU, Labels, Query, grown, now, range_by_cause, rate, spread, time_in
+from dashboards.scope import RHYTHM, board, firing_alerts, of_states, time_graph
 
 NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
@@ -51,9 +34,9 @@ GOODPUT = table(
     "Share of the time without a process, share of the time at work, and the throughput of the "
     "tensor cores while at work over their peak, an upper bound of MFU. Empty before Hopper.",
     (
-        Column("No process", over(grown(STATE_SECONDS, GPU, **IDLE), grown(STATE_SECONDS, GPU))),
+        Column("No process", grown(STATE_SECONDS, GPU, **IDLE).over(grown(STATE_SECONDS, GPU))),
         Column("At work", time_in(State.BUSY, GPU)),
-        Column("Of the tensor peak", over(grown(activity.TENSOR_SECONDS, GPU), AT_WORK)),
+        Column("Of the tensor peak", grown(activity.TENSOR_SECONDS, GPU).over(AT_WORK)),
     ),
     width=24,
 )
@@ -65,7 +48,7 @@ TIME = Row(
         bars(
             "Time by state and cause, total",
             "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",
-            Query(descending(where(range_by_cause(), ">= 0.001")), "{{state}}/{{cause}}"),
+            Query(range_by_cause().where(">= 0.001").descending(), "{{state}}/{{cause}}"),
             overrides=of_states(),
             width=7,
             height=10,
@@ -100,7 +83,7 @@ WORK = Row(
             "Memory",
             memory.USED.meaning,
             *spread(now(memory.USED), NAME),
-            Query(smallest(now(memory.TOTAL)), "all of it", limit=True),
+            Query(now(memory.TOTAL).smallest(), "all of it", limit=True),
             height=7,
         ),
         graph(
@@ -109,9 +92,9 @@ WORK = Row(
             "they could hold, of time in which tensor cores worked, and of their peak at the "
             "highest clock that this gave: an upper bound of MFU.",
             *spread(now(activity.SM_ACTIVE), f"{NAME} SM active"),
-            Query(mean(now(activity.SM_OCCUPANCY)), "mean occupancy"),
-            Query(mean(now(activity.TENSOR_ACTIVE)), "mean tensor"),
-            Query(mean(rate(activity.TENSOR_SECONDS)), "mean tensor throughput"),
+            Query(now(activity.SM_OCCUPANCY).mean(), "mean occupancy"),
+            Query(now(activity.TENSOR_ACTIVE).mean(), "mean tensor"),
+            Query(rate(activity.TENSOR_SECONDS).mean(), "mean tensor throughput"),
             whole=True,
             width=16,
             height=7,
@@ -122,14 +105,52 @@ WORK = Row(
             "Share of time in which each engine worked, on the GPU where it worked most: video "
             "decoder, video encoder, JPEG decoder, optical flow. They work beside the "
             "multiprocessors. No line for engines that a GPU does not have.",
-            Query(largest(now(media.DECODER)), "decoder (NVDEC)"),
-            Query(largest(now(media.ENCODER)), "encoder (NVENC)"),
-            Query(largest(now(media.JPEG)), "JPEG (NVJPG)"),
-            Query(largest(now(media.OPTICAL_FLOW)), "optical flow (OFA)"),
+            Query(now(media.DECODER).largest(), "decoder (NVDEC)"),
+            Query(now(media.ENCODER).largest(), "encoder (NVENC)"),
+            Query(now(media.JPEG).largest(), "JPEG (NVJPG)"),
+            Query(now(media.OPTICAL_FLOW).largest(), "optical flow (OFA)"),
             width=8,
             height=7,
         ),
     ),
+)
+
+STEPS = Row(
+    "How fast are the steps of its job?",
+    (
+        graph(
+            "Steps per second",
+            "Iterations of the job on each GPU, counted in the rhythm of its power.",
+            Query(rate(pulses.STEPS), NAME),
+            height=7,
+            empty=RHYTHM,
+        ),
+        graph(
+            "Length of a step",
+            f"{pulses.STEP.meaning} And in the first hour of the job.",
+            Query(now(pulses.STEP), NAME),
+            Query(now(job_watch.REFERENCE), f"{NAME} first hour", limit=True),
+            height=7,
+            empty=RHYTHM,
+        ),
+        graph(
+            "Confidence in the step",
+            pulses.CONFIDENCE.meaning,
+            Query(now(pulses.CONFIDENCE), NAME),
+            whole=True,
+            height=7,
+            empty=RHYTHM,
+        ),
+        graph(
+            "Collectives per second",
+            nccl.COLLECTIVES.meaning,
+            Query(rate(nccl.COLLECTIVES), NAME),
+            every="1m",
+            height=7,
+            empty='unless job.nccl is "always" and NCCL (2.30 or newer) answers for two GPUs',
+        ),
+    ),
+    collapsed=True,
 )
 
 BRAKES = Row(
@@ -139,7 +160,7 @@ BRAKES = Row(
             "Power",
             f"{power.POWER.meaning} And the smallest limit now enforced.",
             *spread(now(power.POWER), NAME),
-            Query(smallest(now(power.POWER_LIMIT)), "limit", limit=True),
+            Query(now(power.POWER_LIMIT).smallest(), "limit", limit=True),
             height=7,
         ),
         graph(
@@ -147,7 +168,7 @@ BRAKES = Row(
             "Clock of the multiprocessors, and the highest that they can have; it falls when the "
             "GPU idles.",
             *spread(now(clocks.CLOCK, clock="sm"), NAME),
-            Query(smallest(now(clocks.CLOCK_LIMIT, clock="sm")), "highest", limit=True),
+            Query(now(clocks.CLOCK_LIMIT, clock="sm").smallest(), "highest", limit=True),
             height=7,
         ),
         graph(
@@ -155,7 +176,7 @@ BRAKES = Row(
             "Share of time for which something held the clocks down, by reason: of each, the GPU "
             "that it held most. Reasons overlap, and power_cap is normal while the clocks stay "
             "high.",
-            Query(largest(rate(clocks.THROTTLE), ("reason",)), "{{reason}}"),
+            Query(rate(clocks.THROTTLE).largest(("reason",)), "{{reason}}"),
             whole=True,
             height=7,
         ),
@@ -163,14 +184,14 @@ BRAKES = Row(
             "Temperature",
             "Temperature of the core, and where the GPU slows down.",
             *spread(now(temperature.TEMPERATURE), NAME),
-            Query(smallest(now(temperature.LIMIT, limit="slowdown")), "slowdown", limit=True),
+            Query(now(temperature.LIMIT, limit="slowdown").smallest(), "slowdown", limit=True),
             height=7,
         ),
         graph(
             "Performance state",
             f"{clocks.PERFORMANCE_STATE.meaning} The fastest and the slowest of the GPUs chosen.",
-            Query(smallest(now(clocks.PERFORMANCE_STATE)), "fastest"),
-            Query(largest(now(clocks.PERFORMANCE_STATE)), "slowest"),
+            Query(now(clocks.PERFORMANCE_STATE).smallest(), "fastest"),
+            Query(now(clocks.PERFORMANCE_STATE).largest(), "slowest"),
             height=6,
         ),
         graph(
@@ -195,7 +216,7 @@ WHO = Row(
         table(
             "Jobs",
             workload.JOB_INFO.meaning,
-            (Column("GPUs", counted(now(workload.JOB_INFO), JOB)),),
+            (Column("GPUs", now(workload.JOB_INFO).counted(JOB)),),
             width=6,
             empty="unless job.info in the agent's configuration is on",
         ),
@@ -218,8 +239,7 @@ IDENTITY = Row(
             (
                 Column(
                     "GPUs",
-                    counted(
-                        now(gpu.INFO),
+                    now(gpu.INFO).counted(
                         (*GPU, "model", "uuid", "serial", "pci_bus_id", "vbios_version"),
                     ),
                     NEUTRAL,
@@ -233,7 +253,7 @@ IDENTITY = Row(
             "Given to a job and not used",
             "1 while a job was given the GPU and has no process on it.",
             Query(
-                where(now(allocation.ALLOCATED), f"== 1 unless {now(process.PROCESSES).expr} > 0"),
+                now(allocation.ALLOCATED).where(f"== 1 unless {now(process.PROCESSES).expr} > 0"),
                 NAME,
             ),
             width=6,
@@ -253,7 +273,6 @@ IDENTITY = Row(
 
 
 def gpu_board(runbook: str = "") -> Board:
-    """The alerts lead to the runbook, where it has an address."""
     about = "Where each GPU's time goes, what it computes, what slows it down, what is broken."
     fires = firing_alerts(runbook)
     rows = TIME, fires, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY

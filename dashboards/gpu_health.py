@@ -3,10 +3,10 @@
 from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.model import Metric
 from agent.sources import ecc, gpu, temperature, xid
-from dashboards.board import Panel, Row
-from dashboards.colours import ANY, LOST
-from dashboards.kinds import graph
+from dashboards.board import ANY, LOST, Panel, Row
+from dashboards.kinds import Column, graph, table
 from dashboards.queries import (
+    GPU,
     RANGE,
     RATE,
     Labels,
@@ -14,15 +14,10 @@ from dashboards.queries import (
     Value,
     grown,
     grown_in_all,
-    largest,
     now,
-    over,
     select,
-    total,
     unit_of,
 )
-from dashboards.shares import GPU
-from dashboards.tables import Column, table
 
 NAME = "{{instance}} GPU {{gpu}}"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
@@ -40,17 +35,15 @@ def ecc_errors(by: Labels = (), within: str = RANGE, **match: str) -> Value:
     """Return the number of ECC errors: a GPU that MIG divides shows only those of its whole life,
     so that the larger growth of both lifetimes counts."""
     growth = f"increase({select(ecc.ERRORS, **match)}[{within}])"
-    return total(Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)), by)
+    return Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)).total(by)
 
 
 def remapped(severity: str) -> Value:
-    """Rows of each GPU, over its life."""
-    return largest(now(ecc.REMAPPED_ROWS, severity=severity), GPU)
+    return now(ecc.REMAPPED_ROWS, severity=severity).largest(GPU)
 
 
 def retired(cause: str) -> Value:
-    """Pages of each GPU, over its life."""
-    return largest(now(ecc.RETIRED_PAGES, cause=cause), GPU)
+    return now(ecc.RETIRED_PAGES, cause=cause).largest(GPU)
 
 
 HARM = Row(
@@ -83,8 +76,7 @@ HARM = Row(
                 ),
                 Column(
                     "Not observed",
-                    over(
-                        grown(UNOBSERVED_SECONDS, GPU),
+                    grown(UNOBSERVED_SECONDS, GPU).over(
                         Value(
                             f"{grown(UNOBSERVED_SECONDS, GPU).expr} + "
                             f"{grown(STATE_SECONDS, GPU).expr}",
@@ -100,8 +92,8 @@ HARM = Row(
             "Rows that could not be remapped",
             "Failed: the GPU qualifies for replacement. Pending: it waits for a reset.",
             (
-                Column("Failed", largest(now(ecc.REMAP_FAILURE), GPU), ANY),
-                Column("Pending", largest(now(ecc.REMAP_PENDING), GPU), ANY),
+                Column("Failed", now(ecc.REMAP_FAILURE).largest(GPU), ANY),
+                Column("Pending", now(ecc.REMAP_PENDING).largest(GPU), ANY),
             ),
             height=7,
             empty=ROWS,
@@ -139,7 +131,7 @@ MEMORY_HEALTH = Row(
         table(
             "What the driver asks for",
             gpu.RECOVERY_ACTION.meaning,
-            (Column("Action", largest(now(gpu.RECOVERY_ACTION), GPU), ANY),),
+            (Column("Action", now(gpu.RECOVERY_ACTION).largest(GPU), ANY),),
             empty="with drivers before 570, which do not report",
         ),
     ),

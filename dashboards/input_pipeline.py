@@ -3,22 +3,22 @@
 from agent.limits.paths import LIMIT
 from agent.model import State
 from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressure
-from dashboards.board import Board, Row
-from dashboards.colours import FULL, LOST, WORDS
+from dashboards.board import FULL, LOST, WORDS, Board, Row
 from dashboards.kinds import bars, graph, override, stat
-from dashboards.queries import Query, bits, descending, largest, now, rate
-from dashboards.scope import board
-from dashboards.shares import (
+from dashboards.queries import (
     GPU,
+    Query,
     fullness,
     limit,
+    now,
     range_by_cause,
+    rate,
     saturated,
     spread,
     time_by_cause,
     time_in,
 )
-from dashboards.states import of_states
+from dashboards.scope import board, of_states
 
 NAME = "{{instance}} GPU {{gpu}}"
 DISK = "{{instance}} {{device}}"
@@ -37,7 +37,7 @@ STARVED = Row(
         bars(
             "Time lost by cause, total",
             "The same over all of this time range.",
-            Query(descending(range_by_cause(state=State.STARVED.value)), "{{cause}}"),
+            Query(range_by_cause(state=State.STARVED.value).descending(), "{{cause}}"),
             LOST,
             overrides=[override(of.value, {"displayName": word}) for of, word in WORDS.items()],
             width=8,
@@ -68,7 +68,7 @@ STORAGE = Row(
             "Bytes read from disks and arrays, and the limit of the fastest of them. No line if "
             "no spec sheet or configuration has the figure.",
             Query(rate(disk.READ_BYTES, ("instance", "device")), DISK),
-            Query(largest(now(LIMIT, path="disk", direction="read")), "limit", limit=True),
+            Query(now(LIMIT, path="disk", direction="read").largest(), "limit", limit=True),
         ),
         graph(
             "Disks busy",
@@ -92,14 +92,14 @@ NETWORK = Row(
         graph(
             "NICs received",
             "Traffic that each NIC received, and the smallest limit among them.",
-            Query(bits(rate(network.RECEIVED, ("instance", "device"))), DISK),
+            Query(rate(network.RECEIVED, ("instance", "device")).bits(), DISK),
             limit(path="network", direction="receive"),
             width=8,
         ),
         graph(
             "InfiniBand received",
             "Traffic that each port received, and the smallest limit among them.",
-            Query(bits(rate(infiniband.RECEIVED)), "{{instance}} {{device}}:{{port}}"),
+            Query(rate(infiniband.RECEIVED).bits(), "{{instance}} {{device}}:{{port}}"),
             limit(path="infiniband", direction="receive"),
             width=8,
             empty="on systems without InfiniBand",
@@ -109,11 +109,9 @@ NETWORK = Row(
             "Share of this time range for which the fullest disk read, network or PCIe path was at "
             "or above its threshold of saturation.",
             Query(
-                descending(
-                    saturated(
-                        ("path", "direction"), path="~disk|network|pcie", direction="~read|receive"
-                    )
-                ),
+                saturated(
+                    ("path", "direction"), path="~disk|network|pcie", direction="~read|receive"
+                ).descending(),
                 "{{path}} {{direction}}",
             ),
             FULL,

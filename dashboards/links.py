@@ -1,32 +1,53 @@
 """The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
 
 from agent.limits.paths import LIMIT_INFO, RATIO
-from agent.sources import fabric, infiniband, nvlink, pcie
-from dashboards.board import Board, Json, Row
-from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME, Step
-from dashboards.firing import firing_alerts
-from dashboards.kinds import bars, graph, stat, words
+from agent.sources import fabric, gpu, infiniband, nvlink, pcie
+from dashboards.board import ANY, BAD, FULL, GOOD, SHORT, SOME, Board, Json, Row, Step
+from dashboards.kinds import Column, bars, graph, matrix, stat, table, wide, words
 from dashboards.queries import (
+    DEVICE,
+    GPU,
     RATE,
+    WHOLE_GPU,
     Query,
-    bits,
-    counted,
+    fullness,
     grown,
-    largest,
-    less,
-    most,
+    limit,
     now,
-    or_zero,
-    over,
+    of_spec,
     rate,
-    smallest,
-    total,
-    where,
+    saturated,
+    spread,
 )
-from dashboards.scope import board
-from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated, spread
-from dashboards.tables import Column, table, wide
-from dashboards.topology import TOPOLOGY
+from dashboards.scope import board, firing_alerts
+
+FAR = ("instance", "gpu", "pci_bus_id", "remote", "remote_pci_bus_id")
+JOINED = (
+    now(nvlink.LINK_INFO, remote="~gpu|switch")
+    .with_labels_of(gpu.INFO, ("instance", "uuid"), ("pci_bus_id",))
+    .counted(
+        FAR,
+    )
+)
+"""Number of NVLinks from each GPU to each neighbour; unknown for a link that is down."""
+
+
+TOPOLOGY = Row(
+    "Which GPU is joined to which?",
+    (
+        matrix(
+            "NVLinks between GPUs",
+            "How many NVLinks lead from each GPU (down) to each neighbour, by its PCI address "
+            "(across); NVSwitches have none. Choose one node: addresses repeat.",
+            JOINED.labelled("remote_pci_bus_id", "NVSwitch", "remote", "switch"),
+            "pci_bus_id",
+            "remote_pci_bus_id",
+            width=24,
+        ),
+    ),
+    collapsed=True,
+)
+
 
 NAME = "{{instance}} GPU {{gpu}}"
 PORT = "{{instance}} {{device}}:{{port}}"
@@ -89,8 +110,8 @@ OTHERS = Row(
         graph(
             "InfiniBand",
             "Traffic that each port received and sent, and the smallest limit among them.",
-            Query(bits(rate(infiniband.RECEIVED)), f"{PORT} received"),
-            Query(bits(rate(infiniband.TRANSMITTED)), f"{PORT} sent"),
+            Query(rate(infiniband.RECEIVED).bits(), f"{PORT} received"),
+            Query(rate(infiniband.TRANSMITTED).bits(), f"{PORT} sent"),
             limit(path="infiniband"),
             width=24,
             empty=NO_INFINIBAND,
@@ -131,38 +152,38 @@ HEALTH = Row(
         stat(
             "NVLinks down",
             "NVLinks that the GPUs should have, less those that are up.",
-            total(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS))),
+            now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
             ANY,
         ),
         stat(
             "NVLink errors",
             "NVLink errors in this time range.",
-            total(grown(nvlink.ERRORS)),
+            grown(nvlink.ERRORS).total(),
             SOME,
         ),
         stat(
             "Degraded paths",
             "Links, slots and ports that can carry less than their spec sheet says.",
-            or_zero(counted(where(smallest(of_spec(), BOTH_WAYS), "< 1"))),
+            of_spec().smallest(BOTH_WAYS).where("< 1").counted().or_zero(),
             ANY,
         ),
         stat(
             "InfiniBand ports down",
             "Ports that are not active.",
-            or_zero(counted(where(now(infiniband.LINK_UP), "== 0"))),
+            now(infiniband.LINK_UP).where("== 0").counted().or_zero(),
             ANY,
         ),
         stat(
             "InfiniBand errors",
             "Errors of the ports in this time range.",
-            or_zero(total(grown(infiniband.ERRORS))),
+            grown(infiniband.ERRORS).total().or_zero(),
             SOME,
             width=8,
         ),
         table(
             "NVLinks that are down",
             "Each link that is down now, by GPU and number.",
-            (Column("Up", where(largest(now(nvlink.LINK_UP), (*GPU, "link")), "== 0"), SHORT),),
+            (Column("Up", now(nvlink.LINK_UP).largest((*GPU, "link")).where("== 0"), SHORT),),
             width=8,
             empty="while all NVLinks are up",
         ),
@@ -193,8 +214,8 @@ HEALTH = Row(
             "sent again in this time range. GPUs before Hopper lower the generation when they "
             "idle, so it has no colour.",
             (
-                Column("Lanes", over(now(pcie.WIDTH), now(pcie.WIDTH_LIMIT)), SHORT),
-                Column("Generation", over(now(pcie.GENERATION), now(pcie.GENERATION_LIMIT))),
+                Column("Lanes", now(pcie.WIDTH).over(now(pcie.WIDTH_LIMIT)), SHORT),
+                Column("Generation", now(pcie.GENERATION).over(now(pcie.GENERATION_LIMIT))),
                 Column("Sent again", grown(pcie.REPLAYS)),
             ),
             hidden=("uuid",),
@@ -206,7 +227,7 @@ HEALTH = Row(
             "Whether the port is active, and its errors in this time range.",
             (
                 Column(
-                    "Up", smallest(now(infiniband.LINK_UP), ("instance", "device", "port")), SHORT
+                    "Up", now(infiniband.LINK_UP).smallest(("instance", "device", "port")), SHORT
                 ),
                 Column("Errors", grown(infiniband.ERRORS, ("instance", "device", "port")), ANY),
             ),
@@ -239,7 +260,7 @@ SINGLE = Row(
         table(
             "Fullest paths now",
             "The 30 fullest of all paths, traffic over limit.",
-            (Column("Of limit", most(largest(now(RATIO), DEVICE), 30)),),
+            (Column("Of limit", now(RATIO).largest(DEVICE).most(30)),),
         ),
         graph(
             "InfiniBand congestion",
@@ -250,7 +271,7 @@ SINGLE = Row(
         stat(
             "NVSwitch fabric",
             fabric.STATE.meaning,
-            largest(now(fabric.STATE), GPU),
+            now(fabric.STATE).largest(GPU),
             FABRIC_STEPS,
             legend=NAME,
             fields=FABRIC,
@@ -271,7 +292,7 @@ ORIGINS = Row(
             (
                 Column(
                     "Limits",
-                    counted(now(LIMIT_INFO), ("instance", "path", "direction", "origin", "source")),
+                    now(LIMIT_INFO).counted(("instance", "path", "direction", "origin", "source")),
                 ),
             ),
             overrides=[wide("source", 800)],
@@ -282,7 +303,6 @@ ORIGINS = Row(
 
 
 def links_board(runbook: str = "") -> Board:
-    """The alerts lead to the runbook, where it has an address."""
     about = "Utilisation of NVLink, PCIe and InfiniBand, their errors, and connected devices."
     rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE
     return board("dgx-links", about, *rows)

@@ -1,5 +1,6 @@
 """One node: utilisation, saturation and errors of everything in it, at a glance."""
 
+from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.limits.paths import LIMIT
 from agent.model import State
@@ -18,44 +19,27 @@ from agent.sources import (
     temperature,
     xid,
 )
-from dashboards.board import Board, Row
-from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME
-from dashboards.firing import firing_alerts
-from dashboards.goodput import goodput_row
+from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
 from dashboards.gpu_health import ecc_errors
-from dashboards.jobs import JOBS
-from dashboards.kinds import bars, graph, stat
+from dashboards.kinds import Column, bars, graph, stat, table, wide
 from dashboards.queries import (
+    GPU,
+    NODE,
     Labels,
     Query,
     a_second,
-    bits,
-    descending,
-    grown,
-    largest,
-    latency,
-    less,
-    most,
-    now,
-    or_zero,
-    over,
-    rate,
-    smallest,
-    total,
-)
-from dashboards.scope import TO_GPU, board
-from dashboards.shares import (
-    GPU,
-    NODE,
     alerts,
     fullness,
+    grown,
+    latency,
     limit,
+    now,
+    rate,
     saturated,
     spread,
     time_in,
 )
-from dashboards.states import time_graph
-from dashboards.tables import Column, table, wide
+from dashboards.scope import RHYTHM, TO_GPU, board, firing_alerts, goodput_row, time_graph
 
 DISK: Labels = ("instance", "device")
 DISK_NAME = "{{instance}} {{device}}"
@@ -68,14 +52,14 @@ ERRORS = Row(
         stat(
             "Critical alerts",
             "Critical alerts that fire for the nodes chosen.",
-            or_zero(alerts((), "critical")),
+            alerts((), "critical").or_zero(),
             ANY,
             width=3,
         ),
         stat(
             "Other alerts",
             "Warnings and pieces of information that fire for the nodes chosen.",
-            or_zero(alerts((), "warning|info")),
+            alerts((), "warning|info").or_zero(),
             SOME,
             width=3,
         ),
@@ -90,21 +74,21 @@ ERRORS = Row(
         stat(
             "GPUs missing",
             "GPUs that the node should have, less those that answer.",
-            total(less(now(system.GPUS_EXPECTED), now(system.GPUS))),
+            now(system.GPUS_EXPECTED).less(now(system.GPUS)).total(),
             ANY,
             width=3,
         ),
         stat(
             "NVLinks down",
             "NVLinks that the GPUs should have, less those that are up.",
-            total(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS))),
+            now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
             ANY,
             width=3,
         ),
         stat(
             "XID errors",
             "XID errors that the driver reported in this time range.",
-            total(grown(xid.ERRORS)),
+            grown(xid.ERRORS).total(),
             ANY,
             width=3,
         ),
@@ -148,7 +132,7 @@ STATES = Row(
 GOODPUT = goodput_row(
     NODE,
     lambda which: grown(STATE_SECONDS, NODE, state=which),
-    over(grown(activity.TENSOR_SECONDS, NODE), grown(STATE_SECONDS, NODE, state=State.BUSY)),
+    grown(activity.TENSOR_SECONDS, NODE).over(grown(STATE_SECONDS, NODE, state=State.BUSY)),
 )
 
 WORK = Row(
@@ -164,7 +148,7 @@ WORK = Row(
         bars(
             "Memory in use",
             "Device memory in use, as a share of all that the GPU has.",
-            Query(over(now(memory.USED), now(memory.TOTAL)), GPU_NAME),
+            Query(now(memory.USED).over(now(memory.TOTAL)), GPU_NAME),
             PART,
             width=8,
         ),
@@ -179,10 +163,31 @@ WORK = Row(
         graph(
             "Power",
             "Power of all GPUs chosen, and the sum of their limits.",
-            Query(total(rate(power.ENERGY)), "power"),
-            Query(total(now(power.POWER_LIMIT)), "limit", limit=True),
+            Query(rate(power.ENERGY).total(), "power"),
+            Query(now(power.POWER_LIMIT).total(), "limit", limit=True),
             width=24,
             height=6,
+        ),
+    ),
+)
+
+JOBS = Row(
+    "How do the jobs get on?",
+    (
+        graph(
+            "Steps per second of the jobs",
+            "Iterations of the job on each GPU; the GPUs of one job have the same. No line if no "
+            "steps are detected.",
+            Query(rate(pulses.STEPS).where("> 0"), GPU_NAME),
+            height=7,
+            empty=RHYTHM,
+        ),
+        table(
+            "Whom hung jobs wait for",
+            job_watch.HUNG.meaning,
+            (Column("Hung", now(job_watch.HUNG)),),
+            height=7,
+            empty="while no job hangs, or the process that it waits for is not known",
         ),
     ),
 )
@@ -195,7 +200,7 @@ PATHS = Row(
             "Traffic over the limit, a mean over the agent's last reading; 1 is the limit of the "
             "path. NVLink is measured on the wire. For disks also the share of time for which the "
             "busiest was busy, because most have no known limit.",
-            Query(largest(rate(disk.BUSY)), "disk busy"),
+            Query(rate(disk.BUSY).largest(), "disk busy"),
             Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
             whole=True,
         ),
@@ -203,24 +208,24 @@ PATHS = Row(
             "Time at the limit, by path",
             "Share of this time range for which the fullest of each kind was at or above its "
             "threshold of saturation.",
-            Query(descending(saturated(("path", "direction"))), "{{path}} {{direction}}"),
+            Query(saturated(("path", "direction")).descending(), "{{path}} {{direction}}"),
             FULL,
         ),
         graph(
             "Disks",
             "Bytes read and written by the five busiest disks and arrays, and the limit of the "
             "fastest. No line if no spec sheet or configuration has the figure.",
-            Query(most(rate(disk.READ_BYTES, ("device",)), 5), "{{device}} read"),
-            Query(most(rate(disk.WRITTEN_BYTES, ("device",)), 5), "{{device}} written"),
-            Query(largest(now(LIMIT, path="disk", direction="read")), "read limit", limit=True),
+            Query(rate(disk.READ_BYTES, ("device",)).most(5), "{{device}} read"),
+            Query(rate(disk.WRITTEN_BYTES, ("device",)).most(5), "{{device}} written"),
+            Query(now(LIMIT, path="disk", direction="read").largest(), "read limit", limit=True),
             width=24,
             height=7,
         ),
         graph(
             "Network",
             "Traffic of the NICs, and the smallest limit among them.",
-            Query(bits(rate(network.RECEIVED, ("device",))), "{{device}} received"),
-            Query(bits(rate(network.TRANSMITTED, ("device",))), "{{device}} sent"),
+            Query(rate(network.RECEIVED, ("device",)).bits(), "{{device}} received"),
+            Query(rate(network.TRANSMITTED, ("device",)).bits(), "{{device}} sent"),
             limit(path="network", direction="receive"),
             width=24,
             height=6,
@@ -236,7 +241,7 @@ HOST = Row(
             "Memory of the host",
             "Memory that programs could still get without swapping, and all that the host has.",
             Query(now(host_memory.AVAILABLE), "{{instance}} available"),
-            Query(smallest(now(host_memory.TOTAL)), "all of it", limit=True),
+            Query(now(host_memory.TOTAL).smallest(), "all of it", limit=True),
             width=8,
         ),
         graph(
@@ -254,22 +259,22 @@ HOST = Row(
         graph(
             "Disk requests",
             "Requests that each disk or array finished a second (IOPS): the ten busiest.",
-            Query(most(a_second(disk.READS, DISK), 10), f"{DISK_NAME} read"),
-            Query(most(a_second(disk.WRITES, DISK), 10), f"{DISK_NAME} written"),
+            Query(a_second(disk.READS, DISK).most(10), f"{DISK_NAME} read"),
+            Query(a_second(disk.WRITES, DISK).most(10), f"{DISK_NAME} written"),
             width=8,
         ),
         graph(
             "Disk latency",
             "Mean time that a request took, from when it was queued: the ten slowest.",
-            Query(most(latency(disk.READ_SECONDS, disk.READS, DISK), 10), f"{DISK_NAME} read"),
-            Query(most(latency(disk.WRITE_SECONDS, disk.WRITES, DISK), 10), f"{DISK_NAME} written"),
+            Query(latency(disk.READ_SECONDS, disk.READS, DISK).most(10), f"{DISK_NAME} read"),
+            Query(latency(disk.WRITE_SECONDS, disk.WRITES, DISK).most(10), f"{DISK_NAME} written"),
             empty="for arrays on kernels before 5.10, which count no time for them",
             width=8,
         ),
         stat(
             "Array members missing",
             "Members that the md arrays should have, less those that work.",
-            total(now(disk.MEMBERS, state="missing")),
+            now(disk.MEMBERS, state="missing").total(),
             ANY,
         ),
         graph(
@@ -292,7 +297,6 @@ HOST = Row(
 
 
 def node_board(runbook: str = "") -> Board:
-    """The alerts lead to the runbook, where it has an address."""
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
     fires = firing_alerts(runbook, height=8)
     return board("dgx-node", about, ERRORS, fires, STATES, GOODPUT, WORK, JOBS, PATHS, HOST)

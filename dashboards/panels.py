@@ -13,8 +13,7 @@ from typing import Any
 
 from grafanalib import core
 
-from dashboards.board import Board, Json, Panel, Row, Variable
-from dashboards.colours import BAD, DASHED
+from dashboards.board import BAD, DASHED, Board, Json, Panel, Row, Variable
 from dashboards.queries import Query, Value
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}

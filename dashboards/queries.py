@@ -6,7 +6,10 @@ Each query is held to the variables of its board: job, instance and, for what be
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.model import Kind, Metric, counter, gauge
+from agent.diagnosis.accounting import STATE_SECONDS
+from agent.limits.paths import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
+from agent.model import Kind, Metric, State, counter, gauge
+from agent.sources import disk
 
 Labels = tuple[str, ...]
 
@@ -53,6 +56,81 @@ class Value:
     expr: str
     unit: str
 
+    def total(self, by: Labels = ()) -> "Value":
+        return Value(aggregated("sum", self.expr, by), self.unit)
+
+    def largest(self, by: Labels = ()) -> "Value":
+        return Value(aggregated("max", self.expr, by), self.unit)
+
+    def smallest(self, by: Labels = ()) -> "Value":
+        return Value(aggregated("min", self.expr, by), self.unit)
+
+    def counted(self, by: Labels = ()) -> "Value":
+        return Value(aggregated("count", self.expr, by), "none")
+
+    def mean(self, by: Labels = ()) -> "Value":
+        return Value(aggregated("avg", self.expr, by), self.unit)
+
+    def over(self, whole: "Value", on: Labels | None = None) -> "Value":
+        """A share of `whole`; with `on` many parts of one whole. Nothing where there is none."""
+        joined = "" if on is None else f"on ({', '.join(on)}) group_left () "
+        return Value(f"({self.expr}) / {joined}(({whole.expr}) > 0)", "percentunit")
+
+    def less(self, other: "Value") -> "Value":
+        return Value(f"({self.expr}) - ({other.expr})", self.unit)
+
+    def where(self, condition: str) -> "Value":
+        return Value(f"({self.expr}) {condition}", self.unit)
+
+    def or_zero(self) -> "Value":
+        """0 where there is no series at all: for counts of things that may not exist."""
+        return Value(f"({self.expr}) or vector(0)", self.unit)
+
+    def descending(self) -> "Value":
+        return Value(f"sort_desc({self.expr})", self.unit)
+
+    def bits(self) -> "Value":
+        """Bytes a second of a network in bits, as networks are sold."""
+        return Value(f"8 * ({self.expr})", "bps")
+
+    def most(self, number: int) -> "Value":
+        return Value(f"topk({number}, {self.expr})", self.unit)
+
+    def least(self, number: int) -> "Value":
+        return Value(f"bottomk({number}, {self.expr})", self.unit)
+
+    def with_labels_of(self, info: Metric, on: Labels, labels: Labels) -> "Value":
+        """Labels of an information metric (whose value is 1) joined to the value."""
+        join = f"* on ({', '.join(on)}) group_left ({', '.join(labels)}) "
+        return Value(f"({self.expr}) {join}{select(info)}", self.unit)
+
+    def labelled(self, label: str, text: str, source: str, pattern: str = "(.*)") -> "Value":
+        """A further label: `text` with $1 of the pattern found in the label `source`."""
+        arguments = ", ".join(f'"{argument}"' for argument in (label, text, source, pattern))
+        return Value(f"label_replace({self.expr}, {arguments})", self.unit)
+
+    def linked(self, label: str, *sources: str) -> "Value":
+        """A further label: the values of others joined by a slash."""
+        arguments = ", ".join(f'"{argument}"' for argument in (label, "/", *sources))
+        return Value(f"label_join({self.expr}, {arguments})", self.unit)
+
+    def among(self, chosen: "Value", on: Labels) -> "Value":
+        return Value(f"{self.expr} and on ({', '.join(on)}) ({chosen.expr})", self.unit)
+
+    def apart(self, by: Labels) -> "Value":
+        """The series that lie far from the others of their group: more than twice the standard
+        deviation, and more than a tenth, from the mean."""
+        centre, joined = self.mean(by).expr, f"on ({', '.join(by)}) group_left ()"
+        spread = f"2 * {aggregated('stddev', self.expr, by)} > 0.1 * {centre}"
+        most = f"({spread} or 0.1 * {centre})"
+        return Value(
+            f"{self.expr} and (abs({self.expr} - {joined} {centre}) > {joined} {most})", self.unit
+        )
+
+    def of_several(self, value: "Value") -> "Value":
+        """The same where `value` has at least two series."""
+        return Value(f"{self.expr} and on () count({value.expr}) > 1", self.unit)
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -96,7 +174,6 @@ def aggregated(operator: str, expr: str, by: Labels | None) -> str:
 
 
 def now(metric: Metric, **match: str) -> Value:
-    """A gauge as it is."""
     return Value(select(metric, **match), unit_of(metric))
 
 
@@ -105,11 +182,6 @@ def rate(metric: Metric, by: Labels | None = None, **match: str) -> Value:
     _must_be_counter(metric)
     expr = aggregated("sum", f"rate({select(metric, **match)}[{RATE}])", by)
     return Value(expr, unit_of(metric, RATES))
-
-
-def bits(value: Value) -> Value:
-    """Bytes a second of a network in bits, as networks are sold."""
-    return Value(f"8 * ({value.expr})", "bps")
 
 
 def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match: str) -> Value:
@@ -126,84 +198,13 @@ def grown_in_all(metric: Metric, by: Labels | None = None) -> Value:
     return Value(expr, unit_of(metric))
 
 
-def total(value: Value, by: Labels = ()) -> Value:
-    return Value(aggregated("sum", value.expr, by), value.unit)
-
-
-def largest(value: Value, by: Labels = ()) -> Value:
-    return Value(aggregated("max", value.expr, by), value.unit)
-
-
-def smallest(value: Value, by: Labels = ()) -> Value:
-    return Value(aggregated("min", value.expr, by), value.unit)
-
-
-def counted(value: Value, by: Labels = ()) -> Value:
-    return Value(aggregated("count", value.expr, by), "none")
-
-
-def over(part: Value, whole: Value, on: Labels | None = None) -> Value:
-    """A share: part over whole; with `on` many parts of one whole. Nothing where there is none."""
-    joined = "" if on is None else f"on ({', '.join(on)}) group_left () "
-    return Value(f"({part.expr}) / {joined}(({whole.expr}) > 0)", "percentunit")
-
-
 def latency(seconds: Metric, requests: Metric, by: Labels) -> Value:
-    """Mean time of a request: the growth of their time over that of their number."""
     part, whole = rate(seconds, by), rate(requests, by)
     return Value(f"({part.expr}) / (({whole.expr}) > 0)", "s")
 
 
 def a_second(requests: Metric, by: Labels) -> Value:
-    """Requests a second, in the field's own unit."""
     return Value(rate(requests, by).expr, "iops")
-
-
-def less(value: Value, other: Value) -> Value:
-    return Value(f"({value.expr}) - ({other.expr})", value.unit)
-
-
-def where(value: Value, condition: str) -> Value:
-    """Only the series for which the comparison holds."""
-    return Value(f"({value.expr}) {condition}", value.unit)
-
-
-def or_zero(value: Value) -> Value:
-    """0 where there is no series at all: for counts of things that may not exist."""
-    return Value(f"({value.expr}) or vector(0)", value.unit)
-
-
-def descending(value: Value) -> Value:
-    """The largest first, where a panel has one figure of each series."""
-    return Value(f"sort_desc({value.expr})", value.unit)
-
-
-def most(value: Value, number: int) -> Value:
-    """The largest few."""
-    return Value(f"topk({number}, {value.expr})", value.unit)
-
-
-def least(value: Value, number: int) -> Value:
-    """The smallest few."""
-    return Value(f"bottomk({number}, {value.expr})", value.unit)
-
-
-def with_labels_of(value: Value, info: Metric, on: Labels, labels: Labels) -> Value:
-    """Labels of an information metric (whose value is 1) joined to a value."""
-    join = f"* on ({', '.join(on)}) group_left ({', '.join(labels)}) "
-    return Value(f"({value.expr}) {join}{select(info)}", value.unit)
-
-
-def labelled(value: Value, label: str, text: str, source: str, pattern: str = "(.*)") -> Value:
-    """A further label: `text` with $1 of the pattern found in the label `source`."""
-    arguments = ", ".join(f'"{argument}"' for argument in (label, text, source, pattern))
-    return Value(f"label_replace({value.expr}, {arguments})", value.unit)
-
-
-def linked(value: Value, label: str, *sources: str) -> Value:
-    """A further label: the values of others joined by a slash."""
-    arguments = ", ".join(f'"{argument}"' for argument in (label, "/", *sources))
-    return Value(f"label_join({value.expr}, {arguments})", value.unit)
 
 
 def summed(record: Metric, by: Labels = (), **match: str) -> Value:
@@ -216,31 +217,6 @@ def of_cluster(record: Metric, unit: str) -> Value:
     return Value(f'{record.name}{{cluster=~"$cluster"}}', unit)
 
 
-def among(value: Value, chosen: Value, on: Labels) -> Value:
-    """Only those that are among others."""
-    return Value(f"{value.expr} and on ({', '.join(on)}) ({chosen.expr})", value.unit)
-
-
-def mean(value: Value, by: Labels = ()) -> Value:
-    return Value(aggregated("avg", value.expr, by), value.unit)
-
-
-def apart(value: Value, by: Labels) -> Value:
-    """The series that lie far from the others of their group: more than twice the standard
-    deviation, and more than a tenth, from the mean."""
-    centre, joined = mean(value, by).expr, f"on ({', '.join(by)}) group_left ()"
-    spread = f"2 * {aggregated('stddev', value.expr, by)} > 0.1 * {centre}"
-    most = f"({spread} or 0.1 * {centre})"
-    return Value(
-        f"{value.expr} and (abs({value.expr} - {joined} {centre}) > {joined} {most})", value.unit
-    )
-
-
-def of_several(summary: Value, value: Value) -> Value:
-    """Return the sum of series if there are at least two."""
-    return Value(f"{summary.expr} and on () count({value.expr}) > 1", summary.unit)
-
-
 def either(*values: Value) -> Value:
     return Value(" or ".join(value.expr for value in values), values[0].unit)
 
@@ -248,3 +224,113 @@ def either(*values: Value) -> Value:
 def _must_be_counter(metric: Metric) -> None:
     if metric.kind is not Kind.COUNTER:
         raise ValueError(f"{metric} is no counter: it has no rate")
+
+
+NODE: Labels = ("instance",)
+GPU: Labels = ("instance", "gpu")
+CAUSE: Labels = ("state", "cause")
+DEVICE: Labels = ("instance", "path", "device", "direction")
+BUSY_DISK = 0.9
+"""Share of the time with a request in flight from which a disk without a limit counts as full; one
+that serves many requests at once may still have room, but it is where to look."""
+
+WHOLE_GPU = "~gpu[0-9]+"
+"""Devices of NVLink that are all links of a GPU together; single links are gpu0:3."""
+
+
+def time_in(state: State, by: Labels = ()) -> Value:
+    """Share of the observed GPU time, within what the board shows, that went into a state."""
+    return grown(STATE_SECONDS, by, state=state.value).over(grown(STATE_SECONDS, by))
+
+
+def time_by_cause(**match: str) -> Value:
+    """Share of the observed GPU time by state and cause, over time; from busy to throttled.
+
+    Prometheus sorts series by their labels, and areas lie on each other in that order.
+    """
+    share = rate(STATE_SECONDS, CAUSE, **match).over(rate(STATE_SECONDS, ()), on=())
+    return share.linked("account", *CAUSE)
+
+
+def time_by_cause_seen() -> Value:
+    """The same, of those that there were at any time within what the board shows."""
+    ever = grown_in_all(STATE_SECONDS, CAUSE).expr
+    share = time_by_cause()
+    return Value(f"{share.expr} and on ({', '.join(CAUSE)}) ({ever}) > 0", share.unit)
+
+
+def range_by_cause(**match: str) -> Value:
+    return grown(STATE_SECONDS, CAUSE, **match).over(grown(STATE_SECONDS, ()), on=())
+
+
+def saturated(by: Labels, **match: str) -> Value:
+    """Share of the observed time, within what the board shows, for which a path was full."""
+    full = f"{grown(SATURATED, None, **match).expr} / ({grown(OBSERVED, None, **match).expr} > 0)"
+    if "disk" in match.get("path", "disk"):
+        full = f"{full} or {_busy_disks()}"
+    return Value(f"max by ({', '.join(by)}) ({full})", "percentunit")
+
+
+def _busy_disks() -> str:
+    """Disks without a known limit that were hardly ever without a request: the share of the time,
+    as paths of the direction `busy`."""
+    busy = f"rate({select(disk.BUSY)}[{RANGE}]) >= {BUSY_DISK:g}"
+    known = f"on (instance, job, device) {select(LIMIT, path='disk')}"
+    path = f'label_replace({busy} unless {known}, "path", "disk", "", "")'
+    return f'label_replace({path}, "direction", "busy", "", "")'
+
+
+def fullness(by: Labels, **match: str) -> Value:
+    """Traffic over the limit: the fullest of each group."""
+    return Value(f"max by ({', '.join(by)}) ({select(RATIO, **match)})", "percentunit")
+
+
+def limit(legend: str = "smallest limit", **match: str) -> Query:
+    """The limit of a path as a dashed line, in the unit of its traffic: the smallest of the devices
+    shown."""
+    least = now(LIMIT, **match).smallest()
+    network = match.get("path") in ("network", "infiniband")
+    return Query(least.bits() if network else least, legend, limit=True)
+
+
+def of_spec() -> Value:
+    return now(LIMIT).largest(DEVICE).over(now(SPEC).largest(DEVICE))
+
+
+def spread(value: Value, name: str) -> list[Query]:
+    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
+    rest by its name. Of one GPU the mean is all there is."""
+    return [
+        Query(value.smallest().of_several(value), "least"),
+        Query(value.mean(), "mean"),
+        Query(value.largest().of_several(value), "most"),
+        Query(value.apart(NODE), name, points=True),
+    ]
+
+
+PLACES_OF_NODES = 'instance=~"$instance"'
+PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
+"""Also what is said of a rack or a cluster: such an alert has no instance."""
+
+
+def since(by: Labels, severity: str, places: str) -> Value:
+    """Return the time when the first of those alerts began to hold, in milliseconds since the
+    epoch."""
+    began = _of_ours(ALERTS_SINCE.name, severity, places=places)
+    firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
+    expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"
+    return Value(expr, "dateTimeFromNow")
+
+
+def _of_ours(name: str, severity: str = "", state: str = "", places: str = PLACES_OF_NODES) -> str:
+    """Alerts of ours, without the one that always fires."""
+    which = f'severity=~"{severity}",' if severity else ""
+    return (
+        f'{name}{{{state}alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}job=~"$job|",{places}}}'
+    )
+
+
+def alerts(by: Labels | None = None, severity: str = "", *, places: str = PLACES_OF_NODES) -> Value:
+    """Firing alerts, with a severity or any."""
+    expr = _of_ours(ALERTS.name, severity, 'alertstate="firing",', places)
+    return Value(expr if by is None else f"count by ({', '.join(by)}) ({expr})", "none")

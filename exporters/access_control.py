@@ -1,21 +1,139 @@
-"""Access control: known host names, client certificates and passwords.
+"""Access control: known host names and passwords.
 
 A web page can give its own name the address 127.0.0.1 once it is loaded (DNS rebinding); to a
 browser the agent then belongs to that page, which may read all of it. What such a request cannot
 change is the name in its Host header, and which page sent it.
 """
 
+import asyncio
 import os
-import ssl
+import secrets
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
+from hashlib import blake2b
 from ipaddress import IPv6Network, ip_address
 
-from aiohttp import hdrs, web
+from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
 
-from exporters.passwords import CheckResult, Passwords, credentials
-from exporters.web_config import WebConfig
+from agent.config.configuration import ConfigError
+
+MOST_WAITING = 32
+"""Checks of one client that may wait for their turn; a further one is asked to try later."""
+
+PAUSE = 0.25
+"""Seconds for which a wrong password holds up its client: it makes at most 4 guesses a second."""
+
+LONGEST = 72
+"""Bytes of a password that bcrypt looks at."""
+
+ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+class CheckResult(Enum):
+    """Result of checking a password."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    BUSY = "busy"  # not known: too many wait
+
+
+def require_bcrypt() -> None:
+    """Raise ConfigError where passwords cannot be checked."""
+    try:
+        import bcrypt  # noqa: F401
+    except ImportError as error:
+        extra = "the extra `auth` (pip install 'dgx-telemetry[auth]')"
+        raise ConfigError(f"basic_auth_users needs bcrypt, which is {extra}") from error
+
+
+def unmatched_hash(users: Mapping[str, str]) -> str:
+    """A hash that no password has, as costly as those of the users: the time that an answer takes
+    does not say which users there are."""
+    import bcrypt
+
+    cost = max(int(stored.split("$")[2]) for stored in users.values())
+    return bcrypt.gensalt(cost).decode() + "".join(secrets.choice(ALPHABET) for _ in range(31))
+
+
+def credentials(header: str) -> tuple[str, str] | None:
+    """User and password of an Authorization header, or None where it holds none."""
+    with suppress(ValueError):
+        given = BasicAuth.decode(header, encoding="utf-8")
+        return given.login, given.password
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class ClientQueue:
+    """The checks of one client, one after the other; forgotten when none is left."""
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0  # the one whose turn it is included
+
+
+class Passwords:
+    """Checks passwords against bcrypt hashes, so that guessing costs the agent little and keeps no
+    one else out: one thread makes the checks, each client has one at a time, and rests after a
+    wrong one. What was right is remembered, as digests under a secret of this process."""
+
+    def __init__(self, pause: float = PAUSE) -> None:
+        self.checks = 0  # how often bcrypt was asked
+        self._pause = pause
+        self._secret = secrets.token_bytes(32)
+        self._users: Mapping[str, str] = {}
+        self._right: dict[str, bytes] = {}  # by user
+        self._unmatched = ""
+        self._queues: dict[str, ClientQueue] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
+
+    async def check(
+        self, users: Mapping[str, str], user: str, password: str, client: str
+    ) -> CheckResult:
+        """Return whether this user has this password; a password known to be right is accepted
+        without a wait."""
+        if users is not self._users:
+            self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
+        stored = users.get(user, self._unmatched)
+        text = (stored + password).encode("utf-8", "surrogatepass")
+        digest = blake2b(text, key=self._secret).digest()
+        if self._right.get(user) == digest:
+            return CheckResult.RIGHT
+        queue = self._queues.setdefault(client, ClientQueue())
+        if queue.waiting >= MOST_WAITING:
+            return CheckResult.BUSY
+        queue.waiting += 1
+        try:
+            async with queue.turn:
+                if self._right.get(user) == digest:  # another request asked the same meanwhile
+                    return CheckResult.RIGHT
+                self.checks += 1
+                loop = asyncio.get_running_loop()
+                matched = await loop.run_in_executor(self._thread, matches, password, stored)
+                if matched and user in users:
+                    self._right[user] = digest
+                    return CheckResult.RIGHT
+                await asyncio.sleep(self._pause)
+                return CheckResult.WRONG
+        finally:
+            queue.waiting -= 1
+            if not queue.waiting:
+                del self._queues[client]
+
+
+def matches(password: str, stored: str) -> bool:
+    """Return whether a password has this hash; slow on purpose, while other threads run."""
+    import bcrypt
+
+    try:
+        return bcrypt.checkpw(password.encode()[:LONGEST], stored.encode())
+    except ValueError:  # what bcrypt cannot take is no password
+        return False
+
 
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
@@ -82,33 +200,33 @@ class AccessControl:
     alike, health and readiness too, as in all exporters of this format."""
 
     def __init__(
-        self, config: Callable[[], WebConfig], names: Callable[[], tuple[str, ...]] = tuple
+        self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
         """`names` gives those of the agent beside the ones of loopback."""
-        self._config = config
+        self._users = users
         self._names = names
         self._passwords = Passwords()
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """A middleware before every handler, also those of paths that do not exist."""
-        config = self._config()
         if is_misdirected(request, self._names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
             return refused(403, "The stream is for the agent's own page.")
-        if not is_named(request, config):
-            return refused(403, "No name in the client certificate may connect.")
-        refusal = await self._check_password(request, config) if config.users else None
+        users = self._users()
+        refusal = await self._check_password(request, users) if users else None
         return refusal if refusal is not None else await handler(request)
 
-    async def _check_password(self, request: web.Request, config: WebConfig) -> web.Response | None:
+    async def _check_password(
+        self, request: web.Request, users: Mapping[str, str]
+    ) -> web.Response | None:
         known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))
         if known is None:
             return refused(401, "User and password are needed.", CHALLENGE)
         peer = request.get_extra_info("peername")
         client = client_of(peer[0]) if peer else ""
-        result = await self._passwords.check(config.users, *known, client)
+        result = await self._passwords.check(users, *known, client)
         if result is CheckResult.BUSY:
             later: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
             return refused(429, "Too many passwords are being checked.", later)
@@ -124,19 +242,6 @@ def client_of(address: str) -> str:
     if parsed.version == 4:
         return address
     return str(IPv6Network((parsed, 64), strict=False).network_address)
-
-
-def is_named(request: web.Request, config: WebConfig) -> bool:
-    """Return whether the client's certificate, which is valid, has one of the names that may
-    connect."""
-    tls = config.tls_server_config
-    allowed = tls.client_allowed_sans if tls else None
-    if not allowed:
-        return True
-    channel = request.get_extra_info("ssl_object")
-    certificate = channel.getpeercert() if isinstance(channel, ssl.SSLObject) else None
-    names = dict(certificate or {}).get("subjectAltName", ())
-    return any(isinstance(name, tuple) and name[1] in allowed for name in names)
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -14,7 +14,7 @@ from functools import cache
 from math import floor
 from pathlib import Path
 from socket import gethostname
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,9 +23,7 @@ from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
 from agent.specs import xids
-from exporters.negotiation import Format
-from exporters.prometheus import Exposition
-from exporters.series_lines import head, line, start
+from exporters.prometheus import Exposition, Format, head, line, start
 from exporters.settings import DcgmConfig
 
 OFF = (
@@ -127,24 +125,18 @@ class DcgmRow(NamedTuple):
     says: dict[str, str]
 
 
-class SampledSnapshots(Protocol):
-    """Publishes snapshots, and keeps the samples of the last seconds, as the poller does."""
-
-    samples: SampleStore
-
-    @property
-    def latest(self) -> Snapshot:
-        """The last tick's."""
-
-
 class DcgmExposition(Exposition):
     """Renders the newest snapshot under these names, at most once a tick."""
 
     def __init__(
-        self, poller: SampledSnapshots, now: Callable[[], float], config: Callable[[], DcgmConfig]
+        self,
+        latest: Callable[[], Snapshot],
+        samples: SampleStore,
+        now: Callable[[], float],
+        config: Callable[[], DcgmConfig],
     ) -> None:
-        super().__init__(lambda: poller.latest, now, process=False)
-        self._samples = poller.samples
+        super().__init__(latest, now, process=False)
+        self._samples = samples
         self._config = config
         self._host = os.environ.get("NODE_NAME") or gethostname()
         self._rates: Samples = defaultdict(dict)

@@ -12,10 +12,9 @@ from typing import Any
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
 
-from agent.model import Metric, Sample
+from agent.model import Sample
 from exporters.http import add_headers, as_json
-from exporters.negotiation import OPEN, negotiate
-from exporters.series_lines import ExpositionLines
+from exporters.prometheus import OPEN, ExpositionLines, negotiate
 
 NOTHING = CollectorRegistry()
 """End of an exposition without families, by format."""
@@ -32,11 +31,6 @@ LIST = (
 )
 
 
-def export_all(_metric: Metric, _labels: tuple[str, ...]) -> bool:
-    """Leave nothing out: the fleet has no settings."""
-    return True
-
-
 @dataclass(slots=True, eq=False)
 class MachinePage:
     """The exposition of one machine, written at each scrape."""
@@ -46,7 +40,9 @@ class MachinePage:
 
     def write(self, accept: str) -> tuple[bytes, str]:
         form = negotiate(accept)
-        lines = self.forms.setdefault(form.content_type, ExpositionLines(form is OPEN, export_all))
+        lines = self.forms.setdefault(
+            form.content_type, ExpositionLines(form is OPEN, lambda *_: True)
+        )
         return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
 
 

@@ -13,14 +13,15 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
 from agent import __version__
+from agent.errors import BadInput
 from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
+from exporters.access_control import AccessControl
 from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
 from exporters.live import page, stream
 from exporters.live.feed import Feed
-from exporters.negotiation import accepts_gzip, negotiate
-from exporters.prometheus import GZIP_LEVEL, Exposition
+from exporters.prometheus import GZIP_LEVEL, Exposition, accepts_gzip, negotiate
 from exporters.snapshot_json import document
 
 T = TypeVar("T")
@@ -124,7 +125,6 @@ class AgentPages:
         return await self._json(request, lambda: as_json(jobs_document(jobs)))
 
     async def _hours(self, request: web.Request) -> web.Response:
-        """Return the GPU-seconds of the last 7 days, by hour."""
         hours = self.hours()
         return await self._json(request, lambda: hours)
 
@@ -170,3 +170,25 @@ def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Respo
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     return web.Response(body=body, headers=headers)
+
+
+def target_application(
+    read: Callable[[], list[dict[str, Any]]], access: AccessControl
+) -> web.Application:
+    """Targets for Prometheus' `http_sd`: `/targets`, read again for each who asks, on a thread.
+    Where `read` raises BadInput the answer is 503 and why: Prometheus keeps those it has."""
+    reading = asyncio.Lock()  # who asks meanwhile waits: a command hangs once, not each time
+
+    async def answer(_: web.Request) -> web.Response:
+        async with reading:
+            try:
+                found = await asyncio.to_thread(read)
+            except BadInput as error:
+                return web.Response(text=f"{error}\n", status=503)
+        body = as_json(found)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
+
+    app = web.Application(middlewares=[access.admit])
+    app.on_response_prepare.append(add_headers)
+    app.router.add_get("/targets", answer)
+    return app

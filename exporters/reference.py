@@ -81,7 +81,6 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
 
 
 def cost() -> str:
-    """The section on series and bytes of a node."""
     rows = ((f"`{name}`", *counts) for name, *counts in node_series())
     lines = [COST, row(COST_HEADER), row(["---"] + ["---:"] * 6), *map(row, rows), ""]
     return "\n".join([f"## {COST_TITLE}", "", *lines])
@@ -107,12 +106,12 @@ def cells(metric: Metric) -> list[str]:
 
 
 def row(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(in_cell(text) for text in texts) + " |"
-
-
-def in_cell(text: str) -> str:
     """A bar ends a cell, a line break ends the table, and an angle bracket begins a tag."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return (
+        "| "
+        + " | ".join(" ".join(t.split()).replace("|", "\\|").replace("<", "&lt;") for t in texts)
+        + " |"
+    )
 
 
 TEMPLATE = Path(__file__).with_name("DCGM.template.md")

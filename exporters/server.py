@@ -1,19 +1,60 @@
 """The HTTP server: aiohttp's runner behind sockets that bound connections (see connections)."""
 
 import asyncio
+import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from ipaddress import ip_address
+from time import monotonic
+from traceback import walk_tb
 from typing import Any
 
 from aiohttp import web, web_response
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
 
-from exporters import http_logging
 from exporters.connections import Connections, Listener
 from exporters.http import SOFTWARE
+
+REPEAT_AFTER = 3600.0
+"""Seconds after which the same bug is reported once more."""
+
+
+OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
+
+
+class RequestErrorFilter(logging.Filter):
+    """Lets through what is worth a line: a bug now and then, and no bad request, of which anybody
+    can send a thousand a second."""
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._logged_at: dict[tuple[object, ...], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return record.levelno > logging.INFO
+        if isinstance(error, OF_THE_OTHER_END):
+            return False
+        frames = walk_tb(error.__traceback__)
+        where = [(frame.f_code.co_filename, line) for frame, line in frames][-1:]
+        place = type(error).__name__, *where  # few, however often it is provoked
+        now = self._now()
+        if now - self._logged_at.get(place, -REPEAT_AFTER) < REPEAT_AFTER:
+            return False
+        self._logged_at[place] = now
+        return True
+
+
+LOG = logging.getLogger("exporters.requests")
+LOG.addFilter(RequestErrorFilter())
+
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
@@ -67,7 +108,7 @@ async def serve(
     runner = web.AppRunner(
         app,
         access_log=None,
-        logger=http_logging.LOG,
+        logger=LOG,
         auto_decompress=False,  # no one reads a body
         keepalive_timeout=KEEP_ALIVE,
         lingering_time=LINGER,

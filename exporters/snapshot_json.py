@@ -56,7 +56,6 @@ class DeviceEntries:
         return found
 
     def info(self, wanted: str) -> dict[str, str]:
-        """The labels of an info metric; nothing where it is absent."""
         found = [labels for (name, _), (_, labels, _) in self.values.items() if name == wanted]
         return found[-1] if found else {}
 
@@ -95,7 +94,6 @@ def document(snapshot: Snapshot, now: float) -> Document:
 
 
 def instant(wall: float) -> str:
-    """Seconds since 1970 as ISO 8601 in UTC."""
     text = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 

@@ -1,48 +1,111 @@
-"""The web configuration as its files are now. A thread of its own watches them: a file system that
-hangs holds up neither requests nor the end of the agent."""
+"""The web configuration: TLS and passwords, in the YAML format that the Prometheus exporters share
+(exporter-toolkit). Another key of that format is refused, never ignored.
+
+A thread of its own watches the files: a file system that hangs holds up neither requests nor the
+end of the agent.
+"""
 
 import logging
+import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import structs
+from msgspec import Meta, Struct
 
+from agent.config.configuration import ConfigError
+from agent.config.decoding import Mismatch, TextCheck, decode
 from agent.config.regular_file import in_time, read_regular
 from agent.errors import BadInput, LogEvent
-from exporters.passwords import require_bcrypt
-from exporters.web_config import ClientAuth, Tls, WebConfig, WebConfigError, parse
+from exporters.access_control import require_bcrypt
 
-VERSIONS = {None: None, "TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
-CLIENT_AUTH: dict[ClientAuth, ssl.VerifyMode] = {
-    "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # asks for one, and lets in who has none or any
-    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
-    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
-}
+log = logging.getLogger(__name__)
+
+HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+"""Cost, 22 characters of salt (two bits of the last), 31 of hash. A check at cost 14 takes about a
+second of a core, and each step of the cost doubles it."""
+
+Hash = TextCheck(
+    lambda text: HASH.fullmatch(text) is not None,
+    "a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
+)
+File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
-def context_of(tls: Tls) -> ssl.SSLContext:
-    """A server's context, of regular files. Raises WebConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = VERSIONS[tls.min_version] or ssl.TLSVersion.TLSv1_2
-    context.maximum_version = VERSIONS[tls.max_version] or ssl.TLSVersion.TLSv1_3
-    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    context.verify_mode = CLIENT_AUTH[tls.client_auth_type or "NoClientCert"]
-    what = f"{tls.client_ca_file}: holds no certificates"
+class Tls(Struct, frozen=True, forbid_unknown_fields=True):
+    """`tls_server_config`. Files are absolute or relative to the web configuration."""
+
+    cert_file: File
+    key_file: File
+
+
+class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file; without TLS HTTP is plain, without users no one is asked."""
+
+    tls_server_config: Tls | None = None
+    basic_auth_users: dict[str, Annotated[str, Hash]] | None = None
+
+
+def parse(content: bytes, path: str) -> WebConfig:
+    """The configuration that stands in the file of this path; raises ConfigError. Certificates are
+    not looked at here."""
     try:
-        if tls.client_ca_file:
-            context.load_verify_locations(tls.client_ca_file)
-        what = f"{tls.cert_file} and {tls.key_file}: are not a certificate with its key"
+        document = parse_yaml(content)
+        return decode({} if document is None else document, WebConfig)
+    except Mismatch as error:  # without what stands there: it may be a secret
+        demand = f"{error.key or 'the file'} must be {error.expected}"
+        raise ConfigError(f"{path}: {error if error.of_key else demand}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not YAML in UTF-8: {error}") from error
+
+
+def parse_yaml(content: bytes) -> Any:
+    """YAML in which a key is a string and stands once; raises ValueError with what is wrong and in
+    which line, without a letter of the file, which may hold secrets."""
+    import yaml  # a megabyte of memory that most agents never need
+
+    class Strict(yaml.SafeLoader):
+        """Refuses what YAML itself lets pass."""
+
+        def construct_mapping(
+            self, node: yaml.MappingNode, deep: bool = False
+        ) -> dict[Hashable, Any]:
+            keys = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                wrong = f"{key!r} stands twice" if isinstance(key, str) and key in keys else ""
+                if not isinstance(key, str):
+                    wrong = f"the key {key!r:.40} is not a string"
+                if wrong:
+                    raise yaml.constructor.ConstructorError(None, None, wrong, key_node.start_mark)
+                keys.add(key)
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(content.decode(), Loader=Strict)  # noqa: S506  (safe)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise ValueError(f"{error.problem}{where}") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def context_of(certificate: str, key: str) -> ssl.SSLContext:
+    """A server's context, of regular files. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
         # Without a function for it OpenSSL would ask for a password on the terminal.
-        context.load_cert_chain(tls.cert_file or "", tls.key_file, password=lambda: "")
+        context.load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:  # the reason alone: no numbers, no lines of C
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         reason = str(why).replace("_", " ").lower()
-        raise WebConfigError(f"tls_server_config: {what}: {reason}") from error
+        what = f"{certificate} and {key}: are not a certificate with its key: {reason}"
+        raise ConfigError(f"tls_server_config: {what}") from error
     return context
 
 
@@ -64,8 +127,6 @@ class NewestContext(ssl.SSLContext):
         return newest.wrap_bio(*arguments, **named)
 
 
-log = logging.getLogger(__name__)
-
 POLL_INTERVAL = 1.0
 """Seconds between two readings of the files: they are small, and whatever changed in them shows."""
 
@@ -78,40 +139,40 @@ LARGEST_PEM = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """One reading: the files by path, what they say, and the TLS context that follows from it."""
+    """One reading: the files by path, the users with their hashes, the context of TLS."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    config: WebConfig = field(default_factory=WebConfig)
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
 
     @property
     def is_guarded(self) -> bool:
-        """True if clients must authenticate to read or to ask."""
-        return self.context is not None or bool(self.config.users)
+        """True if the answers are hidden from others on the way, or a password is asked for."""
+        return self.context is not None or bool(self.users)
 
 
 def load(path: str) -> Web:
-    """Read file and certificates; raises WebConfigError. With no path: plain HTTP for everybody."""
+    """Read file and certificates; raises ConfigError. With no path: plain HTTP for everybody."""
     if not path:
         return Web()
     files = {path: content(path, LARGEST)}
-    config = parse(files[path], Path(path))
-    if config.users:
+    config = parse(files[path], path)
+    users, tls = config.basic_auth_users or {}, config.tls_server_config
+    if users:
         require_bcrypt()
-    tls = config.tls_server_config
     if tls is None:
-        return Web(path, files, config)
-    files |= {file: content(file) for file in tls.files}
-    return Web(path, files, config, context_of(tls))
+        return Web(path, files, users)
+    pair = [str(Path(path).parent / file) for file in (tls.cert_file, tls.key_file)]
+    return Web(path, files | {file: content(file) for file in pair}, users, context_of(*pair))
 
 
 def content(file: str, most: int = LARGEST_PEM) -> bytes:
-    """Return the content of a file; raises WebConfigError."""
+    """Return the content of a file; raises ConfigError."""
     try:
         return read_regular(Path(file), most)
     except OSError as error:
-        raise WebConfigError(f"{file}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
 
 
 class WebFile:
@@ -121,22 +182,20 @@ class WebFile:
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raises WebConfigError: at the start there is nothing older to keep."""
+        """Raises ConfigError: at the start there is nothing older to keep."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
-            raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         self._error = ""  # what is wrong with the files as they are now
         self._end = Event()
         self.context = NewestContext.of(lambda: self.now.context) if self.now.context else None
 
     @property
     def good(self) -> bool:
-        """True if the present file was valid when it was last read."""
         return not self._error
 
     def watch(self) -> None:
-        """Follow the file, if there is one, until `end`."""
         if self.now.path:
             Thread(target=self._watch, name="web-config", daemon=True).start()
 
@@ -168,9 +227,7 @@ class WebFile:
             here, new = ("https" if one.context else "http" for one in (before, web))
             where = {"key": "tls_server_config", "file": web.path}
             log.warning(LogEvent("needs_a_restart", **where, in_force=here, new=new))
-            tls = before.config.tls_server_config
-            config = structs.replace(web.config, tls_server_config=tls)
-            web = replace(web, config=config, context=before.context)
+            web = replace(web, context=before.context)
         if before.is_guarded and not web.is_guarded:
             advice = "neither TLS nor passwords are asked for any more"
             log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))

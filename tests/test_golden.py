@@ -14,8 +14,7 @@ from agent.diagnosis.job_watch import CostConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from exporters.negotiation import OPENMETRICS, TEXT
-from exporters.prometheus import Exposition
+from exporters.prometheus import OPENMETRICS, TEXT, Exposition
 from tests.support import machines
 from tests.support.exposition import of_the_library
 from tests.support.machine_controls import set_mig, start_process

@@ -128,8 +128,8 @@ LIBRARIES = {
     "grafanalib": ("dashboards/panels.py",),
     "aiohttp": ("exporters/",),
     "prometheus_client": ("exporters/",),
-    "yaml": ("alerts/", "exporters/web_config.py"),
-    "bcrypt": ("exporters/passwords.py",),
+    "yaml": ("alerts/", "exporters/web_file.py"),
+    "bcrypt": ("exporters/access_control.py",),
     "subprocess": (
         "agent/cli/",
         "agent/hardware/kernel_log.py",  # journalctl

@@ -11,7 +11,7 @@ from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.disclosure import Disclosure
-from agent.diagnosis.hours import state_folder
+from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
@@ -32,7 +32,6 @@ from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_checks import XidChecks
 from agent.polling.xid_watch import XidWatch
-from agent.service.places import InstallPaths
 from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
@@ -242,7 +241,7 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
     read it."""
     own = state_folder()
     real = hardware.library is real_library
-    folder = (own or InstallPaths().state[0]) if real else None
+    folder = (own or STATE) if real else None
     return ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from agent.cli.assembly import Hardware
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.atomic_file import atomic_write
 from agent.config.configuration import keys_of, read_toml
 from agent.diagnosis.job_watch import CostConfig
@@ -44,7 +44,6 @@ HEAD = "Masked as tapes are: UUIDs, serials, host names; programs and addresses 
 
 
 def masked(texts: Mapping[str, str], hardware: Hardware, samples: SampleStore) -> dict[str, str]:
-    """The same texts without what identifies the machine."""
     masks = Masks()
     for path in sorted(HOST_NAME_FILES):
         try:

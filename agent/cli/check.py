@@ -12,9 +12,8 @@ from agent import __version__
 from agent.cli import bundle
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child, running_for
-from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.once import machine
-from agent.cli.options import config_path, hardware_of, settings_of
+from agent.cli.options import config_path, first_snapshot_now, hardware_of, settings_of, settled
 from agent.cli.table import USUAL, device_ranges, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import check_target

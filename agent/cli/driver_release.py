@@ -46,7 +46,6 @@ def asked_by(config: DriverConfig) -> str:
 
 
 def device_nodes() -> set[str]:
-    """NVIDIA's device nodes that this process has open or mapped."""
     opened = set()
     for number in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of the listing itself

@@ -73,7 +73,6 @@ class SimulatedFleet:
 
     @property
     def now(self) -> float:
-        """Seconds since the start, on the fleet's clock."""
         return self.clock.monotonic() - self.began
 
     def targets(self) -> list[dict[str, Any]]:

@@ -4,13 +4,10 @@ import argparse
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from agent.errors import BadInput
-from agent.service.part import InstallPart
-from agent.service.places import InstallPaths
-from agent.service.plan import missing, parts
-from agent.service.units import check_unmasked
+from agent.service.plan import InstallPart, InstallPaths, check_unmasked, parts
 
 LONGEST = 120.0
 """Seconds that systemctl may take: starting waits until the agent has read everything once."""
@@ -51,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what is missing and report each step; with --dry-run only report."""
     places = InstallPaths()
     if arguments.dry_run and not places.booted:
-        install(parts(places, knows_nothing), dry=True)
+        # What systemctl answers for an unknown service.
+        install(parts(places, lambda *_: ""), dry=True)
         print(NO_SYSTEMD)
         return 0
     check_machine("install", places, changes=not arguments.dry_run)
@@ -61,23 +59,22 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def knows_nothing(*_: str) -> str:
-    """Return the answer that systemctl would give for an unknown service, for machines without
-    systemd."""
-    return ""
-
-
 def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
     """Put there what is not as it should be; raises BadInput where that cannot be."""
-    steps = missing(wanted)
-    for sentence, part in steps:
-        print(sentence, flush=True)
-        if not dry:
-            try:
-                part.put()
-            except OSError as error:
-                raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error
+    steps = [(part.putting(), part.put) for part in wanted if not part.right()]
+    carry_out(steps, dry=dry)
     if not steps:
         print(NOTHING)
     elif not dry:
         print(DONE)
+
+
+def carry_out(steps: Iterable[tuple[str, Callable[[], None]]], *, dry: bool = False) -> None:
+    """Report each step and do it; raises BadInput where that cannot be."""
+    for sentence, act in steps:
+        print(sentence, flush=True)
+        if not dry:
+            try:
+                act()
+            except OSError as error:
+                raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error

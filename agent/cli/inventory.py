@@ -17,9 +17,9 @@ from agent.errors import BadInput
 from agent.hardware.schedulers import all_nodes
 from agent.stack.inventory import FleetFile, nodes, targets
 from exporters.access_control import AccessControl
+from exporters.http import target_application
 from exporters.server import serve
 from exporters.settings import parse_listen
-from exporters.target_server import target_application
 from exporters.web_file import WebFile
 
 READABLE = 0o644
@@ -105,7 +105,7 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
         host, port = parse_listen(arguments.listen)
     except ValueError as error:
         raise BadInput(f"--listen must be HOST:PORT, not '{arguments.listen}'") from error
-    access = AccessControl(lambda: web.now.config, lambda: (host,))
+    access = AccessControl(lambda: web.now.users, lambda: (host,))
     try:
         server = await serve(target_application(read, access), host, port, context=web.context)
     except (OSError, UnicodeError) as error:

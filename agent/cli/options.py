@@ -4,12 +4,58 @@ import argparse
 import asyncio
 import signal
 from pathlib import Path
+from socket import gethostname
 
-from agent.cli.assembly import Hardware, real_hardware, simulated_hardware, taped_hardware
-from agent.cli.sections import SECTIONS
-from agent.clock import Clock
+from agent.cli.assembly import Agent, Hardware, real_hardware, simulated_hardware, taped_hardware
+from agent.cli.driver_release import DriverConfig
+from agent.clock import Clock, SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError, load
-from agent.config.settings import Settings
+from agent.config.settings import Section, Settings
+from agent.diagnosis.job_watch import CostConfig
+from agent.diagnosis.thresholds import Thresholds
+from agent.faults.thresholds import AlertPatches, AlertThresholds
+from agent.hardware.processes import uptime
+from agent.limits.resolution import LimitsConfig
+from agent.model import Cause, Snapshot, State
+from agent.polling import intervals
+from agent.service.journal import LogConfig
+from agent.sources.allocation import AllocationConfig
+from agent.sources.context import NvlinkConfig
+from agent.sources.disk import DiskConfig
+from agent.sources.network import NetworkConfig
+from agent.sources.process import ProcessConfig
+from agent.sources.table import SourcesConfig
+from agent.sources.workload import JobConfig
+from agent.specs.clusters import ClustersConfig
+from agent.specs.machine import SaturationConfig, SpecConfig
+from alerts.receivers import Receivers
+from exporters.live.view import View
+from exporters.selection import MetricsConfig
+from exporters.settings import DcgmConfig, HttpConfig
+
+SECTIONS: tuple[type[Section], ...] = (
+    HttpConfig,
+    SpecConfig,
+    LogConfig,
+    ProcessConfig,
+    JobConfig,
+    DriverConfig,
+    AllocationConfig,
+    SourcesConfig,
+    CostConfig,
+    DiskConfig,
+    NetworkConfig,
+    NvlinkConfig,
+    MetricsConfig,
+    DcgmConfig,
+    Thresholds,
+    SaturationConfig,
+    AlertThresholds,
+    AlertPatches,
+    Receivers,
+    LimitsConfig,
+    ClustersConfig,
+)
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
@@ -57,3 +103,70 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
     for number in (signal.SIGTERM, signal.SIGINT, *also):
         loop.add_signal_handler(number, end)
     return asked
+
+
+TIMEOUT = 30.0
+"""Seconds that the first readings may take: without persistence mode the driver starts slowly."""
+
+
+FURTHER_TICKS = 9
+"""Seconds more for a GPU that is starved without a known cause yet: a state must lead for three."""
+
+UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
+"""Rates of processes take two readings."""
+
+SETTLED = 30.0
+"""Seconds that a simulated machine has run before it is looked at: its scenario is under way."""
+
+
+def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
+    """The hardware as it is after a while: a real machine has been running anyway."""
+    if hardware.simulated:
+        clock.skip(SETTLED)
+    return hardware
+
+
+async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+    """The snapshot a tick after the first whole one: what moved between the two has a rate. After
+    `longest` (s) it is as it is."""
+    poller = agent.poller
+    start = agent.clock.monotonic()
+    while poller.waiting_for() and agent.clock.monotonic() - start < longest:
+        await poller.tick()
+        if poller.waiting_for():
+            await agent.clock.sleep(intervals.TICK / 5)
+    await agent.clock.sleep(intervals.TICK)
+    for read in agent.gpus.reads():  # what takes turns, or seldom moves, is read again too
+        if read.every() <= intervals.ENERGY:
+            read.due = 0.0
+    await poller.tick()
+    for _ in range(FURTHER_TICKS):
+        if (
+            not any(v.pair == UNEXPLAINED for v in poller.latest.verdicts.values())
+            or agent.clock.monotonic() - start >= longest
+        ):
+            break
+        await agent.clock.sleep(intervals.TICK)
+        await poller.tick()
+    return poller.latest
+
+
+def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+    agent.start()
+    return asyncio.run(first_snapshot(agent, longest))
+
+
+def view_of(agent: Agent, hardware: Hardware) -> View:
+    """Return the view that clients may query."""
+    return View(
+        diagnosis=agent.diagnosis,
+        samples=agent.poller.samples,
+        latest=lambda: agent.poller.latest,
+        system=lambda: agent.recognise(agent.gpus.inventory),
+        uptime=lambda: uptime(hardware.host.files),
+        now=agent.clock.monotonic,
+        jobs=lambda: agent.jobs.current,
+        thresholds=lambda: agent.settings[AlertThresholds],
+        simulated=hardware.simulated,
+        host=gethostname(),
+    )

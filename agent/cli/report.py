@@ -142,7 +142,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
-        asked, cure = SECONDS_RECORD, "load the rules of dgx-report.yaml"
+        asked, cure = SECONDS_RECORD.name, "load the rules of dgx-report.yaml"
         if rules_loaded(arguments.prometheus):
             cure = f"its rule is loaded, and needs {REPORT_EVERY} of samples: ask again later"
         if arguments.by != "node":

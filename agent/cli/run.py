@@ -4,28 +4,31 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
 from logging.handlers import MemoryHandler
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from agent import __version__
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
-from agent.cli.failed_start import slower_each_time
-from agent.cli.first_readings import view_of
-from agent.cli.options import config_path, hardware_of, settings_of, stop_signal
+from agent.cli.options import config_path, hardware_of, settings_of, stop_signal, view_of
 from agent.clock import SystemClock
+from agent.config.atomic_file import atomic_write
 from agent.config.configuration import DEFAULT_PATH, ConfigError
-from agent.config.reload import Reload
-from agent.config.settings import Settings
+from agent.config.regular_file import read_regular
+from agent.config.settings import Reload, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
-from agent.errors import LogEvent
+from agent.errors import BadInput, LogEvent, printable
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
 from agent.service.journal import LogConfig, start_logging
@@ -39,6 +42,86 @@ from exporters.selection import MetricsConfig
 from exporters.server import Server, serve
 from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile
+
+COUNT = "failed-starts"
+"""A file in the folder that systemd keeps for the service until it is stopped."""
+
+LONGEST = 600.0
+"""Seconds that a failed start takes at most. Each costs 0.5 s of CPU and nine lines in the journal,
+most of them systemd's own."""
+
+STEADY = 60.0
+"""Seconds after which what ends the agent was no failed start."""
+
+GLANCE = 1.0
+
+
+@contextmanager
+def slower_each_time(configuration: Path) -> Iterator[None]:
+    """Let a start that fails end later than the last one did: at once the first time, then after
+    1 s, 2 s, 4 s and so on, or when the file of the configuration changes.
+
+    In the agent, because systemd has RestartSteps= from 254 on only, and its count goes on however
+    long the service ran in between (seen with 257): after ten crashes in a year each further one
+    would leave the machine unmonitored for ten minutes. `systemctl status` shows the sentence
+    meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
+    """
+    folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    count = Path(folder, COUNT)
+    began, before = time.monotonic(), _state(configuration)  # as it was when it was read
+    try:
+        yield
+    except Exception as error:
+        if folder:
+            with suppress(OSError, BadInput):
+                failed = 0 if time.monotonic() - began > STEADY else _counted(count)
+                atomic_write(count, str(failed + 1).encode())
+                if failed:
+                    pause = min(2.0 ** (failed - 1), LONGEST)
+                    changed = f"or when {configuration} changes"
+                    _wait(
+                        pause,
+                        f"Cannot start: {error}; tried again within {pause:g} s, {changed}",
+                        lambda: _state(configuration) != before,
+                        count.unlink,
+                    )
+        raise
+    if folder:
+        count.unlink(missing_ok=True)
+
+
+def _counted(count: Path) -> int:
+    try:
+        return min(int(read_regular(count, 9)), 64)
+    except (OSError, ValueError):
+        return 0
+
+
+def _wait(
+    seconds: float, sentence: str, changed: Callable[[], bool], forget: Callable[[], None]
+) -> None:
+    def ended(_signal: int, _frame: FrameType | None) -> None:
+        forget()
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, ended)
+    until = time.monotonic() + seconds
+    longer = f"EXTEND_TIMEOUT_USEC={round((seconds + STEADY) * 1e6)}"
+    NotifySocket.of().send(status(printable(sentence)), longer)
+    while time.monotonic() < until:
+        time.sleep(min(GLANCE, seconds))
+        if changed():
+            forget()
+            return
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
 
 log = logging.getLogger(__name__)
 
@@ -201,22 +284,19 @@ def _no_signal_releases() -> None:
 async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], bytes]) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
     poller, http = agent.poller, agent.settings[HttpConfig]
-    dcgm = DcgmExposition(poller, agent.clock.monotonic, lambda: agent.settings[DcgmConfig])
+    latest, now = lambda: poller.latest, agent.clock.monotonic
+    dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
     poller.listeners.append(dcgm.tick)
     pages = AgentPages(
-        Exposition(
-            lambda: poller.latest,
-            agent.clock.monotonic,
-            selected=lambda: agent.settings[MetricsConfig],
-        ),
-        lambda: poller.latest,
+        Exposition(latest, now, selected=lambda: agent.settings[MetricsConfig]),
+        latest,
         awaited=poller.waiting_for,
         feed=feed,
         jobs=lambda: agent.jobs.current,
         hours=hours,
         dcgm=dcgm,
     )
-    access = AccessControl(lambda: web.now.config, lambda: agent.settings[HttpConfig].names)
+    access = AccessControl(lambda: web.now.users, lambda: agent.settings[HttpConfig].names)
     host = http.listen.rpartition(":")[0]
     try:
         app = pages.application([access.admit])

@@ -84,12 +84,10 @@ def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[
 
 
 def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
-    """A number in another unit, or a dash where it is absent."""
     return UNKNOWN if value is None else f"{value / scale:.{digits}f}"
 
 
 def share(value: float | None) -> str:
-    """A ratio in per cent, or a dash."""
     return UNKNOWN if value is None else f"{value * 100:.0f} %"
 
 

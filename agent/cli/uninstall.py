@@ -3,11 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from agent.cli.install import check_machine, systemctl
+from agent.cli.install import carry_out, check_machine, systemctl
 from agent.errors import BadInput
-from agent.service.part import InstallPart
-from agent.service.places import InstallPaths
-from agent.service.plan import parts, removable
+from agent.service.plan import InstallPart, InstallPaths, UserSettings, parts
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,13 +24,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def uninstall(found: Sequence[InstallPart], *, purge: bool) -> None:
-    """Remove what is there; raises BadInput where that cannot be."""
-    steps = removable(found, purge=purge)
-    for sentence, part in steps:
-        print(sentence, flush=True)
-        try:
-            part.remove()
-        except OSError as error:
-            raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error
+    """Remove what is there, the last part first, settings only to purge; raises BadInput where that
+    cannot be."""
+    steps = [
+        (part.removing(), part.remove)
+        for part in reversed(found)
+        if part.there() and (purge or not isinstance(part, UserSettings))
+    ]
+    carry_out(steps)
     if not steps:
         print("nothing to do: dgx-telemetry.service is not installed")

@@ -2,15 +2,16 @@
 
 import argparse
 import asyncio
+import json
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from agent.cli.alert_tail import tail_alerts
 from agent.cli.options import config_path, settings_of, stop_signal
 from agent.cli.table import table
 from agent.config.atomic_file import atomic_write
@@ -19,13 +20,73 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
+from agent.ranges import ranges
 from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
-from agent.stack.child import ChildProcess
+from agent.stack.child import ChildProcess, supervise
 from agent.stack.folder import data_folder
-from agent.stack.ports import LOOPBACK, USUAL, FreePorts, choose
-from agent.stack.programs import StackProgram
-from agent.stack.supervision import supervise
+from agent.stack.programs import LOOPBACK, USUAL, FreePorts, StackProgram, answer, choose
+
+ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
+STATUS = "/api/v2/status"
+EVERY = 2.0
+"""Seconds between two checks."""
+
+QUIET = "none"
+"""Severity of the watchdog, which always fires: no news."""
+
+Alert = Mapping[str, Any]
+
+
+async def tail_alerts(port: int, say: Callable[[str], None]) -> None:
+    """Say each alert once when it arrives, and once when it is over."""
+    before: dict[str, Alert] = {}
+    since = ""
+    while True:
+        status, alerts = await _asked(port, STATUS), await _asked(port, ACTIVE)
+        if status is not None and alerts is not None:
+            now = by_name(alerts)
+            same = status["uptime"] == since  # one that was started again knows of nothing yet
+            for line in lines(now[one] for one in now.keys() - before.keys()):
+                say(f"alert: {line}")
+            for line in lines(before[one] for one in before.keys() - now.keys()) if same else ():
+                say(f"over: {line}")
+            before = now if same else {**before, **now}
+            since = status["uptime"]
+        await asyncio.sleep(EVERY)
+
+
+async def _asked(port: int, path: str) -> Any:
+    status, body = await answer(port, path)
+    try:
+        return json.loads(body) if status == 200 else None
+    except ValueError:
+        return None
+
+
+def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
+    """Those that are news, by their fingerprint."""
+    return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity") != QUIET}
+
+
+def lines(alerts: Iterable[Alert]) -> Iterator[str]:
+    """One line an alert; those of several GPUs of a node share the text of the first."""
+    alike: dict[tuple[str, ...], list[Alert]] = {}
+    for alert in sorted(alerts, key=_gpu):
+        labels = alert["labels"]
+        key = [labels.get(name, "") for name in ("alertname", "severity", "instance", "sign")]
+        alike.setdefault((*key, "" if _gpu(alert) >= 0 else alert["fingerprint"]), []).append(alert)
+    for (name, severity, *_), group in alike.items():
+        annotations = group[0]["annotations"]
+        gpus = f"GPUs {ranges(map(_gpu, group))}; " if len(group) > 1 else ""
+        text = annotations.get("description") or annotations.get("summary", "")
+        yield f"{name} ({severity}) {gpus}{text}"
+
+
+def _gpu(alert: Alert) -> int:
+    number = alert["labels"].get("gpu", "")
+    return int(number) if number.isdecimal() else -1
+
 
 FALLBACK = "dgx-h100"
 """System that is simulated on a machine without a GPU; it plays all scenarios in turn."""
@@ -56,13 +117,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
     """Return the plan by the flags and this machine; raises BadInput for what is not possible."""
+    from agent import simulator
+
     settings = settings_of(arguments)
     machine: str | None = arguments.simulate
     nodes: int = arguments.fleet
     if machine is not None:
-        _check_machine(machine)
+        simulator.parse(machine)
     if nodes:
-        _check_fleet(nodes, machine or OF_FLEET)
+        settings = settings.including(_network(nodes, machine or OF_FLEET))
     binaries = {
         "setpriv": programs.SETPRIV.need(),
         "prometheus": _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
@@ -81,8 +144,6 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         *(() if path is None else ("--config", str(path))),
     ]
     simulated = bool(machine or nodes)
-    if nodes:
-        settings = settings.including(_network(nodes))
     return StackPlan(settings, flags, simulated, speed, binaries, nodes, machine or OF_FLEET)
 
 
@@ -94,24 +155,14 @@ def _found(binary: programs.Binary, without: str) -> str | None:
     return path
 
 
-def _check_machine(machine: str) -> None:
-    from agent import simulator
-
-    simulator.parse(machine)
-
-
-def _check_fleet(nodes: int, machine: str) -> None:
+def _network(nodes: int, machine: str) -> ClustersConfig:
+    """Return the network capacity of the fleet: per node as much as in the cluster of 124; raises
+    BadInput for a fleet that cannot be simulated."""
     from agent.simulator import fleet
 
     fleet.plan(nodes)
     if ":" in machine:
         raise ConfigError("--fleet has its own loads: --simulate may only name the system")
-
-
-def _network(nodes: int) -> ClustersConfig:
-    """Return the network capacity of the fleet: per node as much as in the cluster of 124."""
-    from agent.simulator import fleet
-
     sheet = sheets()["dgx-1-124"]
     bisection = sheet.bytes_per_second * nodes / sheet.systems.value
     return ClustersConfig((ClusterConfig(fleet.CLUSTER, bisection_bytes_per_second=bisection),))

@@ -21,9 +21,8 @@ from typing import Any
 
 from agent.cli import once
 from agent.cli.assembly import Agent
-from agent.cli.first_readings import TIMEOUT, settled, view_of
 from agent.cli.flow import flows
-from agent.cli.options import hardware_of, settings_of
+from agent.cli.options import TIMEOUT, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock

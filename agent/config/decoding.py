@@ -128,12 +128,10 @@ def _parts(value: Any, kind: Any, key: str) -> list[tuple[Any, Any, str]]:
 
 @cache
 def fields_of(kind: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """The keys of a table that is decoded as this Struct."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
 def unknown(key: Any, known: Any) -> Mismatch:
-    """The error for a key that is none of those `known`."""
     name = f"{key}" if isinstance(key, str) and key.isprintable() else f"{key!r}"
     expected = f"one of {', '.join(known)}"
     return Mismatch(f"{name:.{LONGEST}}", "not a known key", expected, of_key=True)

@@ -2,12 +2,17 @@
 copy, from any thread; a reload replaces them whole.
 """
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
+
+from agent.errors import BadInput, LogEvent, described
 
 T = TypeVar("T")
 
@@ -61,7 +66,6 @@ class Settings:
 
     @property
     def sections(self) -> dict[type[Section], Section]:
-        """The sections that are not their defaults."""
         given = {k: v for k, v in list(self._values.items()) if issubclass(k, Section)}
         return {kind: section for kind, section in given.items() if section != kind()}
 
@@ -71,3 +75,58 @@ class Configuration:
     """Holds the settings in force."""
 
     current: Settings = field(default_factory=Settings)
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Reload:
+    """Reads the settings again each time that it is asked to; `good` says how that went.
+
+    `read` runs on a thread, for it reads files; it raises BadInput and changes nothing. `follow` is
+    shown once the settings are in force, and `under_way` is entered for as long as a reload takes.
+    """
+
+    configuration: Configuration
+    read: Callable[[], Settings]
+    follow: Callable[[Settings], None]
+    under_way: Callable[[], AbstractContextManager[None]] = nullcontext
+    good: bool = True
+    _started_with: Settings = field(init=False)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._started_with = self.configuration.current
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Reload whenever asked, for ever."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            with self.under_way():
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Put the settings as they are now in force, or keep the old ones and say why."""
+        try:
+            settings = await asyncio.to_thread(self.read)
+        except Exception as error:  # whatever is wrong with them, the agent goes on as before
+            why = str(error) if isinstance(error, BadInput) else described(error)
+            log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
+            self.good = False
+            return
+        for key, in_force, new in settings.needing_restart(self._started_with):
+            log.warning(LogEvent("needs_a_restart", key=key, in_force=str(in_force), new=str(new)))
+        self.configuration.current = settings
+        try:
+            self.follow(settings)
+        except Exception as error:  # they are in force; the agent does not end over the rest
+            log.error(LogEvent("reload_failed", error=described(error)))  # noqa: TRY400
+            self.good = False
+            return
+        self.good = True
+        log.info(LogEvent("reloaded"))

@@ -302,6 +302,10 @@ def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str,
     return sum(more.values())
 
 
+STATE = Path("/var/lib/dgx-telemetry")
+"""Where systemd keeps the state of the service."""
+
+
 def state_folder() -> Path | None:
     """The folder that systemd keeps for the service; None where there is none."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]

@@ -56,7 +56,6 @@ BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
 
 
 def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Return the faults of the fabric, which come before the GPUs and links that depend on it."""
     return (
         *FABRIC_FAULTS,
         switch(parameters),

@@ -30,7 +30,6 @@ def hardware(parameters: RuleParameters) -> Group:
 
 
 def monitoring(parameters: RuleParameters) -> Group:
-    """Return the rules on what must work for any alert to be reliable."""
     rules = _rules(monitoring_faults, parameters=parameters)
     return Group("dgx-agent", (*second_names(parameters), *rules), "Monitoring: missing data")
 
@@ -68,7 +67,6 @@ def findings(
 
 @cache
 def by_kind() -> Mapping[str, Fault]:
-    """The fault that a finding is an instance of, by its kind."""
     return {fault.kind: fault for fault in _faults(USUAL)}
 
 

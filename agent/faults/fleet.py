@@ -1,7 +1,6 @@
 """Alerts of fleets: nodes that are gone, a node slower than its like, the odd one out."""
 
 from agent.faults import places
-from agent.faults.fleet_records import OWN_TIME, PLACE, SAME_JOB, median, of_job, several
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -15,7 +14,7 @@ from agent.faults.model import (
 )
 from agent.faults.monitoring import IN_SERVICE, JOB, SILENT, UP
 from agent.faults.promql import NODE, Recording, increase, pick
-from agent.faults.records import job_steps
+from agent.faults.records import OWN_TIME, PLACE, SAME_JOB, job_steps, median, of_job, several
 from agent.faults.templates import COUNT, GPU, SHARE, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
@@ -143,7 +142,7 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
     )
 
 
-def several_on(record: str) -> str:
+def several_on(record: Metric | str) -> str:
     return f"on ({SAME_JOB}) {several(record, LEAST_NODES)}"
 
 

@@ -29,7 +29,6 @@ AT_ONCE = 1.0
 
 
 def pcie_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """A link that is degraded, a slot that offers less, packets sent again."""
     return (LANES, slow_generation(parameters), SLOT, replays(parameters))
 
 

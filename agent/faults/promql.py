@@ -17,11 +17,11 @@ GPU = f"{NODE}, gpu, uuid"
 class Recording(NamedTuple):
     """One recording rule; `record` is named level:metric:operations."""
 
-    record: str
+    record: str | Metric
     expr: str
 
     def __str__(self) -> str:
-        return self.record
+        return str(self.record)
 
 
 LOST = (
@@ -50,7 +50,6 @@ def pick(metric: Metric | Recording, /, **labels: str) -> str:
 
 
 def matcher(value: str) -> tuple[str, str]:
-    """The operator of a matcher, and what it compares with."""
     return (value[:2], value[2:]) if value[:2] in ("!=", "=~", "!~") else ("=", value)
 
 

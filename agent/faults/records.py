@@ -3,17 +3,37 @@
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
-from agent.faults.promql import GPU, NODE, Recording, increase, observed_share, one, rate
+from agent.faults.promql import (
+    GPU,
+    NODE,
+    Recording,
+    increase,
+    observed_share,
+    one,
+    pick,
+    rate,
+)
 from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths
-from agent.model import GPU_LABELS, Metric, State
-from agent.sources import activity, power, workload
+from agent.model import GPU_LABELS, WHAT_LOST, Cause, Metric, State, gauge
+from agent.sources import activity, disk, infiniband, nvlink, power, workload
 
-SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
-JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
-TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
-STATE_JOULES_RECORD = "instance_job_id_state_cause:dgx_gpu_state_joules:increase5m"
+
+def recorded(name: str, *labels: str) -> Metric:
+    """A record as a metric, for those that ask for it: boards, reports, other rules."""
+    return gauge(name, "Of recording rules.", "recording rules", labels)
+
+
+OF_JOB = "job_id", "user", "partition", "account"
+SECONDS_RECORD = recorded(
+    "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m", *OF_JOB, "state", "cause"
+)
+JOULES_RECORD = recorded("instance_job_id:dgx_gpu_energy_joules:increase5m", *OF_JOB)
+TENSOR_RECORD = recorded("instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m", *OF_JOB)
+STATE_JOULES_RECORD = recorded(
+    "instance_job_id_state_cause:dgx_gpu_state_joules:increase5m", *OF_JOB, "state", "cause"
+)
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
 """Precision of a job's begin and end; with rarer scrapes, the interval of the scrapes."""
@@ -40,7 +60,6 @@ def gpu_share(
 
 
 def gpu_time(parameters: RuleParameters) -> Recording:
-    """Return the time of each GPU by state and cause."""
     window = parameters.thresholds.starved_window
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
@@ -49,7 +68,6 @@ def gpu_time(parameters: RuleParameters) -> Recording:
 
 
 def starved_time(parameters: RuleParameters, window: str) -> Recording:
-    """The share of each cause of starving over a long window."""
     return Recording(
         f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
         gpu_share(parameters, window, state=State.STARVED),
@@ -57,7 +75,6 @@ def starved_time(parameters: RuleParameters, window: str) -> Recording:
 
 
 def waits_time(parameters: RuleParameters, window: str) -> Recording:
-    """The share of time for which each GPU waits for each other of the machine."""
     return Recording(
         f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
         gpu_share(parameters, window, accounting.WAITS_FOR, "culprit"),
@@ -65,7 +82,6 @@ def waits_time(parameters: RuleParameters, window: str) -> Recording:
 
 
 def saturation(parameters: RuleParameters) -> Recording:
-    """The share of the time for which each data path was saturated."""
     window = parameters.thresholds.saturated_window
     over = parameters.over(window)
     return Recording(
@@ -75,7 +91,6 @@ def saturation(parameters: RuleParameters) -> Recording:
 
 
 def steps(parameters: RuleParameters) -> Recording:
-    """Steps a second of each GPU, as they were counted."""
     return Recording(
         f"instance_gpu:dgx_gpu_steps:rate{STEPS_WINDOW}",
         rate(pulses.STEPS, parameters.over(STEPS_WINDOW)),
@@ -169,10 +184,8 @@ JOBS = one(str(workload.JOB_INFO), *workload.JOB_INFO.labels)
 ALONE = f"count by ({GPU}) ({JOBS}) == 1"
 """GPUs that one job has for itself."""
 
-OF_JOB = "job_id", "user", "partition", "account"
 
-
-def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str) -> Recording:
+def by_job(counter: Metric, parameters: RuleParameters, record: Metric, *more: str) -> Recording:
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
     has, goes to no job.
 
@@ -224,3 +237,119 @@ def long_records(parameters: RuleParameters) -> Group:
         ),
         every="2m",
     )
+
+
+# Fleets: what boards and alerts ask of all nodes at once. Records of five minutes follow on each
+# other, so that their sums over any range are GPU-seconds: a board of a hundred nodes over a day
+# reads some hundred thousand values in the place of a hundred million.
+PLACE = "cluster, rack, node"
+EVERY = "5m"
+WINDOW = "5m"
+JOB = "job_id, user, account"
+SAME_JOB = f"cluster, {JOB}"
+"""Alike on all nodes of a job of Slurm: two clusters number jobs alike, and other programs are
+called by a pid, which those on other nodes may have too."""
+
+GPU_LOST = recorded(
+    "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
+)
+NODE_SECONDS = recorded("node_state_cause:dgx_gpu_state_seconds:increase5m", "state", "cause")
+PATH_SECONDS = recorded("path:dgx_bandwidth_saturated_seconds:increase5m", *paths.LIMIT.labels)
+OF_SPEC = recorded("path:dgx_bandwidth_of_spec:ratio", *paths.LIMIT.labels)
+OWN_TIME = recorded("node_job:dgx_gpu_own_time:ratio_rate5m", "job_id", "user", "account")
+RACK_POWER = recorded("rack:dgx_gpu_power_watts:rate5m")
+CLUSTER_NVLINK = recorded("cluster:dgx_nvlink_transmitted_bytes:rate5m")
+CLUSTER_INFINIBAND = recorded("cluster:dgx_infiniband_transmitted_bytes:rate5m")
+BISECTION = recorded("cluster:dgx_infiniband_bisection_bytes_per_second")
+
+BUSY_DISK = 0.9
+"""Share of the time with a request in flight from which a disk without a limit counts as full."""
+
+
+def saturated_paths(parameters: RuleParameters) -> Recording:
+    """Seconds for which each data path was full; only where there are any. Disks without a known
+    limit are paths of the direction `busy`."""
+    over = parameters.over(EVERY)
+    full = f"{increase(paths.SATURATED, over)} > 0"
+    busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"
+    limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
+    path = f'label_replace({busy} unless {limited}, "path", "disk", "", "")'
+    return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
+
+
+def own_time(parameters: RuleParameters) -> Recording:
+    """Share of the time for which the GPUs of a node worked for their job, or waited for what is
+    the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
+    wait for all, the node that the others wait for has the most."""
+    over = parameters.over(WINDOW)
+    own = " or ".join(
+        rate(accounting.STATE_SECONDS, over, state=state, **cause)
+        for state, cause in (
+            (f"=~{State.BUSY}|{State.THROTTLED}", {}),
+            (State.STARVED.value, {"cause": f"!={Cause.PEER}"}),
+        )
+    )
+    whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
+    share = f"sum without (state, cause) ({own}) / ({whole})"
+    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job(share, parameters)})")
+
+
+def of_job(value: str, parameters: RuleParameters) -> str:
+    """A value of GPUs with what names their job; nothing of a GPU that several share, or had one
+    after the other within minutes, or that no scheduler gave which numbers jobs of many nodes."""
+    over = parameters.over(WINDOW)
+    given = pick(workload.JOB_INFO, job_id="!=", runtime="slurm")
+    named = one(f"last_over_time({given}[{over}])", *GPU_LABELS, *JOB.split(", "))
+    jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
+    alone = f"count by ({GPU}) ({jobs}) == 1"
+    return f"{value} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
+
+
+def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
+    """Return the traffic of all nodes, and the capacity of the cluster's network where it is
+    known."""
+    over = parameters.over(WINDOW)
+    known = [
+        f'label_replace(vector({figure:.10g}), "cluster", "{name}", "", "")'
+        for name, figure in parameters.bisections.items()
+    ]
+    return (
+        Recording(CLUSTER_NVLINK, f"sum by (cluster) ({rate(nvlink.TRANSMITTED, over)})"),
+        Recording(CLUSTER_INFINIBAND, f"sum by (cluster) ({rate(infiniband.TRANSMITTED, over)})"),
+        *([Recording(BISECTION, " or ".join(known))] if known else []),
+    )
+
+
+def fleet_records(parameters: RuleParameters) -> Group:
+    over = parameters.over(EVERY)
+    lost = increase(accounting.STATE_SECONDS, over, state=f"=~{WHAT_LOST}")
+    spent = increase(accounting.STATE_SECONDS, over)
+    rules = (
+        Recording(GPU_LOST, f"{lost} > 0"),
+        Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({spent}) > 0"),
+        saturated_paths(parameters),
+    )
+    return Group("dgx-fleet-records", rules, every=EVERY)
+
+
+def node_records(parameters: RuleParameters) -> Group:
+    rules = (
+        own_time(parameters),
+        # What a data path can carry over what its spec sheet says; only where it is less.
+        Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1"),
+        Recording(
+            RACK_POWER.name,
+            f"sum by (cluster, rack) ({rate(power.ENERGY, parameters.over(WINDOW))})",
+        ),
+        *of_network(parameters),
+    )
+    return Group("dgx-fleet-nodes", rules, every="1m")
+
+
+def median(record: Metric | Recording | str) -> str:
+    return f"quantile by ({SAME_JOB}) (0.5, {record})"
+
+
+def several(record: Metric | Recording | str, least: int) -> str:
+    nodes = f"group by ({SAME_JOB}, instance) ({record})"
+    return f"count by ({SAME_JOB}) ({nodes}) >= {least}"

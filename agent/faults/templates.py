@@ -21,7 +21,6 @@ Asked = Metric | Recording
 
 
 def by_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
-    """The text for the value that a label has."""
     return "".join(
         f'{{{{ if eq {of}.{label} "{value}" }}}}{text}{{{{ end }}}}'
         for value, text in texts.items()
@@ -29,7 +28,6 @@ def by_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
 
 
 def by_value(texts: Mapping[int, str]) -> str:
-    """The text for the value of the alert."""
     return "".join(
         f"{{{{ if eq $value {value}.0 }}}}{text}{{{{ end }}}}" for value, text in texts.items()
     )
@@ -88,12 +86,10 @@ def list_of(metric: Asked, label: str, condition: str, *labels: str, **fixed: st
 
 
 def for_each(expression: str, labels: tuple[str, ...], text: str) -> str:
-    """A text for each series of an expression, in its order."""
     return f"{{{{ range {_query(expression, labels)} }}}}{text}{{{{ end }}}}"
 
 
 def either(expression: str, labels: tuple[str, ...], text: str, other: str) -> str:
-    """A text if an expression has a value, else the other."""
     return f"{{{{ if {_query(expression, labels)} }}}}{text}{{{{ else }}}}{other}{{{{ end }}}}"
 
 

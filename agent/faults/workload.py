@@ -3,11 +3,21 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER, SUMMARIES, peer_advice
-from agent.faults.jobs import BY_MISSING, hung, slower
+from agent.diagnosis import accounting, job_watch
+from agent.diagnosis.advice import (
+    ADVICE,
+    CHECKPOINT,
+    READ_FASTER,
+    SUMMARIES,
+    hang_advice,
+    peer_advice,
+)
+from agent.faults import places
 from agent.faults.model import (
+    CRITICAL,
     INFO,
     SAME_GPU,
+    SAME_NODE,
     WARNING,
     Fault,
     Group,
@@ -15,24 +25,174 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.paths import disk_saturated, link_saturated
 from agent.faults.promql import NODE, Recording, one, pick
-from agent.faults.records import OFTEN, VERDICT, gpu_share, gpu_time, starved_time, waits_time
-from agent.faults.templates import COUNT, GPU, SHARE, by_label, either, for_each, list_of, series
+from agent.faults.records import (
+    OFTEN,
+    VERDICT,
+    gpu_share,
+    gpu_time,
+    saturation,
+    slowdown,
+    starved_time,
+    waits_time,
+)
+from agent.faults.templates import (
+    COUNT,
+    GPU,
+    SHARE,
+    WHOLE,
+    by_label,
+    either,
+    for_each,
+    list_of,
+    series,
+    speed_of,
+)
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters
+from agent.limits import paths
 from agent.model import CAUSES, GPU_LABELS, Cause, Severity, State
-from agent.sources import activity, allocation, disk, gpu, process
+from agent.sources import activity, allocation, disk, gpu, nccl, process
+
+LINKS = "=~nvlink|pcie|infiniband|network"
+ONE_LINK = "=~.+:.+"
+"""The device of one NVLink among several is gpu0:3, that of all of them together gpu0."""
+
+CURES = {
+    "nvlink": ADVICE[State.COMMUNICATING, Cause.NVLINK],
+    "pcie": ADVICE[State.STARVED, Cause.PCIE],
+    "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
+    "network": ADVICE[State.STARVED, Cause.NETWORK],
+}
+
+
+def _text(parameters: RuleParameters, what: str) -> str:
+    limits = parameters.thresholds
+    return (
+        f"{what} of {{{{ $labels.instance }}}} was full for {SHARE} of the last "
+        f"{limits.saturated_window} (limit {limits.saturated_share:.0%} of the time; it can carry "
+        f"{speed_of(paths.LIMIT)})."
+    )
+
+
+def link_saturated(parameters: RuleParameters) -> Fault:
+    """A wire is full. NVLink only where communication takes time: an all-reduce behind the kernels
+    costs nothing. If all NVLinks of a GPU together are full, they are not reported one by one."""
+    full = parameters.thresholds.saturated_share
+    every = pick(saturation(parameters), path=LINKS)
+    nvlink = pick(saturation(parameters), path="nvlink")
+    sending = {"state": State.COMMUNICATING, "cause": Cause.NVLINK}
+    costs = (
+        f"{pick(gpu_time(parameters), **sending)} >= {parameters.thresholds.starved_hours_share:g}"
+    )
+    together = pick(saturation(parameters), path="nvlink", device="!~.+:.+")
+    alone = pick(saturation(parameters), path="nvlink", device=ONE_LINK)
+    join = "instance, job, uuid, direction"
+    return Fault(
+        alert="DgxLinkSaturated",
+        when=f"{every} >= {full:g} unless ({alone} and on ({join}) ({together} >= {full:g})) "
+        f"unless ({nvlink} unless on ({NODE}, gpu, uuid) ({costs}))",
+        hold="1m",
+        summary="link at its limit",
+        description=_text(
+            parameters,
+            "{{ $labels.path }} {{ $labels.device }} ({{ $labels.direction }})"
+            "{{ with $labels.uuid }} of {{ . }}{{ end }}",
+        ),
+        do=by_label("path", CURES),
+        place=places.PATH,
+    )
+
+
+def disk_saturated(parameters: RuleParameters) -> Fault:
+    """A disk or array is full."""
+    full = parameters.thresholds.saturated_share
+    return Fault(
+        alert="DgxDiskSaturated",
+        when=f"{pick(saturation(parameters), path='disk')} >= {full:g}",
+        hold="1m",
+        summary="disk at its limit",
+        description=_text(parameters, "Disk {{ $labels.device }} ({{ $labels.direction }})"),
+        do=by_label(
+            "direction",
+            {"read": READ_FASTER, "write": CHECKPOINT, "total": ADVICE[State.STARVED, Cause.DISK]},
+        ),
+        place=places.PATH,
+    )
+
+
+BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
+"""A GPU that is lost hangs its job, and the others wait for it."""
+
+LASTS = "2m"  # the least duration of a hang: a lost GPU is detected by then
+_HUNG = pick(accounting.STATE, state=State.HUNG)
+
+
+def hung() -> tuple[Fault, Fault]:
+    """A job that stands: with the process that it waits for where that is known, else by GPUs."""
+    named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
+    gpu = ("instance", "job", "gpu", "uuid")
+    count = f" ({{{{ . | value | {WHOLE} }}}})"
+    launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
+    standing = f"count without (gpu, uuid, state, cause) ({_HUNG} == 1)"
+    names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
+    return (
+        gpu_fault(
+            alert="DgxJobHung",
+            when=f"{job_watch.HUNG} == 1",
+            severity=CRITICAL,
+            hold=LASTS,
+            summary="job hangs",
+            description=(
+                f"{COUNT} process holds up its job (limit 0): pid {{{{ $labels.pid }}}}"
+                "{{ with $labels.rank }} (rank {{ . }}){{ end }}"
+                "{{ with $labels.host }} of host {{ . }}{{ end }}"
+                f" on {GPU} is stopped, sleeps while the others spin, or has launched fewer "
+                f"collectives{launched} than they have."
+            ),
+            do=named,
+            labels={"sign": "named"},
+            hidden_by=BY_MISSING,
+        ),
+        node_fault(
+            alert="DgxJobHung",
+            when=f"{standing} unless on ({NODE}) {job_watch.HUNG}",
+            severity=CRITICAL,
+            hold=LASTS,
+            summary="job hangs",
+            description=f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):"
+            f"{names}. Which process they wait for is not known.",
+            do=hang_advice(),
+            labels={"sign": "unnamed"},
+            hidden_by=BY_MISSING,
+        ),
+    )
+
+
+def slower(parameters: RuleParameters) -> Fault:
+    """Steps that take longer than in the job's own first hour."""
+    limits, record = parameters.thresholds, slowdown(parameters)
+    names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
+    return node_fault(
+        alert="DgxJobSlower",
+        when=f"max without (gpu, uuid) ({record.expr}) >= {limits.slower_share:g}",
+        severity=INFO,
+        hold=limits.slower_window,
+        summary="job slower than in its first hour",
+        description=(
+            f"Steps on GPUs of {MACHINE} take up to "
+            "{{ $value | humanizePercentage }} longer than in their job's own first hour (limit "
+            f"{limits.slower_share:.0%} for {limits.slower_window}):{names}."
+        ),
+        do="`/api/v1/jobs` of the agent shows since when, and what changed then.",
+    )
+
 
 TARGET = ("instance", "job")
 ONE = (*TARGET, "uuid")
-JOINED = ("instance", "job", "culprit")
-WORTH_NAMING = 0.01
-"""Share of the time below which a cause is none to work on."""
+WORTH_NAMING = 0.01  # of the time: a cause that takes less is none to work on
 
-HELD_OBSERVED = 0.75
-"""Share of the window from which a GPU counts as held: an agent that has just started has seen no
-more than a coffee break."""
+HELD_OBSERVED = 0.75  # of the window: an agent that has just started has seen a coffee break
 
 KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
 
@@ -45,15 +205,11 @@ class Span(NamedTuple):
     share: float
 
 
-def summaries(state: State) -> str:
-    """The words for each cause, chosen by the label `cause`."""
-    return by_label("cause", {c.value: SUMMARIES[state, c] for c in CAUSES[state]})
-
-
 def starved(spans: Span, severity: Severity, over: str, only: str = "") -> Fault:
     """A GPU waits for what is known, for so much of a window, which is `over` in PromQL; `only`
     narrows it to some GPUs."""
     known = f"sum without ({VERDICT}) ({pick(spans.record, **KNOWN)})"
+    only = f" and on ({NODE}, gpu, uuid) {only}" if only else ""
     return gpu_fault(
         alert="DgxGpuStarved",
         when=f"{known} >= {spans.share:g}{only}",
@@ -79,16 +235,12 @@ def _first_causes(spans: Span, labels: Mapping[str, str], over: str) -> str:
     state = State(labels["state"])
     cures = {cause: ADVICE[state, cause] for cause in CAUSES[state]}
     texts = {
-        cause.value: f" {_sentence(SUMMARIES[state, cause])} for "
+        cause.value: f" {SUMMARIES[state, cause][0].upper()}{SUMMARIES[state, cause][1:]} for "
         f"{{{{ .Value | humanizePercentage }}}}: {(cures | {Cause.DISK: of_disk})[cause]}"
         for cause in CAUSES[state]
         if cause is not Cause.UNKNOWN
     }
     return for_each(query, ONE, by_label("cause", texts, of=".Labels"))
-
-
-def _sentence(words: str) -> str:
-    return words[0].upper() + words[1:]
 
 
 def exposed(spans: Span) -> Fault:
@@ -123,20 +275,33 @@ def starved_cause_unknown(parameters: RuleParameters) -> Fault:
     )
 
 
-def held(parameters: RuleParameters) -> Fault:
-    """A process keeps a GPU and does nothing."""
-    limits = parameters.thresholds
-    part = gpu_share(parameters, limits.held_window, least=HELD_OBSERVED, state=State.HELD)
-    return gpu_fault(
-        alert="DgxGpuHeldIdle",
-        when=f"{part} >= {limits.held_share:g}",
-        severity=INFO,
-        summary="occupied by an idle process",
-        description=(
-            f"{GPU} was occupied by an idle process for {SHARE} of the last "
-            f"{limits.held_window} (limit {limits.held_share:.0%})."
+def held_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """A process keeps a GPU and does nothing; or something holds the clocks down, which does not
+    mean running at the power limit at full clocks."""
+    limits, causes = parameters.thresholds, CAUSES[State.THROTTLED]
+    held = gpu_share(parameters, limits.held_window, least=HELD_OBSERVED, state=State.HELD)
+    throttled = gpu_share(parameters, limits.throttled_window, state=State.THROTTLED)
+    why = by_label("cause", {c.value: SUMMARIES[State.THROTTLED, c] for c in causes})
+    return (
+        gpu_fault(
+            alert="DgxGpuHeldIdle",
+            when=f"{held} >= {limits.held_share:g}",
+            severity=INFO,
+            summary="occupied by an idle process",
+            description=f"{GPU} was occupied by an idle process for {SHARE} of the last "
+            f"{limits.held_window} (limit {limits.held_share:.0%}).",
+            do=ADVICE[State.HELD, Cause.NONE],
         ),
-        do=ADVICE[State.HELD, Cause.NONE],
+        gpu_fault(
+            alert="DgxGpuThrottled",
+            when=f"{throttled} >= {limits.throttled_share:g}",
+            hold="1m",
+            summary="throttled",
+            description=f"{GPU} was {why} for {SHARE} of the last {limits.throttled_window} (limit "
+            f"{limits.throttled_share:.0%}).",
+            do=by_label("cause", {c.value: ADVICE[State.THROTTLED, c] for c in causes}),
+            hidden_by=(HiddenBy("DgxGpuHot", SAME_GPU, ('severity="critical"',)),),
+        ),
     )
 
 
@@ -154,26 +319,6 @@ def unused(parameters: RuleParameters) -> Fault:
     )
 
 
-def throttled(parameters: RuleParameters) -> Fault:
-    """Something holds the clocks down; running at the power limit at full clocks is not meant."""
-    limits = parameters.thresholds
-    part = gpu_share(parameters, limits.throttled_window, state=State.THROTTLED)
-    return gpu_fault(
-        alert="DgxGpuThrottled",
-        when=f"{part} >= {limits.throttled_share:g}",
-        hold="1m",
-        summary="throttled",
-        description=(
-            f"{GPU} was {summaries(State.THROTTLED)} for {SHARE} of the last "
-            f"{limits.throttled_window} (limit {limits.throttled_share:.0%})."
-        ),
-        do=by_label(
-            "cause", {c.value: ADVICE[State.THROTTLED, c] for c in CAUSES[State.THROTTLED]}
-        ),
-        hidden_by=(HiddenBy("DgxGpuHot", SAME_GPU, ('severity="critical"',)),),
-    )
-
-
 def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     """The GPU that others of the machine wait for, as the agent names it."""
     waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
@@ -181,7 +326,9 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     info = one(f"last_over_time({gpu.INFO}[{parameters.over('10m')}])", *GPU_LABELS)
     single = f"{info} and on ({NODE}, uuid) count by ({NODE}, uuid) ({info}) == 1"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
-    names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
+    names = list_of(
+        waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *TARGET, "culprit"
+    )
     return gpu_fault(
         alert="DgxGpuStraggler",
         when=f"{named} * on ({NODE}, uuid) group_left (gpu) ({single})",
@@ -226,18 +373,14 @@ def workload(parameters: RuleParameters) -> Group:
             (limits.starved_day, limits.starved_day_share),
         )
     )
+    held, throttled = held_down(parameters)
     with_gpm = f"last_over_time({activity.SM_ACTIVE}[{parameters.over('10m')}])"
     return Group(
         "dgx-workload",
         (
             starved(quarter, WARNING, parameters.over(quarter.window)),
             starved(hours, WARNING, parameters.over(hours.window)),
-            starved(
-                day,
-                INFO,
-                parameters.over(day.window),
-                f" and on ({NODE}, gpu, uuid) {with_gpm}",
-            ),
+            starved(day, INFO, parameters.over(day.window), with_gpm),
             starved_cause_unknown(parameters),
             exposed(quarter._replace(share=limits.exposed_share)),
             straggler(parameters, quarter),
@@ -246,9 +389,9 @@ def workload(parameters: RuleParameters) -> Group:
             unnamed_straggler(parameters, hours),
             *hung(),
             slower(parameters),
-            held(parameters),
+            held,
             unused(parameters),
-            throttled(parameters),
+            throttled,
             link_saturated(parameters),
             disk_saturated(parameters),
         ),

@@ -98,7 +98,9 @@ def rules_loaded(url: str) -> bool:
     them."""
     try:
         groups = fetched(f"{url.rstrip('/')}/api/v1/rules")["data"]["groups"]
-        return any(rule["name"] == SECONDS_RECORD for group in groups for rule in group["rules"])
+        return any(
+            rule["name"] == SECONDS_RECORD.name for group in groups for rule in group["rules"]
+        )
     except (NoAnswer, KeyError, TypeError):
         return False
 

@@ -20,61 +20,35 @@ class LogConfig(Section, frozen=True):
     format: Literal["logfmt", "json"] = "logfmt"
 
 
-class LogfmtFormatter(logging.Formatter):
-    """`level=info logger=agent.gpus event=... key=value`, on one line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        message = printable(record.getMessage()).replace("\n", " ")
-        text = f"level={record.levelname.lower()} logger={record.name} {message}"
-        if record.exc_info:
-            text += f" traceback={json.dumps(self.formatException(record.exc_info))}"
-        return text
-
-
-class JsonFormatter(logging.Formatter):
-    """The same, an object a line; what is no event of ours has its text as `message`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {"level": record.levelname.lower(), "logger": record.name}
-        if isinstance(record.msg, LogEvent):
-            entry |= {"event": record.msg.name, **record.msg.fields}
-        else:
-            entry["message"] = record.getMessage()
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
-
-
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 """Of syslog, by level."""
 
 
-class JournalFormatter(logging.Formatter):
-    """Another format with the priority in front, as the journal reads it: `<3>level=error ...`."""
+class AgentFormatter(logging.Formatter):
+    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. In
+    front stands the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
 
-    def __init__(self, formatter: logging.Formatter) -> None:
+    def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
-        self._formatter = formatter
+        self._json, self._journal = form == "json", journal
 
     def format(self, record: logging.LogRecord) -> str:
-        priority = PRIORITIES.get(record.levelname, PRIORITIES["INFO"])
-        return f"<{priority}>{self._formatter.format(record)}"
-
-
-class TimedFormatter(logging.Formatter):
-    """Another format with the wall time in front, for where no journal notes it."""
-
-    def __init__(self, formatter: logging.Formatter) -> None:
-        super().__init__()
-        self._formatter = formatter
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = self._formatter.format(record)
-        time = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
-        return f'{{"time": "{time}", {text[1:]}' if text.startswith("{") else f"time={time} {text}"
-
-
-FORMATTERS: dict[str, type[logging.Formatter]] = {"logfmt": LogfmtFormatter, "json": JsonFormatter}
+        entry: dict[str, Any] = {"level": record.levelname.lower(), "logger": record.name}
+        if not self._journal:
+            time = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3]
+            entry = {"time": f"{time}Z", **entry}
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        if self._json:
+            if isinstance(record.msg, LogEvent):
+                entry |= {"event": record.msg.name, **record.msg.fields}
+            else:
+                entry["message"] = record.getMessage()
+            line = json.dumps(entry if trace is None else {**entry, "traceback": trace})
+        else:
+            message = printable(record.getMessage()).replace("\n", " ")
+            line = f"{' '.join(f'{key}={value}' for key, value in entry.items())} {message}"
+            line += "" if trace is None else f" traceback={json.dumps(trace)}"
+        return f"<{PRIORITIES.get(record.levelname, 6)}>{line}" if self._journal else line
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
@@ -90,10 +64,7 @@ def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
 def start_logging(config: LogConfig) -> None:
     """Send this program's logs to standard error; called again, with another level or format."""
     handler = logging.StreamHandler(sys.stderr)
-    formatter = FORMATTERS[config.format]()
-    handler.setFormatter(
-        (JournalFormatter if is_journal(sys.stderr) else TimedFormatter)(formatter)
-    )
+    handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

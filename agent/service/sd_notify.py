@@ -27,7 +27,6 @@ def reloading() -> str:
 
 
 def status(sentence: str) -> str:
-    """Return the line for `systemctl status`."""
     return f"STATUS={' '.join(sentence.split())}"
 
 
@@ -65,7 +64,6 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Say that a reload begins and, at the end, that it is over."""
         self.send(reloading())
         yield
         self.send(READY)

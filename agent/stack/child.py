@@ -3,14 +3,13 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import BadInput
-from agent.stack.http import answer
-from agent.stack.programs import StackProgram
+from agent.stack.programs import StackProgram, answer
 
 READY_TIMEOUT = 60.0
 """Seconds that a program gets until it is ready, and that must pass well to count as steady."""
@@ -50,7 +49,9 @@ class ChildProcess:
             self._process = await self._start()
             end = await self._watch(self._process)
             if not self.ready.is_set():
-                raise DidNotStart(f"{self.program.name} {end}: {self._last_words()}")
+                lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                last = lines[-1] if lines else "it logged nothing"  # mostly why it ended
+                raise DidNotStart(f"{self.program.name} {end}: {last}")
             pause = FIRST_PAUSE if loop.time() - began > READY_TIMEOUT else pause
             self.say(f"{self.program.name} {end}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)
@@ -91,7 +92,9 @@ class ChildProcess:
             await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done() and not ready.result():
                 return f"was not ready within {READY_TIMEOUT:g} s"
-            return _in_words(await ended)
+            status = await ended
+            by = f"was ended by {signal.Signals(-status).name}" if status < 0 else ""
+            return by or f"ended with status {status}"
         finally:
             ended.cancel()
             ready.cancel()
@@ -110,18 +113,54 @@ class ChildProcess:
         return True
 
     async def _answers(self) -> None:
-        """Wait until it reports that it is ready: there is no event to wait for."""
         while (await answer(self.program.port, self.program.ready))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(GLANCE)
 
-    def _last_words(self) -> str:
-        """The last line that it logged: mostly why it ended."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it logged nothing"
+
+Stop = asyncio.Future[None]
+Task = asyncio.Task[None]
+Act = Callable[[], Awaitable[None]]
 
 
-def _in_words(status: int) -> str:
-    """Return the end of a process in words, by its exit status."""
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"ended with status {status}"
+async def supervise(children: Sequence[ChildProcess], stop: Stop, once_ready: Act) -> None:
+    """Keep the children alive and, once all are ready, act; until `stop`, then end all.
+
+    Raises DidNotStart where one that is needed was never ready.
+    """
+    keepers = [asyncio.create_task(_keep(child)) for child in children]
+    work = asyncio.create_task(_after(children, once_ready))
+    try:
+        await _first(stop, work, keepers)
+    finally:
+        for task in (work, *keepers):
+            task.cancel()
+        await asyncio.gather(work, *keepers, return_exceptions=True)
+        await asyncio.gather(*(child.end() for child in children))
+
+
+async def _first(
+    stop: Stop, work: asyncio.Task[None], keepers: Sequence[asyncio.Task[None]]
+) -> None:
+    waited: set[asyncio.Future[None]] = {stop, work, *keepers}
+    while not stop.done():
+        done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for ended in done:
+            ended.result()
+
+
+async def _after(children: Sequence[ChildProcess], once_ready: Act) -> None:
+    for child in children:
+        await child.ready.wait()
+    await once_ready()
+
+
+async def _keep(child: ChildProcess) -> None:
+    """Keep a child alive; one that the stack can do without may fail to start."""
+    try:
+        await child.keep()
+    except DidNotStart as failure:
+        if not child.program.optional:
+            raise
+        child.say(f"{failure}; going on without it")
+        child.abandoned = True
+        child.ready.set()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.stack.ports import LOOPBACK, FreePorts
+from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
 """Between two scrapes, and two checks of the rules: short, so that a desk sees changes soon."""
@@ -24,7 +24,6 @@ JOB = "dgx-telemetry"
 
 
 def duration(seconds: float) -> str:
-    """A Prometheus duration, to the millisecond."""
     return f"{max(1, round(seconds * 1000))}ms"
 
 
@@ -54,7 +53,6 @@ scrape_configs:
 
 
 def datasource(ports: FreePorts, interval: float) -> str:
-    """Grafana's way to the Prometheus of the stack."""
     return f"""\
 apiVersion: 1
 datasources:
@@ -69,7 +67,6 @@ datasources:
 
 
 def boards(folder: Path) -> str:
-    """Grafana's way to the generated boards."""
     return f"""\
 apiVersion: 1
 providers:

@@ -66,7 +66,6 @@ def _sweep_one(folder: Path) -> None:
 
 
 def _is_own(found: os.stat_result, kind: int) -> bool:
-    """Return whether it is of this kind, and belongs to who runs this."""
     return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 
@@ -84,7 +83,6 @@ def _made(wanted: Path) -> Path:
 
 
 def _locked(folder: Path) -> int:
-    """The handle that holds the folder's lock until it is closed."""
     try:
         handle = os.open(
             folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600

@@ -1,15 +1,50 @@
 """The programs of the stack: where their binaries are, and how each is started on loopback."""
 
+import asyncio
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import agent
 from agent.errors import BadInput
-from agent.stack.ports import LOOPBACK
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class FreePorts:
+    """Ports by program."""
+
+    agent: int = 9935
+    prometheus: int = 9090
+    alertmanager: int = 9093
+    grafana: int = 3000
+
+
+USUAL = FreePorts()
+
+
+def choose(wanted: FreePorts = USUAL) -> FreePorts:
+    """The ports wanted, each replaced by a free one where somebody has it."""
+    with ExitStack() as held:  # all until all are chosen, so that no two are the same
+        return FreePorts(*(_free(port, held) for port in astuple(wanted)))
+
+
+def _free(port: int, held: ExitStack) -> int:
+    candidate = held.enter_context(socket.socket())
+    # Connections of a stack that just ended linger for a minute, and hold no one up.
+    candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        candidate.bind((LOOPBACK, port))
+    except OSError:
+        candidate.bind((LOOPBACK, 0))
+    return int(candidate.getsockname()[1])
+
 
 SOURCE = Path(agent.__file__).resolve().parents[1]
 """Path of this program's packages: the source tree, or the site-packages of an installation."""
@@ -77,12 +112,10 @@ SETPRIV = Binary(("setpriv",), "util-linux")
 
 
 def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
-    """This very agent, from the same packages."""
     return _own("agent", port, "agent", "run", "--listen", f"{LOOPBACK}:{port}", *flags)
 
 
 def fleet_program(port: int, nodes: int, system: str, speed: float) -> StackProgram:
-    """A simulated fleet in the place of the agent."""
     arguments = "agent.cli.fleet", str(nodes), system, f"{LOOPBACK}:{port}", f"{speed:g}"
     return _own("fleet", port, *arguments)
 
@@ -142,3 +175,22 @@ def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
     }
     arguments = (binary, "--homepath", str(home))
     return StackProgram("grafana", arguments, port, "/api/health", environment)
+
+
+TIMEOUT = 5.0
+"""Seconds for which an answer is waited for."""
+
+
+async def answer(port: int, path: str) -> tuple[int, bytes]:
+    """Status and body; status 0 where no one answers. HTTP/1.0: no chunks, one answer."""
+    request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
+    with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
+        async with asyncio.timeout(TIMEOUT):
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            try:
+                writer.write(request.encode())
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+                return int(head.split(b" ", 2)[1]), body
+            finally:
+                writer.close()
+    return 0, b""

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec.structs import fields, replace
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput

@@ -17,15 +17,14 @@ from agent.faults.templates import described, sentence_of
 from agent.faults.thresholds import AlertThresholds, RuleParameters, span
 from agent.faults.values import seconds
 from agent.model import Kind
-from alerts.build import alerts_of, groups, rules
-from alerts.rules import alert_rule
+from alerts.build import alert_rule, alerts_of, groups, rules
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import FLAGS, SCRAPE, SYSTEMS, TARGET
 
 ALERTS = alerts_of(groups(Settings()))
 RECORDS = [r for part in groups(Settings()) for r in part.rules if isinstance(r, Recording)]
 RULES = [*ALERTS, *RECORDS]
-RECORDED = {rule.record for rule in RECORDS}
+RECORDED = {str(rule) for rule in RECORDS}
 METRICS = {metric.name: metric for metric in EXPORTED}
 OF_TARGETS = {"up", "process_start_time_seconds", "prometheus_rule_evaluation_failures_total"}
 OF_TARGETS |= {f"vmalert_{kind}_rules_error" for kind in ("alerting", "recording")}
@@ -59,7 +58,7 @@ def selectors(
 
 def by_title(rule: Fault | Recording) -> str:
     sign = dict(rule.labels).get("sign", rule.severity) if isinstance(rule, Fault) else ""
-    return f"{rule.alert}-{sign}" if isinstance(rule, Fault) else rule.record
+    return f"{rule.alert}-{sign}" if isinstance(rule, Fault) else str(rule)
 
 
 every_rule = pytest.mark.parametrize("rule", RULES, ids=by_title)

@@ -11,7 +11,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.stack import programs
-from agent.stack.ports import choose
+from agent.stack.programs import choose
 from alerts.build import alertmanager, alerts_of, groups
 from alerts.routing import inhibitions
 from tests.stack.daemons import FREE, started

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.faults.thresholds import AlertThresholds

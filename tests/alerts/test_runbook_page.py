@@ -11,8 +11,7 @@ import pytest
 from agent.config.settings import Settings
 from agent.faults.model import alert_names
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from alerts.build import alerts_of, files, groups
-from alerts.rules import alert_rule
+from alerts.build import alert_rule, alerts_of, files, groups
 from alerts.runbook import runbook_page
 
 BOARDS = "http://localhost:3000/d/"

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 
-from agent.stack.ports import LOOPBACK, USUAL
+from agent.stack.programs import LOOPBACK, USUAL
 from tests.bare.machine import BareMachine, Inside
 from tests.bare.systems import RIGHTS, SYSTEMS, bare_root
 

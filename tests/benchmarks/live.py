@@ -18,7 +18,7 @@ from typing import NamedTuple
 from aiohttp import web
 
 from agent.cli.assembly import Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.model import Snapshot
 from exporters.live import stream
 from exporters.live.feed import Feed

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
 from agent.model import Kind, Metric, Snapshot

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.config.settings import Settings
 from exporters.live.feed import Client, Feed
 from tests.support.frozen_clock import FrozenClock

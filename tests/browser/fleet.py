@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds

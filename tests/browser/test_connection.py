@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from agent.stack import programs
-from agent.stack.ports import choose
+from agent.stack.programs import choose
 from exporters.live.stream import MOST_STREAMS
 from tests.browser.chromium import Chromium
 from tests.browser.machines import Machines

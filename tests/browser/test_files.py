@@ -3,7 +3,7 @@
 import re
 
 from agent.model import PAIRS, Cause
-from dashboards.colours import STATES
+from dashboards.board import STATES
 from tests.support.repository import ROOT
 
 STATIC = ROOT / "exporters/live/static"

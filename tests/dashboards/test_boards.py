@@ -11,6 +11,7 @@ import pytest
 
 from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
+from agent.faults import records
 from agent.faults.promql import Recording
 from agent.model import Kind, Metric
 from agent.sources import power, process
@@ -18,7 +19,6 @@ from agent.specs.clusters import ClusterConfig, ClustersConfig
 from alerts.build import groups
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
-from dashboards.records import RECORDED
 from dashboards.scope import TITLES, link_to
 from tests.support.boards import (
     Asked,
@@ -39,6 +39,7 @@ KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}
 NETWORK = Settings(ClustersConfig((ClusterConfig(sheet="dgx-1-124"),)))
+RECORDED = [record for record in vars(records).values() if isinstance(record, Metric)]
 METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN, *RECORDED)}
 
 every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: b["uid"])
@@ -325,7 +326,7 @@ def limits(asked: Asked) -> list[Json]:
 
 def test_records_are_recorded() -> None:
     rules = [rule for group in groups(NETWORK) for rule in group.rules]
-    made = {rule.record for rule in rules if isinstance(rule, Recording)}
+    made = {str(rule) for rule in rules if isinstance(rule, Recording)}
     assert {metric.name for metric in RECORDED} <= made
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from agent.model import PAIRS, State
-from dashboards.colours import BAD, GOOD, STATES, WARNING, name_of
+from dashboards.board import BAD, GOOD, STATES, WARNING, name_of
 from tests.support.boards import Json, boards, panels
 from tests.support.colour_vision import contrast, distance
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dashboards.colours import BAD, WARNING
+from dashboards.board import BAD, WARNING
 from tests.support.board_data import openmetrics, seconds_of
 from tests.support.boards import Asked, colour_of, column_of, queries, shown, unit_of
 from tests.support.lit_panels import LIT, VERDICTS

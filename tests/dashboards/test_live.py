@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agent.faults.fleet_records import fleet_records, node_records
-from agent.faults.records import report_records
+from agent.faults.records import fleet_records, node_records, report_records
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from dashboards.colours import BAD
+from dashboards.board import BAD
 from tests.support.board_data import agents
 from tests.support.boards import EVERYTHING, Asked, boards, colour_of, queries, shown, substituted
 from tests.support.nightly import shortly

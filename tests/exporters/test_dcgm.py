@@ -16,7 +16,7 @@ from agent.model import GPU_LABELS, Metric
 from agent.sources import activity, clocks, gpu, instances, memory, nvlink, power, temperature
 from exporters.dcgm import OFF, DcgmExposition, table
 from exporters.http import AgentPages
-from exporters.negotiation import negotiate
+from exporters.prometheus import negotiate
 from exporters.reference import LABELS
 from exporters.settings import DcgmConfig
 from tests.support import machine_controls as controls
@@ -29,7 +29,12 @@ Series = tuple[dict[str, str], float]
 
 
 def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
-    return DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config)
+    return DcgmExposition(
+        lambda: bench.agent.poller.latest,
+        bench.agent.poller.samples,
+        bench.clock.monotonic,
+        lambda: config,
+    )
 
 
 @cache
@@ -241,7 +246,12 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
 def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
-    shown = DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config[0])
+    shown = DcgmExposition(
+        lambda: bench.agent.poller.latest,
+        bench.agent.poller.samples,
+        bench.clock.monotonic,
+        lambda: config[0],
+    )
 
     async def session() -> None:
         poller = bench.agent.poller

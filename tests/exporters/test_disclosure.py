@@ -19,8 +19,8 @@ from aiohttp import ClientSession
 from agent import simulator
 from agent.cli import bundle, check
 from agent.cli.assembly import Agent, Hardware, recorded
-from agent.cli.first_readings import view_of
 from agent.cli.once import page
+from agent.cli.options import view_of
 from agent.cli.run import _listen
 from agent.config.settings import Settings
 from agent.diagnosis.disclosure import Disclosure

@@ -5,8 +5,8 @@ import asyncio
 import bcrypt
 import pytest
 
-from exporters import passwords
-from exporters.passwords import CheckResult, Passwords, credentials, unmatched_hash
+from exporters import access_control
+from exporters.access_control import CheckResult, Passwords, credentials, unmatched_hash
 from tests.support.served import hashed
 
 HERE = "192.0.2.1"
@@ -50,7 +50,7 @@ def test_guesses_do_not_drive_out_what_was_right() -> None:
 
 
 def test_who_guesses_waits_and_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "MOST_WAITING", 4)
+    monkeypatch.setattr(access_control, "MOST_WAITING", 4)
     checker = Passwords(pause=0.02)
 
     async def story() -> list[CheckResult]:
@@ -78,7 +78,7 @@ def test_an_unknown_user_costs_as_much_as_a_known_one_and_has_no_password() -> N
     users = {"alice": hashed("x", cost=5)}
     fake = unmatched_hash(users)
     assert fake.startswith("$2b$05$")
-    assert not passwords.matches("x", fake)
+    assert not access_control.matches("x", fake)
     assert not bcrypt.checkpw(b"", fake.encode())
 
 
@@ -111,7 +111,7 @@ def test_each_client_has_a_queue_and_a_rest_of_its_own() -> None:
     async def story() -> list[CheckResult]:
         guesses = [
             asyncio.create_task(checker.check(USERS, "alice", str(n), "192.0.2.9"))
-            for n in range(passwords.MOST_WAITING)
+            for n in range(access_control.MOST_WAITING)
         ]
         await asyncio.sleep(0.05)
         found = [

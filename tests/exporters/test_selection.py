@@ -11,8 +11,8 @@ import promql_parser
 import pytest
 
 from agent.catalogue import EXPORTED
+from agent.cli.options import SECTIONS
 from agent.cli.run import log_dropped
-from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from alerts.build import groups

@@ -13,8 +13,7 @@ from aiohttp.http_exceptions import BadStatusLine
 
 from exporters.access_control import client_of
 from exporters.connections import Connections
-from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
-from exporters.server import serve
+from exporters.server import REPEAT_AFTER, RequestErrorFilter, serve
 from exporters.settings import parse_listen
 from tests.support.run_async import run_async
 from tests.support.served import Served, served

@@ -1,9 +1,8 @@
-"""TLS, client certificates, passwords and headers over the wire."""
+"""TLS, passwords and headers over the wire."""
 
 import ssl
 from pathlib import Path
 
-import pytest
 from aiohttp import ClientError
 
 from tests.support.run_async import run_async
@@ -33,33 +32,6 @@ def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
     run_async(coroutine)
 
 
-def test_versions_are_as_configured(folder: Path) -> None:
-    async def coroutine() -> None:
-        async with served(web_file(folder, TLS + "  min_version: TLS13\n")) as at:
-            old = trusting(folder)
-            old.maximum_version = ssl.TLSVersion.TLSv1_2
-            assert await is_refused(at, old)
-            assert await at.status(trust=trusting(folder)) == 200
-
-    run_async(coroutine)
-
-
-CLIENTS = """  client_ca_file: authority.crt
-  client_auth_type: RequireAndVerifyClientCert
-"""
-
-
-def test_a_client_certificate_can_be_required(folder: Path) -> None:
-    async def coroutine() -> None:
-        async with served(web_file(folder, TLS + CLIENTS)) as at:
-            assert await at.status(trust=trusting(folder, "visitor")) == 200
-            assert await is_refused(at, trusting(folder))
-            assert await is_refused(at, trusting(folder, "impostor"))
-            assert await is_refused(at, trusting(folder, "expired"))
-
-    run_async(coroutine)
-
-
 def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -> None:
     async def coroutine() -> None:
         careless = trusting(folder)
@@ -67,33 +39,6 @@ def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -
         async with served(web_file(folder, TLS.replace("server.", "expired."))) as at:
             assert await is_refused(at, trusting(folder))
             assert await at.status(trust=careless) == 200
-
-    run_async(coroutine)
-
-
-def test_a_client_certificate_can_be_optional_but_not_wrong(folder: Path) -> None:
-    text = TLS + CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-
-    async def coroutine() -> None:
-        async with served(web_file(folder, text)) as at:
-            assert await at.status(trust=trusting(folder)) == 200
-            assert await at.status(trust=trusting(folder, "visitor")) == 200
-            assert await is_refused(at, trusting(folder, "impostor"))
-
-    run_async(coroutine)
-
-
-@pytest.mark.parametrize("name", ["prometheus.example", "192.0.2.7"])
-def test_only_some_names_may_connect(folder: Path, name: str) -> None:
-    clients = {"prometheus.example": "prometheus", "192.0.2.7": "visitor"}
-    other = {"prometheus": "visitor", "visitor": "prometheus"}[clients[name]]
-    text = f"{TLS}{CLIENTS}  client_allowed_sans: [{name}]\n"
-
-    async def coroutine() -> None:
-        async with served(web_file(folder, text)) as at:
-            assert await at.status(trust=trusting(folder, clients[name])) == 200
-            for path in PATHS:
-                assert await at.status(path, trust=trusting(folder, other)) == 403
 
     run_async(coroutine)
 

@@ -1,6 +1,5 @@
 """The web configuration: what is read, and one sentence for all that is wrong with it."""
 
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporters.web_config import Tls, WebConfig, WebConfigError, parse
-from exporters.web_file import LARGEST, WebFile, content
+from agent.config.configuration import ConfigError
+from exporters.web_file import LARGEST, WebConfig, WebFile, content, parse
 from tests.support.certificates import Authority, Pair
 from tests.support.repository import ROOT
 
@@ -46,7 +45,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def read(file: Path) -> WebConfig:
-    return parse(content(str(file), LARGEST), file)
+    return parse(content(str(file), LARGEST), str(file))
 
 
 def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
@@ -57,41 +56,18 @@ def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
 
 EVERYTHING = f"""\
 tls_server_config:
-  {TLS_FILES}client_ca_file: authority.crt
-  client_auth_type: RequireAndVerifyClientCert
-  min_version: TLS12
-  max_version: TLS13
+  {TLS_FILES}
 basic_auth_users:
   alice: {HASH}
 """
-NEWER = """\
-  client_allowed_sans: [prometheus.example]
-"""
-
-
-def test_a_key_without_a_value_counts_as_left_out(file: Path) -> None:
-    text = tls("min_version:\n  client_auth_type:")
-    config = read(written(file, text))
-    plain = read(written(file, tls("")))
-    assert config.tls_server_config == plain.tls_server_config
 
 
 def test_every_key_is_read(file: Path, folder: Path) -> None:
-    config = read(written(file, EVERYTHING.replace("basic", f"{NEWER}basic")))
-    assert config.tls_server_config == Tls(
-        cert_file=str(folder / "server.crt"),
-        key_file=str(folder / "server.key"),
-        client_ca_file=str(folder / "authority.crt"),
-        client_auth_type="RequireAndVerifyClientCert",
-        client_allowed_sans=("prometheus.example",),
-        min_version="TLS12",
-        max_version="TLS13",
-    )
-    assert config.users == {"alice": HASH}
-    web = WebFile(str(file)).now
+    web = WebFile(str(written(file, EVERYTHING))).now
     assert web.is_guarded
     assert web.context is not None
-    assert web.context.verify_mode is ssl.CERT_REQUIRED
+    assert web.users == {"alice": HASH}
+    assert [*web.files] == [str(folder / name) for name in ("web.yml", "server.crt", "server.key")]
 
 
 @pytest.mark.promtool
@@ -103,10 +79,9 @@ def test_promtool_agrees_with_what_is_accepted(file: Path) -> None:
 
 
 def test_secrets_do_not_show(file: Path) -> None:
-    config = read(written(file, EVERYTHING))
-    assert HASH not in repr(config)
+    assert HASH not in repr(WebFile(str(written(file, EVERYTHING))).now)
     for odd in (f"basic_auth_users: [{HASH}", f"basic_auth_users: {HASH}", f"a: {HASH}\n b: {{"):
-        with pytest.raises(WebConfigError) as caught:
+        with pytest.raises(ConfigError) as caught:
             read(written(file, odd))
         assert "DUmpZ" not in str(caught.value)
 
@@ -125,34 +100,19 @@ WRONG = {
     "twice": ("a:\na:", "'a' stands twice"),
     "a tab": ("\ta: 1", "is not YAML in UTF-8: "),
     "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),
-    "no key": ("tls_server_config:\n  cert_file: server.crt", "key_file must be given"),
-    "no cert": ("tls_server_config:\n  key_file: server.key", "cert_file must be given"),
+    "no key": (
+        "tls_server_config:\n  cert_file: server.crt",
+        "_config.key_file is missing",
+    ),
+    "no cert": (
+        "tls_server_config:\n  key_file: server.key",
+        "_config.cert_file is missing",
+    ),
     "inline": (tls("cert: text"), "tls_server_config.cert is not a known key"),
+    "clients": (tls("client_ca_file: a"), "tls_server_config.client_ca_file is not a known key"),
+    "version": (tls("min_version: TLS13"), "min_version is not a known key"),
+    "empty": ("tls_server_config: {cert_file: '', key_file: b}", "cert_file must be the name of"),
     "ciphers": (tls("cipher_suites: [TLS_AES_128_GCM_SHA256]"), "cipher_suites is not a known key"),
-    "wrong list": (tls("client_allowed_sans: [1]"), "client_allowed_sans[0] must be"),
-    "old": (tls("min_version: TLS10"), "tls_server_config.min_version must be one of TLS12, TLS13"),
-    "no version": (
-        tls("max_version: SSL3"),
-        "tls_server_config.max_version must be one of TLS12, TLS13",
-    ),
-    "upside down": (
-        tls("min_version: TLS13\n  max_version: TLS12"),
-        "min_version must be at most max_version",
-    ),
-    "auth type": (tls("client_auth_type: Yes!"), "client_auth_type must be one of"),
-    "any client": (
-        tls("client_auth_type: RequireAnyClientCert"),
-        "client_auth_type must be one of NoClientCert",
-    ),
-    "no authority": (
-        tls("client_auth_type: RequireAndVerifyClientCert"),
-        "client_ca_file must be given with",
-    ),
-    "authority alone": (
-        tls("client_ca_file: authority.crt"),
-        "client_ca_file must be left out with",
-    ),
-    "names alone": (tls("client_allowed_sans: [a]"), "which client_allowed_sans needs"),
     "no such cert": (
         "tls_server_config: {cert_file: none.crt, key_file: server.key}",
         "none.crt: cannot be read: No such file or directory",
@@ -160,10 +120,6 @@ WRONG = {
     "key of another": (
         "tls_server_config: {cert_file: server.crt, key_file: other.key}",
         "other.key: are not a certificate with its key: key values mismatch",
-    ),
-    "no authority in it": (
-        tls("client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: server.key"),
-        "server.key: holds no certificates",
     ),
     "plain password": (
         "basic_auth_users: {alice: secret}",
@@ -193,7 +149,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_reported_in_one_sentence(case: str, file: Path) -> None:
     text, said = WRONG[case]
-    with pytest.raises(WebConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         WebFile(str(written(file, text)))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -211,16 +167,16 @@ HUGE = {
 
 @pytest.mark.parametrize("case", HUGE)
 def test_what_has_no_end_is_refused_in_one_sentence(case: str, file: Path) -> None:
-    with pytest.raises(WebConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         WebFile(str(written(file, HUGE[case])))
     assert len(str(caught.value)) < 200
 
 
 def test_a_file_that_is_not_there_or_no_text_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(WebConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
         WebFile(str(tmp_path / "none.yml"))
     (tmp_path / "latin.yml").write_bytes(b"\xe4: 1")
-    with pytest.raises(WebConfigError, match="is not YAML in UTF-8"):
+    with pytest.raises(ConfigError, match="is not YAML in UTF-8"):
         WebFile(str(tmp_path / "latin.yml"))
 
 
@@ -229,7 +185,7 @@ YAML_LIKE = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["tls_server_config", "basic_auth_users", "cert_file", "min_version"])
+            st.sampled_from(["tls_server_config", "basic_auth_users", "cert_file"])
             | st.text(max_size=8),
             inner,
             max_size=4,
@@ -252,7 +208,7 @@ def test_nothing_but_one_sentence_comes_of_any_file(content: object, tmp_path: P
     said = ""
     try:
         read(file)
-    except WebConfigError as error:
+    except ConfigError as error:
         said = str(error)
     assert "\n" not in said
 

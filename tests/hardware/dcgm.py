@@ -55,7 +55,12 @@ Ask = Callable[[list[str], str], dict[str, str]]
 def measure(watcher: Watcher, ask: Ask = smi) -> Iterator[Figure]:
     """One figure a name: whether it stood between two readings once, of the tries that it got."""
     poller = watcher.agent.poller
-    shown = DcgmExposition(poller, watcher.clock.monotonic, lambda: DcgmConfig(enabled=True))
+    shown = DcgmExposition(
+        lambda: poller.latest,
+        poller.samples,
+        watcher.clock.monotonic,
+        lambda: DcgmConfig(enabled=True),
+    )
     poller.listeners.append(shown.tick)
     watcher.ticks(2.5)
     fields = [pair.reference for pair in PAIRS]

@@ -13,7 +13,7 @@ import yaml
 
 from agent.faults.monitoring import JOB
 from agent.stack import files, programs
-from agent.stack.ports import FreePorts, choose
+from agent.stack.programs import FreePorts, choose
 from tests.stack.running import clean_environment, eventually
 from tests.support.repository import ROOT
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.stack import programs
-from agent.stack.ports import choose
+from agent.stack.programs import choose
 from tests.stack.daemons import FREE, Fleet, monitoring, started
 from tests.stack.expected import STATION
 from tests.stack.receivers import Inbox, webhook

@@ -18,7 +18,7 @@ from agent.config.settings import Settings
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.values import Duration
 from agent.stack import programs
-from agent.stack.ports import choose
+from agent.stack.programs import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
 from tests.stack.daemons import FREE, Fleet, monitoring, started

@@ -10,7 +10,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.stack import files, programs
-from agent.stack.ports import choose
+from agent.stack.programs import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
 from tests.stack.daemons import FREE, answers, started

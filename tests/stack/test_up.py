@@ -20,8 +20,7 @@ import pytest
 from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
 from agent.stack.folder import LOCK, PREFIX, SETTLED, data_folder, sweep
-from agent.stack.ports import USUAL, FreePorts, choose
-from agent.stack.programs import Binary
+from agent.stack.programs import USUAL, Binary, FreePorts, choose
 from tests.stack.running import Running, alive, clean_environment, eventually
 from tests.support.repository import ROOT
 

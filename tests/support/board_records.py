@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from agent.faults.fleet_records import BUSY_DISK, GPU_LOST, NODE_SECONDS, OF_SPEC, PATH_SECONDS
+from agent.faults.records import BUSY_DISK, GPU_LOST, NODE_SECONDS, OF_SPEC, PATH_SECONDS
 
 SERIES = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 STATE, FULL = "dgx_gpu_state_seconds_total", "dgx_bandwidth_saturated_seconds_total"

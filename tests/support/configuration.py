@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import keys_of
 from agent.config.settings import Configuration, Settings
 from agent.specs.machine import MachineSpecs

@@ -23,8 +23,7 @@ from agent.model import (
     gauge,
     internal,
 )
-from exporters.negotiation import negotiate
-from exporters.prometheus import Exposition
+from exporters.prometheus import Exposition, negotiate
 from exporters.selection import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
 

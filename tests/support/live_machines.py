@@ -5,7 +5,7 @@ from typing import Any
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot

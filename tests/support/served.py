@@ -83,7 +83,7 @@ async def served(
     """A server on a free port of loopback; `web_file` is the path of a web configuration."""
     bench = ExpositionBench()
     web = WebFile(web_file)
-    access = AccessControl(lambda: web.now.config, lambda: names)
+    access = AccessControl(lambda: web.now.users, lambda: names)
     app = AgentPages(bench.exposition, bench.latest).application([access.admit])
     server = await serve(app, "127.0.0.1", 0, context=web.context, connections=connections)
     try:

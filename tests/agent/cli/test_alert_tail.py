@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agent.cli.alert_tail import by_name, lines
+from agent.cli.up import by_name, lines
 
 
 def starved(gpu: int, share: str = "75%", node: str = "dgx07", cause: str = "disk") -> Any:

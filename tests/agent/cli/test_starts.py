@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import failed_start
+from agent.cli import run
 from tests.stack.running import Running, eventually
 from tests.support import crashing_library
 
@@ -75,7 +75,7 @@ class Start:
 
     @property
     def failed(self) -> str:
-        count = self.folder / failed_start.COUNT
+        count = self.folder / run.COUNT
         return count.read_text() if count.exists() else ""
 
     def run(self) -> Running:
@@ -106,9 +106,9 @@ def test_each_start_that_fails_ends_later(tmp_path: Path, manager: socket.socket
 
 def test_a_file_that_changes_ends_the_wait(tmp_path: Path, manager: socket.socket) -> None:
     start = Start(tmp_path)
-    (tmp_path / failed_start.COUNT).write_text("40")
+    (tmp_path / run.COUNT).write_text("40")
     with start.run() as running:
-        assert f"within {failed_start.LONGEST:g} s" in manager.recv(4096).decode()
+        assert f"within {run.LONGEST:g} s" in manager.recv(4096).decode()
         start.file.write_text('listen = "127.0.0.1:0"\n')
         assert running.process.wait(TIMEOUT) == 2
     assert start.failed == ""
@@ -121,7 +121,7 @@ def test_who_stops_it_while_it_waits_hears_at_once_what_is_wrong(
     tmp_path: Path, manager: socket.socket
 ) -> None:
     start = Start(tmp_path)
-    (tmp_path / failed_start.COUNT).write_text("40")
+    (tmp_path / run.COUNT).write_text("40")
     with start.run() as running:
         manager.recv(4096)
         assert running.end(signal.SIGTERM) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatch, AlertPatches

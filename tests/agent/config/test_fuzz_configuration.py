@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import LARGEST, LONGEST_LINE, ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput

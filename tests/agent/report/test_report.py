@@ -205,7 +205,7 @@ def test_what_is_no_answer_is_one_sentence(
 
 def test_rules_that_are_loaded_need_five_minutes(capsys: pytest.CaptureFixture[str]) -> None:
     def answer(path: str, _: str) -> Any:
-        rules = {"groups": [{"rules": [{"name": SECONDS_RECORD}]}]}
+        rules = {"groups": [{"rules": [{"name": SECONDS_RECORD.name}]}]}
         return {"data": rules if path.endswith("/rules") else {"result": []}}
 
     with server(answer) as (address, _):

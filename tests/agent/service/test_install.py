@@ -17,12 +17,9 @@ from agent.cli.install import NO_SYSTEMD, NOTHING, install
 from agent.cli.install import run as install_command
 from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
-from agent.service import environment, shipped
-from agent.service.environment import OwnEnvironment
-from agent.service.part import InstalledLink, InstallPart
-from agent.service.places import InstallPaths
-from agent.service.plan import parts
-from agent.service.program import ProgramFiles, needed, running_program
+from agent.service import environment
+from agent.service.environment import OwnEnvironment, ProgramFiles, needed, running_program
+from agent.service.plan import InstalledLink, InstallPart, InstallPaths, parts
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
@@ -339,7 +336,7 @@ def test_the_program_is_whole() -> None:
         *("agent/__main__.py", "agent/specs/dgx-h100.toml", "alerts/build.py"),
         "agent/faults/pages/DgxGpuHot.md",
         *("aiohttp/__init__.py", "psutil/__init__.py", "pynvml.py", "yaml/__init__.py"),
-        *(f"agent/service/deploy/{name}" for name in shipped.NAMES),
+        *(f"agent/service/deploy/{name}" for name in environment.NAMES),
     }
     assert wanted <= files.keys()
     assert [name for name in files if "__pycache__" in name or ".." in name] == []
@@ -350,7 +347,7 @@ def test_the_program_is_whole() -> None:
 
 
 def test_what_a_reload_starts_comes_with_the_package() -> None:
-    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in shipped.text("dgx-telemetry.service")
+    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in environment.shipped("dgx-telemetry.service")
     depends = re.search(
         "^Depends: (.*)$", (ROOT / "deploy/debian/control").read_text(), re.MULTILINE
     )

@@ -18,9 +18,8 @@ from agent.model import Failure, Reading, ReadKey
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
 from agent.service.journal import (
-    JsonFormatter,
+    AgentFormatter,
     LogConfig,
-    LogfmtFormatter,
     is_journal,
     start_logging,
 )
@@ -28,6 +27,7 @@ from agent.simulator import SCENARIOS
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 
+LOGFMT, JSON = (AgentFormatter(form, journal=True) for form in ("logfmt", "json"))
 ODD = 'ValueError: bad "thing" in key=5\nand \\ more'
 
 
@@ -37,7 +37,7 @@ def record() -> logging.LogRecord:
 
 
 def test_logfmt_keeps_to_one_line_and_escapes() -> None:
-    line = LogfmtFormatter().format(record())
+    line = LOGFMT.format(record())
     assert "\n" not in line
     assert r'error="ValueError: bad \"thing\" in key=5 and \\ more"' in line
 
@@ -45,7 +45,7 @@ def test_logfmt_keeps_to_one_line_and_escapes() -> None:
 def test_a_name_commands_no_terminal() -> None:
     event = LogEvent("gpu_found", model="K\x1b[2J\r\u202e\udc80")
     shown = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
-    assert LogfmtFormatter().format(shown).endswith(r"model=K\x1b[2J\r\u202e\udc80")
+    assert LOGFMT.format(shown).endswith(r"model=K\x1b[2J\r\u202e\udc80")
     assert (
         logging.Formatter().format(shown).encode()
         == rb"event=gpu_found model=K\x1b[2J\r\u202e\udc80"
@@ -53,7 +53,7 @@ def test_a_name_commands_no_terminal() -> None:
 
 
 def test_json_gives_the_value_back() -> None:
-    entry = json.loads(JsonFormatter().format(record()))
+    entry = json.loads(JSON.format(record())[3:])
     assert entry == {
         "level": "error",
         "logger": "agent.x",
@@ -68,8 +68,8 @@ def test_what_is_no_event_of_ours_keeps_its_text() -> None:
     shown = logging.LogRecord(
         "asyncio", logging.WARNING, "", 0, "took %s key=1\nlong", ("2 s",), None
     )
-    assert json.loads(JsonFormatter().format(shown))["message"] == "took 2 s key=1\nlong"
-    assert LogfmtFormatter().format(shown) == "level=warning logger=asyncio took 2 s key=1 long"
+    assert json.loads(JSON.format(shown)[3:])["message"] == "took 2 s key=1\nlong"
+    assert LOGFMT.format(shown) == "<4>level=warning logger=asyncio took 2 s key=1 long"
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_a_traceback_stays_on_the_line() -> None:
     except ValueError:
         info = sys.exc_info()
     shown = logging.LogRecord("agent.x", logging.ERROR, "", 0, "event=failed", (), info)
-    line = LogfmtFormatter().format(shown)
+    line = LOGFMT.format(shown)
     assert "\n" not in line
     assert json.loads(line.partition("traceback=")[2]).startswith("Traceback (most recent call")
-    assert "JSONDecodeError" in json.loads(JsonFormatter().format(shown))["traceback"]
+    assert "JSONDecodeError" in json.loads(JSON.format(shown)[3:])["traceback"]
 
 
 @pytest.fixture

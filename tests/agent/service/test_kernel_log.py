@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.service import shipped
-from agent.service.places import InstallPaths
-from agent.service.plan import parts
+from agent.service import environment
+from agent.service.plan import InstallPaths, parts
 
-UNIT = shipped.text("dgx-telemetry.service")
-DROP_IN = shipped.text(shipped.KERNEL_LOG)
+UNIT = environment.shipped("dgx-telemetry.service")
+DROP_IN = environment.shipped(environment.KERNEL_LOG)
 
 
 def no_systemctl(*_: str) -> str:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.sections import SECTIONS
+from agent.cli.options import SECTIONS
 from agent.config.configuration import load
-from agent.config.reload import Reload
-from agent.config.settings import Settings
+from agent.config.settings import Reload, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig, start_logging

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.decoding import Mismatch
-from agent.stack.hostlist import expanded
+from agent.stack.inventory import expanded
 
 LISTS = {
     "dgx001": ["dgx001"],

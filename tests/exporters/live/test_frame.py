@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from agent.cli.assembly import Hardware
-from agent.cli.first_readings import view_of
+from agent.cli.options import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.simulator import SYSTEMS
