@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
-from agent.jobs.goodput import amount
 from agent.jobs.job import (
     ChangeKind,
     Culprit,
@@ -16,6 +15,7 @@ from agent.jobs.job import (
     Saving,
     Slowdown,
     WatchedJobs,
+    amount,
 )
 from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, Reason, Severity, State, time_in
 from agent.ranges import ranges

@@ -9,7 +9,7 @@ from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
-from agent.jobs.goodput import HOUR
+from agent.jobs.job import HOUR
 from agent.model import TimedSeries
 from agent.sources import activity, workload
 

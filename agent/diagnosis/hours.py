@@ -20,7 +20,7 @@ from agent.config.regular_file import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
-from agent.jobs.goodput import HOUR
+from agent.jobs.job import HOUR
 from agent.model import Metric, Snapshot
 from agent.sources import activity, workload
 

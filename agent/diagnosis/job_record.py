@@ -11,8 +11,7 @@ from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
-from agent.jobs.savings import PEER, savings
+from agent.jobs.job import PEER, ChangeKind, JobChange, Receipt, Slowdown, savings
 from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore

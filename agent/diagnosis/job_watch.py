@@ -15,11 +15,10 @@ from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
-from agent.jobs.grouping import JobGroup, JobMember, groups
+from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.jobs.hangs import HangEvidence, hang_evidence
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
-from agent.jobs.lock_step import LockSteps, SentBytes
 from agent.jobs.nccl_jobs import LocalJob, NcclExchange
 from agent.jobs.speed import JobSpeed
 from agent.model import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from math import inf, sqrt
 from statistics import fmean
 
-from agent.jobs.autocorrelation import autocorrelation
-from agent.jobs.goodput import HOUR
+from agent.jobs.job import HOUR
+from agent.jobs.pulse import autocorrelation
 
 KEPT, NEWEST, STARTS = 60, 20, 30.0
 """Readings of activity that are kept, and of them the newest that must be uneven; and seconds from

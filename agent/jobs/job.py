@@ -5,9 +5,43 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from agent.jobs.goodput import Goodput
 from agent.jobs.identity import JobLabels
-from agent.model import BUSY, GpuKey, Pair, Reason
+from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
+
+HOUR = 3600.0
+
+
+class Goodput(NamedTuple):
+    """GPU-seconds: given to jobs, at work, and at the peak of the tensor cores that would do what
+    they did (None where that cannot be read)."""
+
+    given: float
+    worked: float
+    tensor: float | None
+
+    @property
+    def at_work(self) -> float | None:
+        """Share of the given time, 0-1; None where none was given."""
+        return self.worked / self.given if self.given > 0 else None
+
+    @property
+    def of_peak(self) -> float | None:
+        """Tensor throughput while at work over the peak, 0-1: an upper bound of MFU."""
+        known = self.tensor is not None and self.worked > 0
+        return min(1.0, (self.tensor or 0.0) / self.worked) if known else None
+
+    def __str__(self) -> str:
+        given, worked = (amount(seconds / HOUR) for seconds in (self.given, self.worked))
+        text = f"of {given} GPU-hours given, {worked} worked"
+        peak = self.of_peak
+        return text if peak is None else f"{text}, at {100 * peak:.0f} % of the tensor peak"
+
+
+def amount(value: float) -> str:
+    """GPU-hours or kWh to a hundredth, of many to less; more than none is never 0."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 class GroupedBy(StrEnum):
@@ -185,3 +219,51 @@ class JobStatus:
     nccl_stalled: frozenset[str] = frozenset()
     waits_on_remote: frozenset[str] = frozenset()
     stepping: frozenset[str] = frozenset()
+
+
+PEER: Pair = (State.STARVED, Cause.PEER)
+LEAST = 0.01
+"""Share of the GPU-seconds from which a cause is worth a line."""
+
+ALIKE = 0.05
+"""Share of the slowest GPU's time within which no GPU of a job is called the slowest."""
+
+Seconds = Mapping[Pair, float]
+
+
+def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
+    """Return the loss of each cause and the saving of its end, the most saved first: as the slowest
+    GPU sets the pace, a cause is worth what that one becomes faster by without it, until another
+    one is the slowest."""
+    whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
+    if whole <= 0:
+        return ()
+    lost: dict[Pair, float] = {}
+    for seconds in by_gpu.values():
+        for pair, part in seconds.items():
+            if pair[0] in GAINED_BY:
+                lost[pair] = lost.get(pair, 0.0) + part
+    found = [_saving(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
+    return tuple(sorted(found, key=lambda saving: (-saving.saved, -saving.lost, saving.pair)))
+
+
+def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving:
+    own = {gpu: _own(seconds) for gpu, seconds in by_gpu.items()}
+    if pair == PEER:  # an even load: each GPU as long at work as all of them on average
+        without = dict.fromkeys(own, sum(own.values()) / len(own))
+    else:
+        without = {gpu: own[gpu] - by_gpu[gpu].get(pair, 0.0) for gpu in own}
+    slowest = max(without, key=lambda gpu: (without[gpu], own[gpu]))
+    saved = max(0.0, max(own.values()) - without[slowest])
+    rest = [
+        (part, of)
+        for of, part in by_gpu[slowest].items()
+        if of[0] in GAINED_BY and of not in (pair, PEER) and part >= LEAST * own[slowest]
+    ]
+    differ = min(without.values()) < (1 - ALIKE) * without[slowest]
+    return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest if differ else None)
+
+
+def _own(seconds: Seconds) -> float:
+    """Seconds of a GPU that are not spent waiting for a peer."""
+    return sum(part for pair, part in seconds.items() if pair != PEER)

@@ -7,16 +7,77 @@ gradients are accumulated over parts that are all alike, and that loaders bring 
 once; who knows of loaders judges that.
 """
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import pairwise, takewhile
-from math import cos, pi
+from itertools import accumulate, pairwise, takewhile
+from math import cos, isqrt, pi, sqrt
 from operator import eq, itemgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
-from agent.jobs.autocorrelation import autocorrelation
+OUTLIERS = 0.02
+"""Share of values at each end that say nothing of the depth: spikes of a GPU that spins evenly."""
+
+_DIGIT = 1 << 32
+
+
+class Correlation(NamedTuple):
+    """The autocorrelation of some samples, and how widely they vary."""
+
+    at_lag: list[float]  # Pearson's coefficient for lags 0, 1, 2, ...
+    depth: float  # the range of the values without outliers, over their mean
+
+
+def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
+    """Pearson's coefficient of `values` with themselves, for each lag below `lags`.
+
+    A straight trend is taken off before. Values whose depth is below `flat` correlate with nothing:
+    all coefficients but the first are 0. Two whole numbers whose digits are the samples, one of
+    them backwards, are multiplied: each digit of the product is the sum of products at one lag
+    (Kronecker substitution). Of 256 samples that costs 0.1 ms, and a loop over lags 2 ms.
+    """
+    level = sum(values) / len(values)
+    ordered, outside = sorted(values), int(len(values) * OUTLIERS)
+    depth = (ordered[-1 - outside] - ordered[outside]) / abs(level) if level else 0.0
+    if depth < max(flat, 1e-9):
+        return Correlation([1.0] + [0.0] * (lags - 1), depth)
+    even = _without_trend(values)
+    lowest = min(even)
+    # The largest sum of products still fills one digit.
+    scale = (isqrt(_DIGIT // len(even)) - 1) / (max(even) - lowest)
+    return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
+
+
+def _without_trend(values: Sequence[float]) -> list[float]:
+    """Return the values less the line through the means of their halves."""
+    half = len(values) // 2
+    rise = (sum(values[-half:]) - sum(values[:half])) / half
+    slope = rise / (len(values) - half)
+    return [value - slope * i for i, value in enumerate(values)]
+
+
+def _coefficients(whole: list[int], lags: int) -> list[float]:
+    count = len(whole)
+    layout = f"<{count}I"
+    forwards = int.from_bytes(struct.pack(layout, *whole), "little")
+    backwards = int.from_bytes(struct.pack(layout, *whole[::-1]), "little")
+    product = (forwards * backwards).to_bytes(8 * count, "little")
+    products = struct.unpack_from(f"<{lags}I", product, 4 * (count - 1))
+    sums = list(accumulate(whole, initial=0))
+    squares = list(accumulate([value * value for value in whole], initial=0))
+    all_sum, all_squares = sums[-1], squares[-1]
+    found = []
+    for lag, together in enumerate(products):
+        rest = count - lag
+        early, late = sums[rest], all_sum - sums[lag]
+        spread = (squares[rest] * rest - early * early) * (
+            (all_squares - squares[lag]) * rest - late * late
+        )
+        found.append((together * rest - early * late) / sqrt(spread) if spread > 0 else 0.0)
+    return found
+
 
 WINDOW = 256
 """Values that are searched for a period at once: 5.1 s of the driver's 20 ms samples."""

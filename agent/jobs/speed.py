@@ -3,7 +3,7 @@
 from collections import deque
 from statistics import median
 
-from agent.jobs.goodput import HOUR
+from agent.jobs.job import HOUR
 
 BIN = 10.0
 """Seconds that one value of the history stands for."""

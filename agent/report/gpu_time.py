@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
-from agent.jobs.goodput import Goodput
+from agent.jobs.job import Goodput
 from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]

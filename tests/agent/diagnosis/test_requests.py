@@ -12,7 +12,7 @@ from agent.diagnosis.division import divide_second
 from agent.diagnosis.inactive_share import divide_inactive, serves
 from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import GpuHistory
-from agent.jobs.goodput import HOUR
+from agent.jobs.job import HOUR
 from agent.model import Cause, State
 from agent.simulator import loads
 from agent.sources import activity, process, workload

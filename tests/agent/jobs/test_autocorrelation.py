@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.jobs.autocorrelation import autocorrelation
+from agent.jobs.pulse import autocorrelation
 
 
 def by_the_book(values: list[float], lag: int) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.jobs.lock_step import LEAST, LockSteps, SentBytes
+from agent.jobs.grouping import LEAST, LockSteps, SentBytes
 from agent.model import GpuKey
 
 ONE, OTHER = GpuKey(0, "GPU-0"), GpuKey(1, "GPU-1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.jobs.savings import PEER, savings
+from agent.jobs.job import PEER, savings
 from agent.model import BUSY, Cause, GpuKey, Pair, State
 
 A, B = GpuKey(0, "GPU-a"), GpuKey(1, "GPU-b")
