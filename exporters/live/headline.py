@@ -292,7 +292,7 @@ def _main_loss(gpus: Iterable[GpuSummary]) -> Pair | None:
     return max(sums, key=lambda pair: (pair[1] is not Cause.UNKNOWN, sums[pair]), default=None)
 
 
-def _shown(gpu: GpuSummary, main: Pair | None) -> Pair | None:
+def shown(gpu: GpuSummary, main: Pair | None) -> Pair | None:
     """Return the pair that the headline gives a GPU: what it lost in the window, unless that is
     small or what costs now has stood for long."""
     if gpu.pair is None or gpu.beside is None or gpu.pair[0] in (State.HUNG, State.HELD):
@@ -319,7 +319,7 @@ def _groups(
     """GPUs by the pair that is shown: the gravest first, then the most."""
     groups: dict[tuple[Pair | None, str], list[GpuSummary]] = {}
     for gpu in gpus:
-        groups.setdefault((_shown(gpu, main), gpu.why), []).append(gpu)
+        groups.setdefault((shown(gpu, main), gpu.why), []).append(gpu)
     found = [(pair, its) for (pair, _), its in groups.items()]
     return sorted(found, key=_weight)
 

@@ -221,24 +221,19 @@ class PageState:
         settling = before is not None and tiles.settles(verdict, now)
         self._announced[gpu] = pair = before if settling and before else _shown_pair(verdict)
         beside = None if State.IDLE in (pair[0], verdict.state) else _costly(window, self._beside)
-        loss = beside[0] if beside and not headline.costs(pair) else pair
         late = verdict.waits_for.index if verdict.waits_for else None
-        to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
-        if settling:
-            return headline.GpuSummary(
-                gpu.index, pair, settling=True, beside=beside, advice=to_do * bool(beside)
-            )
-        hung = hang if pair[0] is State.HUNG else None
+        hung = hang if pair[0] is State.HUNG and not settling else None
         began = self.known.timeline.began((*pair, gpu.uuid), verdict.since)
-        return headline.GpuSummary(
-            gpu.index,
-            pair,
-            max(hung.seconds if hung else 0.0, now - min(began, verdict.since)),
-            share=window.get(pair),
-            beside=beside,
-            advice=hang_action(hung) if hung else to_do,
-            waits_for=late,
-        )
+        stood = max(hung.seconds if hung else 0.0, now - min(began, verdict.since))
+        found = headline.GpuSummary(gpu.index, pair, beside=beside)
+        if settling:
+            found = found._replace(settling=True)
+        else:
+            found = found._replace(seconds=stood, share=window.get(pair), waits_for=late)
+        loss = headline.shown(found, beside[0] if beside else None) or pair
+        to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
+        to_do = "" if settling and not beside else to_do
+        return found._replace(advice=hang_action(hung) if hung else to_do)
 
 
 def identity(samples: SampleStore) -> Document:

@@ -196,7 +196,7 @@ def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Machines)
         bubbles: true, clientX: strip.right - 1, clientY: strip.top + 5 }));
     })()""")
     assert page.text("#tip").startswith("GPU 0, ")
-    assert "starved: disk" in page.text("#tip")
+    assert "starved by disk" in page.text("#tip")
 
 
 def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:
