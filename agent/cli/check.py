@@ -34,7 +34,7 @@ from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
-from exporters.messages import finding_text, rate
+from exporters.messages import finding_notifies, finding_text, rate
 from exporters.snapshot_json import document
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
@@ -198,10 +198,11 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
     yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
-        page = f" (RUNBOOK.md#{alert})" * bool(alert)
+        calls = finding_notifies(finding).partition(": ")[2]
+        page = f"; more: RUNBOOK.md#{alert}" * bool(alert)
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")
-        yield from prose(f"{action(finding)}{page}", width, indent="    ")
+        yield from prose(f"{action(finding)} ({calls}{page})", width, indent="    ")
     if not sound:
         yield from prose(wasted, width, indent="")
 

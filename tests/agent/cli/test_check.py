@@ -109,3 +109,13 @@ def test_the_risk_of_asking_nccl_is_shown_where_it_is_asked(mode: str) -> None:
     shown = [row.report in text for row in KNOWN_FAULTS]
     assert shown == [mode != "off"] * len(KNOWN_FAULTS)
     assert (f"job.nccl = {mode}" in text.replace("\n", " ")) is (mode != "off")
+
+
+def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
+    bench = simulated("dgx-h100:nvlink-down").run(8)
+    said = " ".join(" ".join(page(bench.agent.poller.latest, SYSTEMS["dgx-h100"])).split())
+    assert re.search(
+        r"critical: GPU 0: NVLink 2 is down.* \(alert DgxNvlinkDown after 3 min; it calls a "
+        r"person at once; more: RUNBOOK.md#DgxNvlinkDown\)",
+        said,
+    )
