@@ -173,7 +173,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     host = gethostname()
     assert page.text("#title") == host
     assert page.run("document.title").startswith(f"{host}: 8 GPUs starved by disk")
-    assert page.text(".verdict .do").startswith("Do: Read less")
+    assert "read less" in page.text(".verdict .do").lower()
     page.until(  # GPUs are judged by turns: what is alike is said once soon after
         lambda p: [text[:27] for text in p.run(SHOWN) if text] == ["All 8 GPUs: starved by disk"],
         60,
