@@ -40,13 +40,6 @@ def test_whole_hours_and_the_price_of_the_agent_are_named(
     assert (cost if price else none) in said
 
 
-def test_hours_begin_with_the_one_in_which_the_time_begins() -> None:
-    later, sharp = (
-        counted_from(*one) for one in (("30m", 500_000 * HOUR + 60), ("60m", 5e5 * HOUR))
-    )
-    assert later.partition("from")[2] == sharp.partition("from")[2]
-
-
 def test_a_job_is_found_by_the_process_in_its_name() -> None:
     job = {
         "id": "1795652412-20001",
