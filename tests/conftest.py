@@ -2,7 +2,9 @@
 
 import gc
 import os
+import re
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,8 +36,24 @@ REQUIRED = "DGX_REQUIRE_TESTS"
 PERMITTED = ("systemd runs this machine", "this kubectl is older than 1.21")
 """Reasons that no package for this machine ends."""
 
+NOT_PURE = re.compile(
+    r"^(?:from|import) .*\b(?:subprocess|socket|import simulator|served|\w*machines?"
+    r"|support\.(?:alert_replay|board_data|prometheus)"
+    r"|tests\.(?:browser|stack|service|hardware|benchmarks))\b|\bmark\.promtool\b",
+    re.MULTILINE,
+)
+"""Imports and a mark of files that start programs, listen, or play whole machines."""
+
+CHOICES = ("markexpr", "keyword", "nightly", "update_golden", "lf", "failedfirst", "pure")
+"""Options that choose tests: beside one of them all files are looked at."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pure",
+        action="store_true",
+        help="leave out files that start programs, listen or play whole machines, as plain pytest",
+    )
     parser.addoption(
         "--update-golden",
         action="store_true",
@@ -47,6 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    plain = config.args_source is not config.ArgsSource.ARGS
+    if plain and not any(config.getoption(name, None) for name in CHOICES):
+        config.option.pure = True  # workers of xdist receive the option
     config.addinivalue_line("markers", BROWSER)
     config.addinivalue_line("markers", LONG)
     config.addinivalue_line("markers", PROMETHEUS)
@@ -55,6 +76,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", STACK)
     config.addinivalue_line("markers", SYSTEMD)
     config.addinivalue_line("markers", VICTORIA)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    ignored = config.getoption("--pure") and is_test
+    return bool(ignored and NOT_PURE.search(collection_path.read_text(encoding="utf-8"))) or None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.config.getoption("--pure"):
+        terminalreporter.write_line(
+            "Left out: files that start programs, listen or play machines. tests/run runs all."
+        )
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook as well

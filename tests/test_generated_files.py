@@ -1,5 +1,7 @@
 """Generated files that are committed equal the output of `build`."""
 
+from functools import cache
+
 import pytest
 
 from agent.cli.build import generated
@@ -31,8 +33,13 @@ COMMITTED = {
 """Path in the repository of each generated file for users."""
 
 
+@cache
+def built() -> dict[str, str]:
+    return generated(Settings())
+
+
 def test_everything_generated_is_committed() -> None:
-    assert set(generated(Settings())) == set(COMMITTED)
+    assert set(built()) == set(COMMITTED)
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -40,5 +47,5 @@ def test_is_fresh(name: str, request: pytest.FixtureRequest) -> None:
     path = ROOT / COMMITTED[name]
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(generated(Settings())[name])
-    assert path.read_text() == generated(Settings())[name]
+        path.write_text(built()[name])
+    assert path.read_text() == built()[name]

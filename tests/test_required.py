@@ -1,12 +1,14 @@
-"""Under `tests/run --require-all-but-gpu` a test that is skipped has failed."""
+"""Which tests run: plain `pytest` the pure ones, `tests/run` all; under `--require-all-but-gpu` a
+test that is skipped has failed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import PERMITTED, REQUIRED
+from tests.conftest import NOT_PURE, PERMITTED, REQUIRED
 from tests.support.repository import ROOT
 
 SKIPPED = f"""
@@ -24,21 +26,26 @@ def test_of_a_known_fault(): raise AssertionError
 """
 
 
+def tried(folder: Path, *words: str, required: str = "") -> subprocess.CompletedProcess[str]:
+    """The tests of a folder, by the rules of this repository."""
+    command = [sys.executable, "-m", "pytest", "-q", "-ptests.conftest", "-pno:cacheprovider"]
+    return subprocess.run(
+        [*command, f"--rootdir={folder}", *words],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", REQUIRED: required},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     ("required", "outcome"),
     [("", "3 skipped, 1 xfailed"), ("1", "1 failed, 1 skipped, 1 xfailed, 1 error")],
 )
 def test_a_skip_fails_where_all_are_required(required: str, outcome: str, tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
-    command = [sys.executable, "-m", "pytest", "-q", "-ptests.conftest", "-pno:cacheprovider"]
-    done = subprocess.run(
-        [*command, f"--rootdir={tmp_path}", "test_skipped.py"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", REQUIRED: required},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = tried(tmp_path, "test_skipped.py", required=required)
     assert outcome in done.stdout, done.stdout
     assert ("needs dpkg-deb, and every test is required here" in done.stdout) is bool(required)
 
@@ -46,3 +53,35 @@ def test_a_skip_fails_where_all_are_required(required: str, outcome: str, tmp_pa
 def test_the_test_command_requires_them() -> None:
     whole = (ROOT / "tests/run").read_text()
     assert f"export {REQUIRED}=1" in whole.partition("--require-all-but-gpu ]; then")[2][:80]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], "1 passed"),
+        (["-n2"], "1 passed"),
+        (["-m", "not stack"], "2 passed"),
+        (["-k", "test"], "2 passed"),
+        (["."], "2 passed"),
+    ],
+    ids=str,
+)
+def test_pytest_alone_runs_the_pure_tests(words: list[str], found: str, tmp_path: Path) -> None:
+    (tmp_path / "test_pure.py").write_text("def test_this(): pass")
+    (tmp_path / "test_whole.py").write_text("import subprocess\ndef test_this(): pass")
+    done = tried(tmp_path, *words)
+    assert found in done.stdout, done.stdout + done.stderr
+    assert ("tests/run runs all" in done.stdout) == (
+        not words or "-n2" in words or "--pure" in words
+    )
+
+
+def test_the_pure_tests_and_the_others_are_all_that_the_test_command_runs() -> None:
+    """Each of its calls of pytest names marks, and one of the two takes each test."""
+    files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    pure = [text for text in files if not NOT_PURE.search(text)]
+    assert 60 < len(pure) < len(files) - 100
+    whole = (ROOT / "tests/run").read_text()
+    assert "--pure" not in whole
+    chosen = re.findall(r'tests -m "((?:not )?\(\$waiting\))', whole)
+    assert sorted(chosen) == ["($waiting)", "not ($waiting)"]

@@ -85,7 +85,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
 
     with started(program, folder / "alertmanager.log"):
         try:
-            eventually(answers, 30, "everything that is silenced")
+            eventually(answers, 60, "everything that is silenced")
         except AssertionError:
             assert found, (folder / "alertmanager.log").read_text()
         yield found

@@ -68,7 +68,7 @@ def ticking(every: int, *parts: tuple[float, float]) -> Series:
 
 @pytest.mark.promtool
 @ranges
-@pytest.mark.parametrize("evaluated", [15, 60, 7])
+@pytest.mark.parametrize("evaluated", [15, 60, 17])
 def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_path: Path) -> None:
     cases = []
     for every in INTERVALS:
@@ -89,7 +89,7 @@ def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_p
 
 @pytest.mark.promtool
 @ranges
-@pytest.mark.parametrize("evaluated", [15, 7])
+@pytest.mark.parametrize("evaluated", [15, 17])
 def test_only_an_agent_that_misses_three_scrapes_is_down(
     evaluated: int, is_open: bool, tmp_path: Path
 ) -> None:
@@ -170,13 +170,19 @@ def halved(case: Case) -> Case:
     )
 
 
+SELDOM = ((120, 5),)
+EVERY = ((30, 1), (60, 0), (60, 3), (120, 0), (120, 7))
+
+
 @pytest.mark.promtool
 @pytest.mark.parametrize(
-    "ways",
-    [((120, 5),), pytest.param(((30, 1), (60, 0), (60, 3), (120, 0), (120, 7)), marks=NIGHTLY)],
-    ids=["seldom", "all"],
+    ("table", "ways"),
+    [
+        pytest.param(table, ways, id=f"{table.__name__}-{name}", marks=[] if plain else NIGHTLY)
+        for number, table in enumerate(TABLES)
+        for name, ways, plain in (("seldom", SELDOM, number % 4 == 0), ("all", EVERY, False))
+    ],
 )
-@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.__name__)
 def test_what_rests_rests_however_it_is_scraped(
     table: Callable[[System], Iterable[Case]], ways: Sequence[tuple[int, int]], tmp_path: Path
 ) -> None:

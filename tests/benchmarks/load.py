@@ -128,7 +128,7 @@ def agent(machine: str) -> Iterator[tuple[int, TickTimes]]:
             with Running(
                 *run, *simulated, NOTIFY_SOCKET=address, WATCHDOG_USEC="60000000"
             ) as running:
-                running.line("event=nvml_connected", 30)
+                running.line("event=nvml_connected", 60)
                 eventually(lambda: len(tick_times.at) >= 3, 60, "the first ticks")
                 yield port, tick_times
         finally:

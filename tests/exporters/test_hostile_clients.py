@@ -49,9 +49,10 @@ def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> 
                 for n in range(GUESSERS)
             ]
             await asyncio.sleep(1.0)
+            while 401 not in met:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
             assert [await at.status(auth=(user, "right")) for user in ("alice", "bob")] == [200] * 2
             assert met <= {401, 429}
-            assert 401 in met
             for one in guesses:
                 one.cancel()
             await asyncio.gather(*guesses, return_exceptions=True)

@@ -50,14 +50,14 @@ def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Pat
     path = web_file(folder, TLS + users)
     trust = trusting(folder)
     with Running(*RUN, f"127.0.0.1:{port}", "--web.config.file", path) as agent:
-        agent.line(f"event=started .*listen=https://127.0.0.1:{port}/", 20)
-        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "alice:a"), 20, "metrics")
+        agent.line(f"event=started .*listen=https://127.0.0.1:{port}/", 60)
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "alice:a"), 60, "metrics")
         assert fetched(port, trust) == ""
         assert fetched(port, None, "alice:a") == ""
         web_file(folder, users.replace("alice", "bob"))
-        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http", 20)
-        agent.line("event=web_config_loaded", 5)
-        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), 20, "the new users")
+        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http", 60)
+        agent.line("event=web_config_loaded", 60)
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), 60, "the new users")
         assert fetched(port, trust, "alice:a") == ""
         assert agent.end(signal.SIGTERM) == 0
 
@@ -66,10 +66,10 @@ def test_another_web_configuration_needs_a_restart(folder: Path) -> None:
     config = folder / "config.toml"
     config.write_text(f'web_config_file = "{web_file(folder, "")}"')
     with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
-        agent.line("event=nvml_connected", 20)
+        agent.line("event=nvml_connected", 60)
         config.write_text("")
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=needs_a_restart key=web_config_file", 20)
+        agent.line("event=needs_a_restart key=web_config_file", 60)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_who_listens_wide_and_unguarded_is_warned_once(
 ) -> None:
     path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n" if guarded else "")
     with Running(*RUN, f"{listen}:0", "--web.config.file", path) as agent:
-        agent.line("event=nvml_connected", 20)
+        agent.line("event=nvml_connected", 60)
         assert agent.end(signal.SIGTERM) == 0
-        agent.line("event=stopped", 20)
+        agent.line("event=stopped", 60)
     assert "".join(agent.said).count("level=warning") == warns
     assert "".join(agent.said).count("event=listening_unguarded") == warns
 
@@ -138,5 +138,5 @@ def test_allowed_hosts_are_answered_and_follow_a_reload(folder: Path) -> None:
         assert [status("gpu.example"), status("other.example")] == [200, 421]
         config.write_text('allowed_hosts = "new.example, other.example"')
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=reloaded", 20)
+        agent.line("event=reloaded", 60)
         assert [status("gpu.example"), status("other.example")] == [421, 200]

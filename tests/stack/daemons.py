@@ -105,7 +105,7 @@ def monitoring(
         for program in (alertmanager, prometheus):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
         for program in (alertmanager, prometheus):
-            eventually(partial(answers, program), 30, f"{program.name} is ready")
+            eventually(partial(answers, program), 60, f"{program.name} is ready")
         yield ports
 
 

@@ -82,17 +82,20 @@ def unloaded(s: System, minutes: float) -> Series:
 def error(s: System) -> Iterator[Case]:
     name = "DgxGpuXid"
 
-    def seen(code: int, points: Points, *, present: bool = True) -> Series:
-        info = of_gpu(gpu.INFO, s, **MODEL)
+    def seen(code: int, points: Points, number: int = 1, *, present: bool = True) -> Series:
+        info = of_gpu(gpu.INFO, s, number, **MODEL)
         there = [1.0] * len(points) if present else [1.0] + GONE * (len(points) - 1)
-        return {of_gpu(xid.ERRORS, s, xid=str(code)): [*points], info: [*there]}
+        return {of_gpu(xid.ERRORS, s, number, xid=str(code)): [*points], info: [*there]}
 
     once = events([40], 43)
     born = [p or None for p in events([1], 11)]
-    for rule in xid_rules():
+    each: Series = {}
+    fires = []
+    for number, rule in enumerate(xid_rules()):
         severity, action, code = rule.severity.value, rule.action.value, rule.meanings[-1].code
-        fires = (on(s, severity, xid=str(code), action=action),)
-        yield Case(name, f"{severity} {action}, its first", seen(code, born), fires)
+        each |= seen(code, born, number)
+        fires.append(on(s, severity, number, xid=str(code), action=action))
+    yield Case(name, "the first of each kind", each, tuple(fires))
     third: Points = [2 + (p or 0) for p in once]
     memory = (on(s, "critical", xid="48", action="memory"),)
     yield Case(name, "a critical one, its third", seen(48, third), memory)
