@@ -131,7 +131,7 @@ UNTRUE = {
 def test_a_line_that_nvml_contradicts_is_unconfirmed_and_pages_no_one(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = simulated("dgx-h100:training", gpus=2).run(75)  # each counter was read before
+    bench = simulated("dgx-h100:idle", gpus=2).run(75)  # each counter was read before
     for line in UNTRUE[code]:
         bench.machine.kernel_log.write(line)
     bench.run(80)
@@ -169,7 +169,7 @@ TRUE: dict[str, tuple[int, Callable[[AgentBench], object]]] = {
 @pytest.mark.parametrize("case", TRUE)
 def test_a_line_that_nvml_does_not_contradict_is_counted(case: str) -> None:
     code, happens = TRUE[case]
-    bench = simulated("dgx-h100:training", gpus=2).run(75)
+    bench = simulated("dgx-h100:idle", gpus=2).run(75)
     happens(bench)
     bench.machine.kernel_log.write(claimed(code))
     bench.run(95)
@@ -286,7 +286,7 @@ def test_a_storm_is_counted_right_and_reported_in_a_line_a_burst(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        bench = simulated("dgx-h100:log-flood").run(30)
+        bench = simulated("dgx-h100:log-flood", gpus=2).run(30)
     shown = [r.getMessage() for r in caplog.records if "event=xid " in r.getMessage()]
     floods = len(range(5, 30))
     assert counted(bench, 31) == 300 * floods
