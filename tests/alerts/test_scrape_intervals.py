@@ -3,7 +3,7 @@ failing; after restarts of agent and Prometheus, and in Prometheus 3, whose rang
 left."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,14 +13,13 @@ from agent.faults.values import seconds
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import TABLES
+from tests.alerts.test_ways import SHORT, Change, Table, each, some_fail
 from tests.support.alert_input import (
-    NOT_SCRAPED,
     SCRAPE,
     SYSTEMS,
     Case,
     Points,
     Series,
-    System,
     group,
     growing,
     named,
@@ -35,8 +34,6 @@ S = SYSTEMS[0]
 BLIND, XID = "DgxAgentBlind", "DgxGpuXid"
 STUCK = ({"severity": "warning", "sign": "ticks"},)
 INTERVALS = (5, 15, 30, 60, 120)
-SHORT = {"back again", "no longer exported", "fast now and then"}
-"""Alerts that rest on less than two minutes of data: rarer scrapes miss it."""
 RANGE = re.compile(r"(?<=\[)\w+(?=\])")
 
 
@@ -144,34 +141,8 @@ def test_an_old_xid_is_reported_once(is_open: bool, tmp_path: Path) -> None:
     assert failing(tmp_path, cases, SCRAPE, is_open=is_open) == ""
 
 
-def thinned(case: Case, every: int, phase: int) -> Case:
-    """The same machine, scraped each so many seconds, `phase` scrapes beside the first."""
-    step = every // SCRAPE
-    return case._replace(
-        title=f"{case.title}, each {every} s from {phase * SCRAPE} s",
-        series={
-            name: [p if at % step == phase else NOT_SCRAPED for at, p in enumerate(points)]
-            for name, points in case.series.items()
-        },
-    )
-
-
-def halved(case: Case) -> Case:
-    """The same machine, of whose scrapes every second one fails."""
-    return case._replace(
-        title=f"{case.title}, half of the scrapes fail",
-        series={
-            name: [
-                p if at % 2 else 0.0 if name.startswith("up{") else None
-                for at, p in enumerate(points)
-            ]
-            for name, points in case.series.items()
-        },
-    )
-
-
-SELDOM = ((120, 5),)
-EVERY = ((30, 1), (60, 0), (60, 3), (120, 0), (120, 7))
+SELDOM = (each(120, 5),)
+EVERY = (each(30, 1), each(60), each(60, 3), each(120), each(120, 7), some_fail(2, 0))
 
 
 @pytest.mark.promtool
@@ -184,10 +155,13 @@ EVERY = ((30, 1), (60, 0), (60, 3), (120, 0), (120, 7))
     ],
 )
 def test_what_rests_rests_however_it_is_scraped(
-    table: Callable[[System], Iterable[Case]], ways: Sequence[tuple[int, int]], tmp_path: Path
+    table: Table, ways: Sequence[Change], tmp_path: Path
 ) -> None:
     resting = [case for case in table(S) if not case.fires and case.every == SCRAPE]
-    cases = [case for case in resting if case.title not in SHORT]
-    tried = [thinned(case, every, phase) for case in cases for every, phase in ways]
-    failed = map(halved, cases) if len(ways) > 1 else ()
-    assert failing(tmp_path, [*tried, *failed], SCRAPE, is_open=True) == ""
+    tried = [
+        case._replace(title=f"{case.title}, {number}", series=change(case, 0))
+        for case in resting
+        if case.title not in SHORT
+        for number, change in enumerate(ways)
+    ]
+    assert failing(tmp_path, tried, SCRAPE, is_open=True) == ""

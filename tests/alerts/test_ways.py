@@ -152,10 +152,12 @@ def restarted(case: Case, _: int) -> Series:
     return found
 
 
-def a_third_fails(phase: int) -> Change:
+def some_fail(apart: int, phase: int) -> Change:
+    """One scrape of so many fails."""
+
     def change(case: Case, _: int) -> Series:
         return {
-            name: failing(points, name, lambda at: at % 3 == phase) if own(name) else points
+            name: failing(points, name, lambda at: at % apart == phase) if own(name) else points
             for name, points in case.series.items()
         }
 
@@ -186,7 +188,7 @@ WAYS = (
     Way("twice, another job", twice(other_job), TWO_TARGETS, once=True),
     Way("restarts", restarted),
     *(
-        Way(f"a third fails, from {n}", a_third_fails(n), frozenset({"fast now and then"}))
+        Way(f"a third fails, from {n}", some_fail(3, n), frozenset({"fast now and then"}))
         for n in range(3)
     ),
     Way("each 60 s", each(60), SHORT),
