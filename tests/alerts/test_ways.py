@@ -248,7 +248,7 @@ def in_turn() -> list[Any]:
         ways = [way for way in WAYS if not all(name & way.without for name in names)]
         for at, way in enumerate(ways):
             title = f"{table.__module__[26:]}-{table.__name__}-{way.name}"
-            marks = [] if number % len(ways) == at else NIGHTLY
+            marks = () if number % len(ways) == at else (NIGHTLY,)
             found.append(pytest.param(table, way, id=title, marks=marks))
     return found
 

@@ -359,24 +359,34 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
     run_async(coroutine)
 
 
+class StandingClock(SystemClock):
+    """A clock on which a wait is over at once, or never."""
+
+    stands = False
+
+    async def sleep(self, seconds: float) -> None:
+        if self.stands:
+            await asyncio.Event().wait()
+
+
 def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_lasts() -> None:
-    """A turn of 1.3 s costs the next tick 0.3 s of waiting, not all of its share."""
-    clock = SystemClock()
-    slow = [1.3]
+    """The tick's share never passes: it goes on once the turn has ended."""
+    clock, ends = StandingClock(), threading.Event()
 
     def work(_: Emit) -> None:
-        time.sleep(slow.pop() if slow else 0.0)
+        ends.wait(TEST_TIMEOUT)
 
-    poller = Poller([Worker("slow", work, lambda: True, clock)], [], clock)
+    worker = Worker("slow", work, lambda: True, clock)
+    poller = Poller([worker], [], clock)
 
-    async def coroutine() -> float:
+    async def coroutine() -> None:
         await poller.tick()
-        await clock.sleep(intervals.TICK - clock.monotonic())
-        began = clock.monotonic()
-        await poller.tick()
-        return clock.monotonic() - began
+        assert worker.busy_since is not None
+        clock.stands = True
+        asyncio.get_running_loop().call_later(0.05, ends.set)
+        await asyncio.wait_for(poller.tick(), TEST_TIMEOUT)
 
-    assert asyncio.run(coroutine()) < 0.6
+    asyncio.run(coroutine())
 
 
 def test_a_read_of_each_tick_runs_at_the_next_tick_after_a_late_one() -> None:
