@@ -1,12 +1,237 @@
-"""All boards as files."""
+"""All boards as files, through grafanalib: the only file that imports it, and corrects its output.
+
+grafanalib 0.7.1 gives the frame: panels, rows, targets, variables, links, boards. Its panel kinds
+write layouts of Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever
+changes), its graphs are limited to 100 points, and its schema version sets off migrations that
+overwrite what is set here. So a panel brings its own field configuration and options, as Grafana 10
+to 13 read them, and what is obsolete in the frame is dropped.
+"""
+
+import json
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from grafanalib import core
 
 from dashboards.agent import agent_board
+from dashboards.board import BAD, DASHED, Board, Json, Panel, Row, Variable
 from dashboards.fleet import fleet_board
 from dashboards.gpu import gpu_board
 from dashboards.input_pipeline import input_pipeline_board
 from dashboards.links import links_board
 from dashboards.node import node_board
-from dashboards.panels import text_of
+from dashboards.queries import Query, Value
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+SCHEMA_VERSION = 41
+TAG = "dgx-telemetry"
+COLUMNS = 24
+
+OF_BOARD = {
+    *("title", "uid", "description", "tags", "editable", "graphTooltip", "refresh", "time"),
+    *("timezone", "schemaVersion", "panels", "templating", "annotations", "links"),
+}
+OF_PANEL = {
+    *("title", "description", "datasource", "gridPos", "id", "targets", "transformations"),
+    *("type", "options", "fieldConfig", "interval"),
+}
+OF_ROW = {"title", "collapsed", "panels", "gridPos", "id", "type"}
+OF_TARGET = {"expr", "legendFormat", "format", "instant", "refId", "datasource"}
+OF_VARIABLE = {
+    *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
+    *("refresh", "sort", "options", "regex"),
+}
+"""Keys that Grafana reads of each; it has dropped the rest of grafanalib's keys."""
+
+LIMIT_LINE: Json = {
+    "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+    "custom.fillOpacity": 0,
+    "custom.lineWidth": 1,
+    "custom.stacking": {"mode": "none", "group": "limit"},
+    "color": {"mode": "fixed", "fixedColor": DASHED},
+}
+"""No area, no stack, out of the way of the palette."""
+
+SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
+
+
+class _Frame(core.Panel):  # type: ignore[misc]
+    """A panel of today within grafanalib's frame."""
+
+    def to_json_data(self) -> Any:
+        return _kept(self.panel_json({}), OF_PANEL)
+
+
+class _Row(core.RowPanel):  # type: ignore[misc]
+    """A row without what only panels have."""
+
+    def to_json_data(self) -> Any:
+        return _kept(super().to_json_data(), OF_ROW)
+
+
+def text_of(board: Board) -> str:
+    """The text of a board's JSON."""
+    made = core.Dashboard(
+        title=board.title,
+        uid=board.uid,
+        description=board.about,
+        tags=[TAG],
+        editable=True,
+        graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
+        refresh="30s",
+        time=core.Time("now-1h", "now"),
+        timezone="browser",
+        schemaVersion=SCHEMA_VERSION,
+        panels=_placed(board.rows),
+        templating=core.Templating([_datasource(), *map(_template, board.variables)]),
+        annotations=core.Annotations([_annotation(board.alerts)]),
+        links=[
+            core.DashboardLink(
+                title="DGX boards", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True
+            )
+        ],
+    ).auto_panel_ids()
+    kept = _kept(made.to_json_data(), OF_BOARD)
+    raw = json.loads(json.dumps(kept, default=lambda value: value.to_json_data()))
+    return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
+
+
+def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
+    return {key: value for key, value in made.items() if key in keys}
+
+
+def _placed(rows: Sequence[Row]) -> list[core.Panel]:
+    """Rows below each other; the panels of an open row follow it, a collapsed one holds its own."""
+    out: list[core.Panel] = []
+    top = 0
+    for row in rows:
+        inside, bottom = _flow(row.panels, top + 1)
+        title = _Row(
+            title=row.question,
+            collapsed=row.collapsed,
+            gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=top),
+            panels=inside if row.collapsed else [],
+        )
+        out += [title] if row.collapsed else [title, *inside]
+        top = top + 1 if row.collapsed else bottom
+    return out
+
+
+def _flow(panels: Sequence[Panel], top: int) -> tuple[list[core.Panel], int]:
+    """Panels from left to right, in as many lines as they need; and where the last one ends."""
+    out = []
+    left = tallest = 0
+    for panel in panels:
+        if left + panel.width > COLUMNS:
+            top, left, tallest = top + tallest, 0, 0
+        out.append(_frame(panel, core.GridPos(h=panel.height, w=panel.width, x=left, y=top)))
+        left, tallest = left + panel.width, max(tallest, panel.height)
+    return out, top + tallest
+
+
+def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
+    return _Frame(
+        title=panel.title,
+        description=panel.description,
+        dataSource=DATASOURCE,
+        gridPos=grid,
+        maxDataPoints=None,
+        interval=panel.every or None,
+        targets=[_target(panel, q, n) for q, n in zip(panel.queries, panel.names, strict=False)],
+        thresholds=[{"color": step.colour, "value": step.value} for step in panel.steps],
+        transformations=list(panel.transformations),
+        extraJson={
+            "type": panel.kind,
+            "options": panel.options,
+            "fieldConfig": {
+                "defaults": {
+                    "unit": panel.unit,
+                    "noValue": panel.without_data,
+                    **panel.defaults,
+                },
+                "overrides": [*panel.overrides, *_drawn(panel)],
+            },
+        },
+    )
+
+
+def _target(panel: Panel, query: Query, name: str) -> Json:
+    made = core.Target(
+        expr=query.value.expr,
+        legendFormat=query.legend or "__auto",
+        format="table" if panel.table else "time_series",
+        instant=panel.instant,
+        refId=name,
+        datasource=DATASOURCE,
+    ).to_json_data()
+    return {**_kept(made, OF_TARGET), "range": not panel.instant, "editorMode": "code"}
+
+
+def _drawn(panel: Panel) -> list[Json]:
+    """Return the overrides for queries that are drawn in their own way, by the name of the
+    query."""
+    named = list(zip(panel.queries, panel.names, strict=False))
+    looks = [(name, LIMIT_LINE) for query, name in named if query.limit]
+    looks += [(name, SINGLE_POINTS) for query, name in named if query.points]
+    return [
+        {
+            "matcher": {"id": "byFrameRefID", "options": name},
+            "properties": [{"id": key, "value": value} for key, value in look.items()],
+        }
+        for name, look in looks
+    ]
+
+
+def _datasource() -> Json:
+    made = core.Template(
+        name="datasource", label="Data source", type="datasource", query="prometheus"
+    ).to_json_data()
+    return _kept(made, OF_VARIABLE)
+
+
+def _template(variable: Variable) -> Json:
+    """A variable, read again with each time range, for nodes come and go. One without All begins
+    with its first value."""
+    made = core.Template(
+        name=variable.name,
+        label=variable.label,
+        query=variable.query,
+        dataSource=DATASOURCE,
+        includeAll=variable.all is not None,
+        multi=True,
+        allValue=variable.all or None,
+        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
+        sort=core.SORT_NUMERIC_ASC if variable.name == "gpu" else core.SORT_ALPHA_ASC,
+    ).to_json_data()
+    kept = {**_kept(made, OF_VARIABLE), "definition": variable.query}
+    if variable.all is None:
+        return kept
+    return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+
+
+def _annotation(alerts: Value) -> Json:
+    return {
+        "name": "Alerts",
+        "datasource": DATASOURCE,
+        "enable": True,
+        "expr": alerts.expr,
+        "iconColor": BAD,
+        "titleFormat": "{{alertname}}",
+        "textFormat": "{{instance}} {{gpu}}{{device}}",
+        "tagKeys": "severity",
+    }
+
+
+def _without_nulls(value: Any) -> Any:
+    """Null overrides Grafana's own default; only the base of thresholds is null by right."""
+    if isinstance(value, Mapping):
+        return {
+            k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None
+        }
+    if isinstance(value, list):
+        return [_without_nulls(entry) for entry in value]
+    return value
+
 
 WITH_ALERTS = (fleet_board, node_board, gpu_board, links_board)
 OTHERS = (input_pipeline_board, agent_board)

@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 from agent.errors import LogEvent, encodable
 from agent.model import Kind, Metric, Sample, Snapshot
-from exporters.selection import MetricsConfig
+from exporters.settings import MetricsConfig
 
 OPENMETRICS, TEXT = "application/openmetrics-text", "text/plain"
 SEEN = 16

@@ -1,12 +1,20 @@
-"""Settings of the HTTP server: where it listens, its access control, and DCGM's names."""
+"""Settings of the HTTP server: where it listens, its access control, DCGM's names, and the series of
+`/metrics`: all, or those that boards and rules need, less those dropped. The page, the API and the
+diagnosis have everything."""
 
 import ipaddress
-from typing import Annotated, Literal
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from agent.config.decoding import TextCheck
+from agent.catalogue import EXPORTED
+from agent.config.decoding import Mismatch, TextCheck, shown
 from agent.config.settings import Section
+from agent.model import Metric
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -61,3 +69,109 @@ class DcgmConfig(Section, frozen=True):
 
     enabled: bool = False
     names: Literal["both", "before-4.9", "4.9"] = "both"
+
+
+SMALL_SET = Path(__file__).with_name("small_set.txt")
+"""The selectors of all that boards and rules ask for, one a line, as `build` writes them."""
+
+QUERIES = ("expr", "query", "definition")
+"""Keys of boards whose texts are PromQL."""
+
+SELECTOR = re.compile(r"(?<![\w:])(dgx_\w+)(?![\w:])(?:\{([^{}]*)\})?")
+MATCHER = re.compile(r"""(\w+)\s*(=~|!~|!=|=)\s*(["'])((?:[^"'\\]|\\.)*)\3""")
+VARIABLE = re.compile("[$%]")  # of Grafana, or of a template that asks
+HOLDS: dict[str, Callable[[str, str], bool]] = {
+    "=": lambda wanted, value: wanted == value,
+    "!=": lambda wanted, value: wanted != value,
+    "=~": lambda wanted, value: re.fullmatch(wanted, value) is not None,
+    "!~": lambda wanted, value: re.fullmatch(wanted, value) is None,
+}
+
+Matcher = tuple[str, str, str]
+"""A label, how it is compared, and with what."""
+Needs = dict[str, set[tuple[Matcher, ...]]]
+"""The selectors of each metric, by its name; an empty one selects all of it."""
+
+
+class MetricsConfig(Section, frozen=True):
+    """Content of `/metrics`: `set` selects all of it or what boards and rules need, less each
+    metric whose whole name is matched by a pattern in `drop`."""
+
+    table = "metrics"
+
+    set: Literal["full", "small"] = "full"
+    drop: tuple[re.Pattern[str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for place, pattern in enumerate(self.drop):
+            if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
+                expected = "a regular expression for the whole name of a metric"
+                raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
+
+    def exports(self, metric: Metric, labels: tuple[str, ...]) -> bool:
+        if any(pattern.fullmatch(metric.name) for pattern in self.drop):
+            return False
+        return self.set == "full" or is_needed(metric, labels)
+
+    @property
+    def missed(self) -> list[str]:
+        """Metrics that are dropped although boards or rules need them."""
+        if not self.drop:
+            return []
+        return sorted(
+            name for name in small_set() if any(pattern.fullmatch(name) for pattern in self.drop)
+        )
+
+
+def is_needed(metric: Metric, labels: tuple[str, ...]) -> bool:
+    """Return whether a board or a rule uses this series."""
+    values = dict(zip(metric.labels, labels, strict=True))
+    return any(
+        all(HOLDS[how](wanted, values.get(label, "")) for label, how, wanted in matchers)
+        for matchers in small_set().get(metric.name, ())
+    )
+
+
+@cache
+def small_set() -> Mapping[str, set[tuple[Matcher, ...]]]:
+    return needs(SMALL_SET.read_text().splitlines())
+
+
+def needs(texts: Iterable[str]) -> Needs:
+    """Return the selectors of these PromQL texts on metrics of the catalogue. Labels that a metric
+    has not itself are of its target, and variables may be anything."""
+    known = {metric.name: metric for metric in EXPORTED}
+    found: Needs = {}
+    for text in texts:
+        for name, inside in SELECTOR.findall(text):
+            if name in known:
+                matchers = (
+                    (label, how, wanted)
+                    for label, how, _, wanted in MATCHER.findall(inside)
+                    if label in known[name].labels and not VARIABLE.search(wanted)
+                )
+                found.setdefault(name, set()).add(tuple(sorted(matchers)))
+    return found
+
+
+def queries(document: Any) -> Iterator[str]:
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key in QUERIES and isinstance(value, str):
+                yield value
+            else:
+                yield from queries(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from queries(value)
+
+
+def listed(found: Needs) -> str:
+    """The text of SMALL_SET: one selector a line, without those that another one includes."""
+    lines = []
+    for name in sorted(found):
+        least = [s for s in found[name] if not any(set(other) < set(s) for other in found[name])]
+        for matchers in sorted(least):
+            inside = ",".join(f'{label}{how}"{wanted}"' for label, how, wanted in matchers)
+            lines.append(f"{name}{{{inside}}}\n" if inside else f"{name}\n")
+    return "".join(lines)

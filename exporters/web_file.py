@@ -16,9 +16,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from agent.config.configuration import ConfigError
+from agent.config.configuration import ConfigError, in_time, read_regular
 from agent.config.decoding import Mismatch, TextCheck, decode
-from agent.config.regular_file import in_time, read_regular
 from agent.errors import BadInput, LogEvent
 from exporters.access_control import require_bcrypt
 

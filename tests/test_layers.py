@@ -125,7 +125,7 @@ LIBRARIES = {
         "agent/replay/",
     ),
     "psutil": ("agent/hardware/host.py",),
-    "grafanalib": ("dashboards/panels.py",),
+    "grafanalib": ("dashboards/build.py",),
     "aiohttp": ("exporters/",),
     "prometheus_client": ("exporters/",),
     "yaml": ("alerts/", "exporters/web_file.py"),

@@ -13,7 +13,7 @@ from agent.simulator import SYSTEMS
 from agent.sources.context import NvlinkConfig
 from exporters.prometheus import Exposition
 from exporters.reference import NODE_SERIES, node_series
-from exporters.selection import MetricsConfig
+from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, AgentBench, simulated
 from tests.support.nightly import shortly
 

@@ -19,7 +19,7 @@ def generated(settings: Settings) -> dict[str, str]:
     from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
     from exporters.reference import dcgm_page, reference
-    from exporters.selection import listed, needs, queries
+    from exporters.settings import listed, needs, queries
 
     try:
         from dashboards.build import files as boards

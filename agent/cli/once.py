@@ -11,10 +11,9 @@ from textwrap import shorten
 from typing import Any
 
 from agent.cli.assembly import Agent
-from agent.cli.flow import flows
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable

@@ -30,8 +30,7 @@ from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from exporters.live.view import View
-from exporters.selection import MetricsConfig
-from exporters.settings import DcgmConfig, HttpConfig
+from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig
 
 SECTIONS: tuple[type[Section], ...] = (
     HttpConfig,

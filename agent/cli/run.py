@@ -23,24 +23,29 @@ from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.options import config_path, hardware_of, settings_of, stop_signal, view_of
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write
-from agent.config.configuration import DEFAULT_PATH, ConfigError
-from agent.config.regular_file import read_regular
+from agent.config.configuration import DEFAULT_PATH, ConfigError, read_regular
 from agent.config.settings import Reload, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import BadInput, LogEvent, printable
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
-from agent.service.journal import LogConfig, start_logging
-from agent.service.sd_notify import READY, STOPPING, WATCHDOG, NotifySocket, status
+from agent.service.journal import (
+    READY,
+    STOPPING,
+    WATCHDOG,
+    LogConfig,
+    NotifySocket,
+    start_logging,
+    status,
+)
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
-from exporters.selection import MetricsConfig
 from exporters.server import Server, serve
-from exporters.settings import DcgmConfig, HttpConfig
+from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig
 from exporters.web_file import WebFile
 
 COUNT = "failed-starts"

@@ -1,11 +1,15 @@
-"""Tables and prose in a terminal of 80 columns, or as wide as it is."""
+"""Tables and prose in a terminal of 80 columns, or as wide as it is; the table of data paths."""
 
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import groupby, zip_longest
+from math import log, log2
+from statistics import fmean
+from typing import Any
 
 from agent.ranges import natural, ranges
+from exporters.messages import rate
 
 UNKNOWN = "-"
 USUAL = 80
@@ -106,3 +110,137 @@ def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
 
 def _is_gpu(name: str) -> bool:
     return name.startswith("gpu") and name[3:].isdigit()
+
+
+Document = dict[str, Any]
+
+HEADER = ("path", "device", "in/read", "", "out/write", "", "")
+INWARD = ("receive", "read", "total")
+"""Directions that stand on the left; those of disks are seen from the host."""
+
+ORIGINS = {
+    "configured": "from the configuration",
+    "spec": "from the spec sheet",
+    "hardware": "from the hardware now",
+}
+
+QUIET = 0.01
+"""Ratio below which both directions go without a row."""
+
+QUIET_BYTES = 5e6
+"""Bytes a second below which the same holds for a path without a limit."""
+
+
+def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
+    """A row for each path that moves anything, the fullest first; the others on one line."""
+    pairs = [
+        {way["direction"] in INWARD: way for way in ways}
+        for _, ways in groupby(paths, key=lambda p: (p["path"], p["device"], p["uuid"]))
+    ]
+    busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
+    busy.sort(key=_place)
+    rows = [_row([*group]) for _, group in groupby(busy, key=_gist)]
+    if rows:
+        yield from table(HEADER, rows, width=width)
+        if origins := "; ".join(_origins(busy)):
+            yield from prose(f"limits: {origins}", width, hanging="  ")
+        yield from prose(_nearest(busy), width)
+    at_rest, linkless, silent = "at rest", "without link", "traffic not read"
+    still: dict[str, list[dict[bool, Document]]] = {at_rest: [], linkless: [], silent: []}
+    for pair in (pair for pair in pairs if pair not in busy):
+        unread = any(way["bytes_per_second"] is None for way in pair.values())
+        off = any(way["up"] is False for way in pair.values())
+        still[linkless if off else silent if unread else at_rest].append(pair)
+    unlimited = any(way["limit"] is None for pair in still[at_rest] for way in pair.values())
+    or_less = f", or {QUIET_BYTES / 1e6:.0f} MB/s where none is known" * unlimited
+    below = f" (below {100 * QUIET:.0f} % of the limit{or_less})"
+    for words, which in still.items():
+        if which:
+            named = f"{words}{below * (words == at_rest)}: {_named(which)}"
+            yield from prose(named, width, hanging="  ")
+
+
+def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
+    """`nvlink, disk from the spec sheet; pcie from the hardware now`."""
+    ways = [way for pair in pairs for way in pair.values()]
+    for origin, words in ORIGINS.items():
+        found = {way["path"]: None for way in ways if way["origin"] == origin}
+        if found:
+            yield f"{', '.join(found)} {words}"
+
+
+def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
+    """`nearest to its limit: pcie gpu3, receive, at 81 %`, or a full disk without a limit."""
+    ways = [way for pair in pairs for way in pair.values()]
+    way = max(ways, key=lambda way: (way["saturated"], way["ratio"] or 0.0))
+    at = f"at {share(way['ratio'])}" if way["limit"] else "busy nearly all the time, limit unknown"
+    name = f"{way['path']} {way['device']}, {way['direction']}"
+    return f"nearest to its limit: {name}, {at}" * bool(way["limit"] or way["saturated"])
+
+
+def _moves(way: Document) -> bool:
+    if way["ratio"] is not None:
+        return bool(way["ratio"] >= QUIET)
+    return (way["bytes_per_second"] or 0) >= QUIET_BYTES
+
+
+def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tuple[int, str]]]:
+    """Full ones first, then by how near the fuller direction is to its threshold, in tenths, then
+    by how much moves, in powers of 4; devices that are alike in their natural order."""
+    ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
+    full = any(way["saturated"] for way in pair.values())
+    moved = max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    either = next(iter(pair.values()))
+    power = round(log(moved, 4)) if moved else 0
+    return not full, -round(max(ratios), 1), -power, either["path"], natural(either["device"])
+
+
+def _gist(pair: dict[bool, Document]) -> tuple[object, ...]:
+    """Return the key by which devices share a row: their traffic is about equal."""
+    ways = ((inward, way["limit"], way["saturated"], _level(way)) for inward, way in pair.items())
+    return next(iter(pair.values()))["path"], *ways
+
+
+def _level(way: Document) -> int:
+    """Return the fullness in steps of 5 %, or the traffic in powers of 2."""
+    if way["ratio"] is not None:
+        return round(20 * float(way["ratio"]))
+    return round(log2(max(way["bytes_per_second"] or 0.0, QUIET_BYTES)))
+
+
+def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
+    """The row of devices that are alike: their mean."""
+    first = alike[0]
+    either = next(iter(first.values()))
+    full = {inward: way for inward, way in first.items() if way["saturated"]}
+    mark = "" if not full else "busy" if all(w["limit"] is None for w in full.values()) else "full"
+    if mark and len(full) < len(first):
+        mark += " in" if True in full else " out"
+    ways = (
+        cell
+        for inward in (True, False)
+        for cell in _cells([pair[inward] for pair in alike if inward in pair])
+    )
+    devices = (next(iter(pair.values()))["device"] for pair in alike)
+    member = f"of {either['array']}" * bool(either.get("array"))
+    last = " ".join(filter(None, (mark, member)))
+    return (either["path"], device_ranges(devices, " "), *ways, last)
+
+
+def _cells(ways: list[Document]) -> tuple[str, str]:
+    known = [way for way in ways if way["bytes_per_second"] is not None]
+    if not known:
+        return UNKNOWN, UNKNOWN
+    moved = fmean(way["bytes_per_second"] for way in known)
+    ratios = [way["ratio"] for way in known if way["ratio"] is not None]
+    filled = share(fmean(ratios)) if ratios else UNKNOWN
+    return rate(moved, known[0]["limit"], known[0]["path"]), filled
+
+
+def _named(pairs: Iterable[dict[bool, Document]]) -> str:
+    """`nvlink gpu0-7, disk sda sdb`."""
+    names = [next(iter(pair.values())) for pair in pairs]
+    return ", ".join(
+        f"{path} {device_ranges((way['device'] for way in ways), ' ')}"
+        for path, ways in groupby(names, key=lambda way: way["path"])
+    )

@@ -24,7 +24,7 @@ from agent.ranges import ranges
 from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
 from agent.stack.child import ChildProcess, supervise
-from agent.stack.folder import data_folder
+from agent.stack.files import data_folder
 from agent.stack.programs import LOOPBACK, USUAL, FreePorts, StackProgram, answer, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"

@@ -21,10 +21,9 @@ from typing import Any
 
 from agent.cli import once
 from agent.cli.assembly import Agent
-from agent.cli.flow import flows
 from agent.cli.options import TIMEOUT, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
-from agent.cli.table import prose, terminal_width
+from agent.cli.table import flows, prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable

@@ -16,7 +16,7 @@ from time import time
 import msgspec
 
 from agent.config.atomic_file import atomic_write
-from agent.config.regular_file import read_regular
+from agent.config.configuration import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from agent.faults import places
-from agent.faults.condition import SumWithout, of
 from agent.faults.model import (
     CRITICAL,
     SAME_GPU,
@@ -18,7 +17,7 @@ from agent.faults.model import (
     node_fault,
     ordered,
 )
-from agent.faults.promql import REMEMBERED, events, increase
+from agent.faults.promql import REMEMBERED, SumWithout, events, increase, of
 from agent.faults.templates import COUNT, GPU, NODE, by_label, list_of
 from agent.faults.thresholds import RuleParameters
 from agent.faults.values import seconds

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from agent.diagnosis.accounting import STATE
-from agent.faults.condition import Condition, Difference, of
 from agent.faults.model import (
     CRITICAL,
     SAME_NODE,
@@ -15,7 +14,17 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import LOST, NODE, REMEMBERED, increase, one, pick
+from agent.faults.promql import (
+    LOST,
+    NODE,
+    REMEMBERED,
+    Condition,
+    Difference,
+    increase,
+    of,
+    one,
+    pick,
+)
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters

@@ -1,10 +1,9 @@
 """Faults of the rest of the box: ports, arrays, disks, fans and power supplies."""
 
 from agent.faults import places
-from agent.faults.condition import of
 from agent.faults.model import SAME_NODE, SAME_PORT, Fault, HiddenBy, Term
 from agent.faults.promql import NODE as TARGETS
-from agent.faults.promql import increase
+from agent.faults.promql import increase, of
 from agent.faults.templates import COUNT, NODE, by_label, for_each, series, speed_of
 from agent.faults.thresholds import RuleParameters
 from agent.limits import paths

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.faults.condition import SumWithout, of
 from agent.faults.model import CRITICAL, SAME_GPU, Fault, HiddenBy, Look, Seen, Term, gpu_fault
-from agent.faults.promql import NODE, REMEMBERED, events, increase
+from agent.faults.promql import NODE, REMEMBERED, SumWithout, events, increase, of
 from agent.faults.templates import COUNT, GPU, by_value
 from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import HAD

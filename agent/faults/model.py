@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from agent.faults.condition import Condition, of
 from agent.faults.places import GPU, RACK, Place
 from agent.faults.places import NODE as MACHINE
-from agent.faults.promql import NODE, Recording
+from agent.faults.promql import NODE, Condition, Recording, of
 from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot
 from agent.series import SampleStore
 from agent.sources.agent_health import LAST_TICK

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent.faults.condition import of
 from agent.faults.model import SAME_GPU, Fault, HiddenBy, Look, Seen, gpu_fault
 from agent.faults.promql import GPU as ONE_GPU
-from agent.faults.promql import one, pick
+from agent.faults.promql import of, one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, by_label, look_up
 from agent.faults.thresholds import RuleParameters
 from agent.limits import paths

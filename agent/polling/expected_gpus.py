@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.config.atomic_file import atomic_write
-from agent.config.regular_file import in_time, read_regular
+from agent.config.configuration import in_time, read_regular
 from agent.errors import BadInput, LogEvent
 from agent.hardware.files import FileTree, names_in, read_text
 from agent.jobs.allocation import DRIVER

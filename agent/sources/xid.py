@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from agent.config.regular_file import in_time
+from agent.config.configuration import in_time
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import BusLoss, KernelXid, pci_address
 from agent.jobs.allocation import DriverGpu

@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from agent.config.configuration import ConfigError, read_toml
+from agent.config.configuration import ConfigError, in_time, read_toml
 from agent.config.decoding import Mismatch, Share, decode, fields_of
-from agent.config.regular_file import in_time
 from agent.config.settings import Section, Settings
 from agent.model import GpuIdentity
 from agent.specs.sheets import GpuSpec, SheetFile, SpecError, SpecValue, SystemSpec

@@ -1,12 +1,21 @@
-"""Configuration files of the stack's Prometheus and Grafana.
+"""Files of the stack: its data folder, and the configuration of its Prometheus and Grafana.
 
 Strings are written as JSON writes them, which is YAML too.
 """
 
+import fcntl
 import json
-from collections.abc import Sequence
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from agent.config.atomic_file import following
+from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
@@ -75,3 +84,86 @@ providers:
     allowUiUpdates: false
     options: {{path: {json.dumps(str(folder))}}}
 """
+
+
+PREFIX = "dgx-telemetry-up-"
+LOCK = "lock"
+SETTLED = 10.0
+"""Seconds after which a lock file that no one holds is a leftover, not one about to be locked."""
+
+
+@contextmanager
+def data_folder(wanted: Path | None) -> Iterator[Path]:
+    """The folder that was named, which stays; else a temporary one.
+
+    Raises BadInput where it cannot be made, or another stack uses it.
+    """
+    if wanted is None:
+        try:
+            place = Path(tempfile.gettempdir())
+        except FileNotFoundError as error:  # a read-only machine
+            raise BadInput("no temporary folder can be written: --data names another") from error
+        sweep(place)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    else:
+        folder = _made(wanted)
+    handle = _locked(folder)
+    try:
+        yield folder
+    finally:
+        if wanted is None:
+            shutil.rmtree(folder)
+        os.close(handle)
+
+
+def sweep(place: Path) -> None:
+    """Remove what stacks that were killed with signal 9 left of theirs: no one holds its lock.
+
+    Folders of other users are none of ours, nor is what a link leads to: this may run as root.
+    """
+    for folder in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # in use, or gone
+            if _is_own(folder.lstat(), stat.S_IFDIR):
+                _sweep_one(folder)
+
+
+def _sweep_one(folder: Path) -> None:
+    handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        lock = os.fstat(handle)
+        if _is_own(lock, stat.S_IFREG) and time.time() - lock.st_mtime > SETTLED:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(handle)
+
+
+def _is_own(found: os.stat_result, kind: int) -> bool:
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
+
+
+def _made(wanted: Path) -> Path:
+    """Programs will write there by its path: no other user may put links into it."""
+    try:
+        with following(wanted / LOCK, make=True) as place:
+            folder, of = place.path.parent, os.fstat(place.folder)
+    except BadInput as error:
+        raise BadInput(f"--data {error}") from error
+    shared = stat.S_IWOTH | (0 if os.geteuid() else stat.S_IWGRP)
+    if of.st_uid not in (0, os.geteuid()) or of.st_mode & shared:
+        raise BadInput(f"--data {wanted}: another user can write to it, expected one of your own")
+    return folder
+
+
+def _locked(folder: Path) -> int:
+    try:
+        handle = os.open(
+            folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise BadInput(f"--data {folder}: another `up` uses this folder") from error
+    except OSError as error:
+        raise BadInput(f"--data {folder}: cannot be written: {error.strerror}") from error
+    return handle

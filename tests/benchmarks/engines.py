@@ -27,7 +27,7 @@ from agent.config.settings import Settings
 from agent.stack import programs
 from alerts.build import alertmanager, rules
 from dashboards.build import files as boards
-from exporters.selection import queries
+from exporters.settings import queries
 from tests.benchmarks.recorded_fleet import listed
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT

@@ -28,7 +28,7 @@ from agent.config.settings import Settings
 from agent.sources.context import NvlinkConfig
 from agent.stack.inventory import FleetFile, FleetNode, targets
 from exporters.prometheus import Exposition
-from exporters.selection import MetricsConfig
+from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, simulated
 
 SPECS = (

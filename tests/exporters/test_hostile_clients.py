@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from agent import __version__
 from exporters.access_control import STREAM, is_cross_site, is_misdirected
-from exporters.connections import Connections
+from exporters.server import Connections
 from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporters.connections import Connections
+from exporters.server import Connections
 from tests.support.served import served
 
 SECONDS = 10.0

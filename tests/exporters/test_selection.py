@@ -18,7 +18,7 @@ from agent.config.settings import Settings
 from alerts.build import groups
 from dashboards.build import files as boards
 from exporters.prometheus import Exposition
-from exporters.selection import SMALL_SET, MetricsConfig, is_needed, needs, queries
+from exporters.settings import SMALL_SET, MetricsConfig, is_needed, needs, queries
 from tests.support.machines import TEXT, AgentBench, simulated
 
 NAMES = {metric.name: metric for metric in EXPORTED}

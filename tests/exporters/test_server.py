@@ -12,8 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine
 
 from exporters.access_control import client_of
-from exporters.connections import Connections
-from exporters.server import REPEAT_AFTER, RequestErrorFilter, serve
+from exporters.server import REPEAT_AFTER, Connections, RequestErrorFilter, serve
 from exporters.settings import parse_listen
 from tests.support.run_async import run_async
 from tests.support.served import Served, served

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import regular_file
+from agent.config import configuration
 from agent.errors import BadInput
 from exporters import web_file
 from exporters.web_file import WebFile
@@ -74,7 +74,7 @@ def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Pa
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reading = regular_file.read_regular
+    reading = configuration.read_regular
 
     def refuse(path: Path, most: int) -> bytes:
         raise PermissionError(13, "Permission denied")

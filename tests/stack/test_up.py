@@ -19,7 +19,7 @@ import pytest
 
 from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
-from agent.stack.folder import LOCK, PREFIX, SETTLED, data_folder, sweep
+from agent.stack.files import LOCK, PREFIX, SETTLED, data_folder, sweep
 from agent.stack.programs import USUAL, Binary, FreePorts, choose
 from tests.stack.running import Running, alive, clean_environment, eventually
 from tests.support.repository import ROOT
@@ -246,7 +246,7 @@ def test_where_nothing_can_be_written_a_folder_is_asked_for(
     def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("agent.stack.folder.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("agent.stack.files.tempfile.gettempdir", nowhere)
     with (
         pytest.raises(BadInput, match="no temporary folder can be written: --data names another"),
         data_folder(None),

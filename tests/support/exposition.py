@@ -24,7 +24,7 @@ from agent.model import (
     internal,
 )
 from exporters.prometheus import Exposition, negotiate
-from exporters.selection import MetricsConfig
+from exporters.settings import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")

@@ -11,9 +11,8 @@ import bcrypt
 from aiohttp import ClientSession, TCPConnector
 
 from exporters.access_control import AccessControl
-from exporters.connections import Connections
 from exporters.http import AgentPages
-from exporters.server import Server, serve
+from exporters.server import Connections, Server, serve
 from exporters.web_file import WebFile
 from tests.support.exposition import ExpositionBench
 

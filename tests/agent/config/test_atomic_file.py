@@ -9,7 +9,7 @@ import pytest
 
 from agent.config.atomic_file import atomic_write, check_target, following
 from agent.errors import BadInput
-from agent.stack.folder import data_folder
+from agent.stack.files import data_folder
 
 EVE = 4242
 

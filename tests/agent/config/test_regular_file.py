@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.regular_file import in_time, read_regular
+from agent.config.configuration import in_time, read_regular
 from tests.support.repository import ROOT
 
 
@@ -65,7 +65,7 @@ def test_who_takes_too_long_is_left_behind() -> None:
 
 def test_what_hangs_does_not_keep_the_process() -> None:
     code = (
-        "import threading\nfrom agent.config.regular_file import in_time\n"
+        "import threading\nfrom agent.config.configuration import in_time\n"
         "try:\n    in_time(threading.Event().wait, 0.05)\nexcept TimeoutError:\n    print('late')"
     )
     done = subprocess.run(

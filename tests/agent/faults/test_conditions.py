@@ -9,9 +9,9 @@ import pytest
 
 from agent.catalogue import METRICS
 from agent.config.settings import Settings
-from agent.faults.condition import Condition
 from agent.faults.findings import by_kind
 from agent.faults.model import Fault, Look
+from agent.faults.promql import Condition
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.series import SampleStore
 from alerts.build import alerts_of, groups

@@ -13,7 +13,7 @@ import pytest
 from agent.cli.run import StatusNotifier, condition_of
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
-from agent.service.sd_notify import NotifySocket, status
+from agent.service.journal import NotifySocket, status
 from tests.stack.running import Running, eventually
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from agent.config.regular_file import in_time
+from agent.config.configuration import in_time
 from agent.faults.findings import findings
 from agent.hardware.kernel_log import (
     BusLoss,
