@@ -1,6 +1,6 @@
-"""Settings of the HTTP server: where it listens, its access control, DCGM's names, and the series of
-`/metrics`: all, or those that boards and rules need, less those dropped. The page, the API and the
-diagnosis have everything."""
+"""Settings of the HTTP server: where it listens, its access control, DCGM's names, and which series
+`/metrics` has: all, or those that boards and rules need, less those dropped. The page, the API and
+the diagnosis have everything."""
 
 import ipaddress
 import re

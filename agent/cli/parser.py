@@ -97,15 +97,12 @@ JOB = _text(r"(?s).+", "empty, expected the number or name of a job")
 NODES = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
 
-class Flag(NamedTuple):
-    """Keyword arguments of argparse's add_argument."""
-
-    name: str
-    options: dict[str, Any]
+Flag = tuple[str, dict[str, Any]]
+"""Arguments of argparse's add_argument."""
 
 
 def _flag(name: str, words: str | None = None, **options: Any) -> Flag:
-    return Flag(name, {"help": words, **options})
+    return name, {"help": words, **options}
 
 
 def _file(name: str, words: str) -> Flag:
@@ -311,12 +308,9 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         for flag in flags:
-            if isinstance(flag, Flag):
-                sub.add_argument(flag.name, **flag.options)
-            else:
-                group = sub.add_mutually_exclusive_group()
-                for one in flag:
-                    group.add_argument(one.name, **one.options)
+            group = sub.add_mutually_exclusive_group() if isinstance(flag, list) else sub
+            for option, keywords in flag if isinstance(flag, list) else [flag]:
+                group.add_argument(option, **keywords)
     return top
 
 
