@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,31 +11,15 @@ from hypothesis import strategies as st
 
 from agent.config.configuration import ConfigError
 from exporters.web_file import LARGEST, WebConfig, WebFile, content, parse
-from tests.support.certificates import Authority, Pair
 from tests.support.repository import ROOT
 
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 TLS_FILES = "cert_file: server.crt\n  key_file: server.key\n  "
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with certificates: authority, server, other (of another authority)."""
-    folder = tmp_path_factory.mktemp("web")
-    authority = Authority(folder)
-    authority.sign("server")
-    other = Authority(folder, "stranger").sign("other")
-    for suffix in ("crt", "key"):
-        assert (folder / f"server.{suffix}").exists()
-    assert isinstance(other, Pair)
-    return folder
-
-
 @pytest.fixture
-def file(folder: Path) -> Iterator[Path]:
-    path = folder / "web.yml"
-    yield path
-    path.unlink(missing_ok=True)
+def file(folder: Path) -> Path:
+    return folder / "web.yml"
 
 
 def written(file: Path, text: str) -> Path:
@@ -118,8 +101,8 @@ WRONG = {
         "none.crt: cannot be read: No such file or directory",
     ),
     "key of another": (
-        "tls_server_config: {cert_file: server.crt, key_file: other.key}",
-        "other.key: are not a certificate with its key: key values mismatch",
+        "tls_server_config: {cert_file: server.crt, key_file: newer.key}",
+        "newer.key: are not a certificate with its key: key values mismatch",
     ),
     "plain password": (
         "basic_auth_users: {alice: secret}",
