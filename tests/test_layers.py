@@ -13,6 +13,7 @@ LAYERS = (
     "agent.errors",
     "agent.clock",
     "agent.ranges",
+    "agent.bounds",
     "agent.model",
     "agent.series",
     "agent.config",

@@ -13,12 +13,6 @@ from typing import NamedTuple
 
 from agent.model import Cause, Pair, SignalQuality, State
 
-LEAST = 0.5
-"""Part of the seconds counted for a cause that truly were its, below which it is called unknown."""
-
-ENOUGH = 30.0
-"""Seconds counted in trials from which that part says anything."""
-
 
 class Likeness(NamedTuple):
     """Properties shared by verdicts that are right equally often."""
@@ -46,7 +40,7 @@ class Trials(NamedTuple):
     @property
     def is_doubtful(self) -> bool:
         """True if most of the seconds counted so were something else."""
-        return self.counted >= ENOUGH and self.both < LEAST * self.counted
+        return self.of > 0 and 2 * self.both < self.counted
 
 
 NOT_TRIED = Trials(0, 0, 0.0, 0.0, 0.0)

@@ -32,9 +32,6 @@ HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
 
-OWN = 0.10
-"""Share of its own slot from which a GPU has part in filling the uplink of its switch."""
-
 THERMAL = ("software_thermal", "hardware_thermal")
 REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.THERMAL, FactKind.THERMAL_SLOWDOWN, THERMAL),
@@ -130,8 +127,6 @@ def _with_work(e: Evidence) -> TimeSplit:
         own -= launching
         parts[pair] = parts.get(pair, 0.0) + share + launching
         found.setdefault(pair, RuleMatch(divide_inactive, facts))
-        if cause is Cause.PEER:
-            waits_for = facts[0].gpu
     found[BUSY], parts[BUSY] = own_work(e), own
     return TimeSplit(parts, found, waits_for)
 
@@ -147,8 +142,7 @@ def _is_doubtful(e: Evidence, cause: Cause) -> bool:
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """The inactive share of this tick, divided as that of the last seconds; what nothing explains
-    may be a wait for a peer in lock-step."""
+    """The inactive share of this tick, divided as that of the last seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:
@@ -162,9 +156,6 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         share = found.pop(cause)
         unknown = found.get(Cause.UNKNOWN, Share(0.0, share.facts))
         found[Cause.UNKNOWN] = Share(unknown.seconds + share.seconds, unknown.facts)
-    late = idle_for_peer(e) if Cause.UNKNOWN in found else None
-    if late is not None:
-        found[Cause.PEER] = Share(found.pop(Cause.UNKNOWN).seconds, (late,))
     return found
 
 
@@ -254,7 +245,8 @@ def host_copies(e: Evidence) -> Found:
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
     uplink = e.context.shared_uplink(e.gpu, wire.direction)
-    if uplink is not None and uplink.ratio >= e.context.saturation("pcie") and wire.ratio >= OWN:
+    has_part = wire.ratio >= e.context.thresholds.communicating
+    if uplink is not None and uplink.ratio >= e.context.saturation("pcie") and has_part:
         figures = (traffic("traffic", uplink.ratio, uplink.limit),)
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
     if e.share_of_slot(wire) < e.context.saturation("pcie"):
@@ -314,21 +306,6 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
         watts = Figure("lower", levels.lower, levels.upper, "watts")
         yield Fact(FactKind.TWO_POWER_LEVELS, (watts, ratio("time", levels.lower_share)))
     yield _work(e)
-
-
-def idle_for_peer(e: Evidence) -> Fact | None:
-    """Return the fact that it rests, without spinning, while a peer in lock-step really works; None
-    if not."""
-    best = e.best_peer if e.history.nvlink_seen else None
-    if best is None or best.work is None or e.work is None or not best.looks_busy:
-        return None
-    if not _together(e, best):
-        return None
-    if best.sm_underutilised or best.work - e.work < e.context.thresholds.behind:
-        return None
-    name = "sm" if e.quality is SignalQuality.GPM else "power"
-    figures = ratio(name, e.work), ratio(f"peer_{name}", best.work)
-    return Fact(FactKind.BUSIER_PEER, figures, gpu=best.gpu)
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from agent.bounds import POWER_SAMPLES
 from agent.model import PAIRS, Cause, Pair, State, TimedSeries, counter
+from agent.polling import intervals
 from agent.sources.power import ENERGY
 
 Parts = Mapping[Pair, float]
@@ -26,15 +28,6 @@ STATE_JOULES = counter(
     fastest=ENERGY.fastest,
 )
 
-PATIENCE = 3.0
-"""Seconds for which a second waits for its power samples; they are read each 2 s."""
-
-KEPT = 512
-"""Samples of 20 ms at most: more than those of PATIENCE, and of the driver's longest buffer."""
-
-FEWEST = 5
-"""Samples from which a second is split by them."""
-
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
 PEER: Pair = (State.STARVED, Cause.PEER)
 
@@ -50,7 +43,7 @@ def split(parts: Parts, watts: Sequence[float]) -> dict[Pair, float]:
     """Shares of a second's energy: the states that draw little have its lowest samples."""
     there = {pair: part for pair, part in parts.items() if part > 0}
     total = sum(watts)
-    if len(watts) < FEWEST or len(there) < 2 or total <= 0:
+    if len(there) < 2 or total <= 0:
         return there
     sums = [0.0, *accumulate(sorted(watts))]
 
@@ -95,7 +88,9 @@ class EnergyByState:
     _due: CounterGrowth | None = None
     _waiting: deque[Tick] = field(default_factory=deque)
     _estimated: dict[Pair | None, float] = field(default_factory=dict)  # since the last reading
-    _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _samples: deque[tuple[float, float]] = field(
+        default_factory=lambda: deque(maxlen=POWER_SAMPLES)
+    )
     _sampled: float = 0.0  # when the newest of them was taken
     _watts: float = 1.0
 
@@ -124,7 +119,8 @@ class EnergyByState:
         self._watts = watts or self._watts
         if seconds > 0 and self.counted is not None:
             self._waiting.append(Tick(now, seconds, parts, self._watts))
-        while self._waiting and self._waiting[0].at <= max(self._sampled, now - PATIENCE):
+        sampled = max(self._sampled, now - 2 * intervals.POWER_BUFFER)  # or no sample came
+        while self._waiting and self._waiting[0].at <= sampled:
             if self._due is not None and self._waiting[0].at > self._due.at:
                 self._settle(self._due)
             self._estimate(self._waiting.popleft())
@@ -147,7 +143,7 @@ class EnergyByState:
         while self._samples and self._samples[0][0] <= tick.at - tick.seconds:
             self._samples.popleft()
         watts = [value for at, value in self._samples if at <= tick.at]
-        mean = sum(watts) / len(watts) if len(watts) >= FEWEST else tick.watts
+        mean = sum(watts) / len(watts) if watts else tick.watts
         shares = {None: 1.0} if tick.parts is None else split(tick.parts, watts)
         for pair, share in shares.items():
             more = mean * tick.seconds * share

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
-from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
+from agent.diagnosis.active_share import LINKS_AT_REST, NOTHING, ActiveSecond, only_spins
 from agent.diagnosis.process_evidence import SPAN, ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
@@ -17,13 +17,8 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPINNING_POWER = 0.35
-"""Share of the power limit below which a GPU at full utilisation only spins: 0.18 on an H200."""
-
-LOWERED = 0.98
-"""Enforced power limit over the board's own, below which somebody lowered it."""
-
-MOST_OF_SLOT = 1.1
-"""Share of what PCIe can carry above which its generation was not what was read."""
+"""Share of the power limit below which a GPU at full utilisation only spins (0.18 on an H200), and
+that none draws without working: GPM that reads 0 then is silent."""
 
 NO_HISTORY = GpuHistory()
 
@@ -70,7 +65,7 @@ class Evidence:
         """True if the power limit is set below the board's default."""
         board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
         limit = self.context.samples.value(power.POWER_LIMIT, *self.labels)
-        return board is not None and limit is not None and limit < LOWERED * board
+        return board is not None and limit is not None and limit < board
 
     @cached_property
     def quality(self) -> SignalQuality:
@@ -162,16 +157,16 @@ class Evidence:
         if not now or not most or now >= most:
             return wire.ratio
         scaled = wire.ratio * 2.0 ** (most - now)
-        return scaled if scaled <= MOST_OF_SLOT else wire.ratio
+        return scaled if scaled <= 1.0 else wire.ratio
 
     @cached_property
     def nvlink(self) -> PathUse | None:
-        """The fuller direction. The counters are a mean over up to 10 s: where GPM's payload of
-        this second is far from them, it is right."""
-        payload = {
-            w: self.context.samples.value(activity.NVLINK_RATE, *self.labels, w) for w in BOTH
-        }
-        wires = [_of_now(wire, payload[wire.direction]) for wire in self.path_usage("nvlink")]
+        """The fuller direction. The counters are a mean over up to 10 s, GPM's payload is of this
+        second."""
+        wires = []
+        for wire in self.path_usage("nvlink"):
+            rate = self.context.samples.value(activity.NVLINK_RATE, *self.labels, wire.direction)
+            wires.append(wire if rate is None else wire._replace(ratio=rate / wire.limit))
         return max(wires, key=lambda w: w.ratio, default=None)
 
     @cached_property
@@ -210,9 +205,8 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """The same with what is remembered of the GPU."""
-        power, working = self.history.power, self.history.working_sm
-        return replace(self.means, power=power, working_sm=working)
+        """The same with the levels of its power."""
+        return replace(self.means, power=self.history.power)
 
     @cached_property
     def means(self) -> ActiveSecond:
@@ -239,8 +233,8 @@ class Evidence:
         """True if its kernels only wait: they are active, and neither work nor transfer."""
         second = self.means
         if self.quality is SignalQuality.GPM:
-            return only_spins(second) and (second.payload or 0.0) < LEAST_RATE
-        quiet = self.nvlink is None or self.nvlink.ratio < LEAST_RATE
+            return only_spins(second) and (second.payload or 0.0) < NOTHING
+        quiet = self.nvlink is None or self.nvlink.ratio < NOTHING
         drawn = self.power is not None and self.power < SPINNING_POWER
         return self.looks_busy and quiet and drawn
 
@@ -250,7 +244,7 @@ class Evidence:
         held down, where one was seen within the hour."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
-        if not seen and self.clocks_set >= 0.5:
+        if not seen and self.clocks_set >= self.context.thresholds.throttled:
             return self.clock  # as it was asked for, as far as anybody can report
         return min(1.0, seen / limit) if seen and limit else 1.0
 
@@ -278,8 +272,7 @@ class Evidence:
     @property
     def nvlink_active(self) -> bool | None:
         """True if NVLink carries anything; None if that is not known."""
-        wire = self.nvlink
-        return None if wire is None else wire.ratio * wire.limit > NVLINK_ACTIVE
+        return None if self.nvlink is None else self.nvlink.ratio > LINKS_AT_REST
 
 
 @cache
@@ -289,19 +282,4 @@ def _throttle_bits(reasons: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
     return mask, tuple(reason for reason in reasons if not THROTTLE_BITS[reason])
 
 
-def _of_now(wire: PathUse, payload: float | None) -> PathUse:
-    """The wire with the traffic of this second, where GPM reports it and the counter is stale."""
-    if payload is None:
-        return wire
-    now = payload / wire.limit
-    consistent = LEAST_PAYLOAD * wire.ratio <= now <= MOST_PAYLOAD * wire.ratio
-    return wire if consistent else wire._replace(ratio=now)
-
-
 PAYLOAD = {"transmit": nvlink.TRANSMITTED, "receive": nvlink.RECEIVED}
-
-LEAST_PAYLOAD, MOST_PAYLOAD = 0.6, 1.2
-"""Payload over wire while both report the same traffic: 0.86 was measured on full links."""
-
-NVLINK_ACTIVE = 1e6
-"""Bytes per second on NVLink above which GPUs talk to one another."""

@@ -3,37 +3,27 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from agent.bounds import HOUR, POWER_SAMPLES
 from agent.diagnosis.active_share import ActiveSecond, only_spins
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
+from agent.diagnosis.process_evidence import SPAN
 from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
-from agent.jobs.job import HOUR
-from agent.model import TimedSeries
+from agent.model import EXPIRY_INTERVALS, TimedSeries
+from agent.polling import intervals
 from agent.sources import activity, workload
 
-POWER_SAMPLES = 300
-"""Newest power samples that levels are distinguished from: 6 s of 20 ms each."""
-
-POWER_HOLDS = 5.0
-"""Seconds after which the levels of samples that came no more are forgotten."""
-
-OF_BEFORE = 3.0
+OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
 """Seconds after processes came for which readings still show what those before them did."""
 
 LOADED = 0.5
-"""Activity from which the SM clock says what the GPU can do at this power."""
-
-ALL_THE_TIME = 0.9
-"""Activity from which SM activity over it is that of the work: a job that starts works less."""
+"""Activity from which the SM clock says what the GPU can do at this power. Chosen, as POWER_STEP
+is: no GPU of the tapes is held down."""
 
 POWER_STEP = 0.05
 """Shares of the power limit that count as alike."""
-
-LINKS_AT_REST = 0.001
-"""Payload over the NVLink limit below which SM activity is the GPU's own work: gradients of a small
-network that take 5 % of a step are 0.012."""
 
 
 @dataclass(slots=True)
@@ -52,7 +42,6 @@ class GpuHistoryTracker:
     _power: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
-    _working_sm: float | None = None
     _bursts: Bursts = field(default_factory=Bursts)
     _asked: float = 0.0  # when something last came, or was done
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
@@ -77,12 +66,12 @@ class GpuHistoryTracker:
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:
             self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
-        if now - self._sampled > POWER_HOLDS:
+        if now - self._sampled > SPAN:
             self._power.clear()
             self._levels = None
         self._learn(e, now)
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
-            self._bursts.take(point.value, point.at)
+            self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
         if self._idle_since is None or e.host.job_rate(workload.RECEIVED):
             self._asked = now
         self.seen = GpuHistory(
@@ -93,7 +82,6 @@ class GpuHistoryTracker:
             # What is not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
-            working_sm=self._working_sm,
             # To a server that rests something comes, if only a probe; a notebook is left alone.
             bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,
             clock=self._clock_at(e, now),
@@ -119,18 +107,13 @@ class GpuHistoryTracker:
     def forget(self) -> None:
         """No one is on the GPU: nothing of before counts for who comes next."""
         self._idle_since = self._waits_since = self._spins_since = None
-        self._nvlink_seen, self._levels, self._working_sm = False, None, None
+        self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts = False, Bursts()
         self._power.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """Remember how the GPU looks while it works undisturbed."""
-        second = e.means
-        own = not e.spins and (second.payload or 0.0) < LINKS_AT_REST
-        if second.sm and second.activity > ALL_THE_TIME and own:
-            share = min(1.0, second.sm / second.activity)
-            self._working_sm = max(share, self._working_sm or 0.0)
+        """Remember the clock of the GPU while it works undisturbed."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return

@@ -8,29 +8,19 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from agent.diagnosis.facts import SECONDS, FactKind, RuleMatch
+from agent.diagnosis.process_evidence import MESSAGES
+from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
+from agent.jobs.nccl_jobs import EVERY_SUSPECTED
 from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 if TYPE_CHECKING:
     from agent.diagnosis.evidence import Evidence
 
-HUNG_AFTER = 10.0
-"""Seconds for which every GPU of a job must wait."""
-
-STILL_AFTER = 5.0
-"""The same where two readings of NCCL's counts stand still too."""
-
 REMOTE_AFTER = 600.0
-"""The same for a job on several hosts where no process of this host explains the wait: a rank
-elsewhere may write a checkpoint."""
-
-SPINNING_THREAD = 0.9
-"""Cores of the threads that launch from which they poll for something, or work."""
-
-LEAST_BYTES = 1e5
-"""Bytes a second that a process reads and writes at least while it works: a line of a log now and
-then is no work."""
+"""Seconds of a wait from which a job on several hosts hangs where no process of this host explains
+it: a rank elsewhere may write a checkpoint. Chosen, not measured."""
 
 
 def activity_of(e: "Evidence") -> RankActivity:
@@ -39,17 +29,18 @@ def activity_of(e: "Evidence") -> RankActivity:
         kernels_spin=e.spins,
         asleep=e.host.rests_now and not _moves_bytes(e),
         stopped=bool(e.stopped),
-        thread_spins=(e.host.launching or 0.0) >= SPINNING_THREAD,
+        thread_spins=(e.host.launching or 0.0) >= e.context.thresholds.busy,
     )
 
 
 def _moves_bytes(e: "Evidence") -> bool:
     """Return whether the processes read or write. Their own count needs the right to trace them;
-    without it what their cgroup reads stands for it (what it writes may be older pages)."""
+    without it what their cgroup reads stands for it (what it writes may be older pages). Lines of a
+    log are none."""
     moved = e.host.job_rate(workload.PROCESS_BYTES)
     if moved is None:
         moved = e.host.job_rate(workload.CGROUP_READ)
-    return (moved or 0.0) >= LEAST_BYTES
+    return (moved or 0.0) >= MESSAGES
 
 
 def waits_at_rest(e: "Evidence", rank: RankActivity) -> bool:
@@ -66,7 +57,7 @@ def hung(e: "Evidence") -> tuple[bool, RuleMatch] | None:
         return None
     status = e.context.job_status
     still = e.gpu.uuid in status.nccl_stalled
-    least = STILL_AFTER if still else HUNG_AFTER
+    least = EVERY_SUSPECTED if still else LEADER_WINDOW
     if min(one.history.waits_for for one in job) < least:
         return None
     ranks = {one.gpu: activity_of(one) for one in job}

@@ -15,32 +15,20 @@ from time import time
 
 import msgspec
 
+from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, LARGEST_HOUR, MOST_OWNERS
 from agent.config.atomic_file import atomic_write
 from agent.config.configuration import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
-from agent.jobs.job import HOUR
 from agent.model import Metric, Snapshot
+from agent.polling import intervals
 from agent.sources import activity, workload
 
 log = logging.getLogger(__name__)
 
-KEPT = 7 * 24
-"""Hours."""
-
-MOST_ROWS = 64
-"""Jobs of one hour that are kept apart; the time of others has no owner."""
-
-EVERY = 10.0
-"""Seconds between two looks while no job comes or goes."""
-
-SAVED_EVERY = 300.0
-CLOSING = 5.0  # s, for a disk that hangs
-READING = 2.0  # s, the same at the start
 LATER = ".later"
 """Suffix of the name of an hour that is set aside."""
-LARGEST = 1 << 18  # bytes of a file
 
 Who = tuple[str, str, str, str]
 """Job, user, partition, account, as far as `job.info` allows."""
@@ -102,7 +90,7 @@ class HourlySums:
         self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
         if folder is not None:
             self._disk.start()
-            self._disk.join(READING)
+            self._disk.join(DISK_HANGS)
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Take in a tick."""
@@ -111,18 +99,19 @@ class HourlySums:
         may_name = self._shown(ANY_OWNER) == ANY_OWNER
         if self._named and not may_name:
             self._forget_names()
-            self._looked = -EVERY
+            self._looked = -intervals.ENERGY
         self._named = may_name
         hour = int(snapshot.wall // HOUR)
         jobs = _jobs(snapshot)
-        if (hour, jobs) == (self._hour, self._jobs) and snapshot.at < self._looked + EVERY:
+        due = self._looked + intervals.ENERGY
+        if (hour, jobs) == (self._hour, self._jobs) and snapshot.at < due:
             return
         self._look(snapshot)
         self._jobs, self._looked = jobs, snapshot.at
         if hour != self._hour:
             self._begin(hour)
             self._saved = snapshot.at
-        elif snapshot.at >= self._saved + SAVED_EVERY:
+        elif snapshot.at >= self._saved + HOURS_SAVED_EVERY:
             self._unsaved.add(hour)
             self._saved = snapshot.at
         self._save()
@@ -138,13 +127,13 @@ class HourlySums:
 
     def close(self) -> None:
         """Write what is not yet written."""
-        self._wait(CLOSING)
+        self._wait(DISK_HANGS)
         self._take_read()
         self._catch_up()
         if self._hour:
             self._unsaved.add(self._hour)
         self._save()
-        self._wait(CLOSING)
+        self._wait(DISK_HANGS)
 
     def _wait(self, seconds: float) -> None:
         if self._disk.ident is not None:
@@ -182,7 +171,7 @@ class HourlySums:
         self._tensor = tensor
 
     def _row(self, who: Who) -> HourRow:
-        if who not in self._rows and len(self._rows) >= MOST_ROWS:
+        if who not in self._rows and len(self._rows) >= MOST_OWNERS:
             who = NO_OWNER
         return self._rows.setdefault(who, HourRow(*who, seconds={}))
 
@@ -232,7 +221,7 @@ class HourlySums:
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         due, self._unsaved = self._unsaved, set()
-        old = [hour for hour in sorted(self._past) if hour < self._hour][: -KEPT + 1]
+        old = [hour for hour in sorted(self._past) if hour < self._hour][: -HOURS_KEPT + 1]
         past = {hour: self._past[hour] for hour in due if hour in self._past}
         for hour in old:
             del self._past[hour]
@@ -349,10 +338,10 @@ def _read(folder: Path) -> dict[int, bytes]:
     for more in (LATER, ""):
         numbers = _hours(folder, more)
         past = [number for number in numbers if number <= now]
-        for number in [*past[-KEPT:], *numbers[len(past) :][:KEPT]]:
+        for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:
             path = _file(folder, number, more)
             try:
-                content = read_regular(path, LARGEST)
+                content = read_regular(path, LARGEST_HOUR)
                 hour = msgspec.json.decode(content, type=Hour)
             except (OSError, msgspec.MsgspecError) as error:
                 log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))

@@ -10,30 +10,25 @@ threshold but whom the wait belongs to.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
-from agent.diagnosis.host_facts import disk_fact
-from agent.diagnosis.process_evidence import LONGEST_SPAN
+from agent.diagnosis.process_evidence import MESSAGES
+from agent.diagnosis.tick_context import DiskActivity
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
 
 DATA_RATE = 5e6
-"""Bytes a second that count as data on its way to the GPU: logs and metrics of a job are below."""
-
-WORKS_AT_ALL = 0.05
-"""Activity below which a thread that runs may be a server that polls for requests."""
+"""Bytes a second that count as data on its way to the GPU. With MESSAGES here one GPU of 112 more
+is right on the tapes, but what a healthy host receives beside is taken for data."""
 
 COPY_RATE = 0.87
-"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100)."""
-
-MESSAGES = 0.25e6
-"""Bytes a second up to which what a server receives or reads are requests."""
-
-HELPERS = 0.25
-"""Cores that other threads and processes of a server use while it waits, at most."""
+"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100).
+With 1 one GPU of 112 fewer is right on the tapes."""
 
 MOSTLY = 0.5
-"""Part of the inactive time that copies must explain, at least."""
+"""The larger part: of the inactive time that copies explain, at least, and of a core that other
+threads and processes of a server use while it waits, at most. Without the first one GPU of 112
+fewer is right on the tapes, with GPM and without."""
 
 
 class Share(NamedTuple):
@@ -89,7 +84,7 @@ def _polls(e: Evidence) -> bool:
     receives no data."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE
-    return quiet and e.second.activity < WORKS_AT_ALL and e.host.workers < 1.0
+    return quiet and e.second.activity < workload.AT_REST and e.host.workers < 1.0
 
 
 def serves(e: Evidence) -> bool:
@@ -102,9 +97,9 @@ def serves(e: Evidence) -> bool:
         return False  # it may wait for a rank of another host
     received, read = e.host.job_rate(workload.RECEIVED), e.host.job_rate(workload.CGROUP_READ)
     helpers = e.host.share("working", "running") + e.host.share("working", "queued")
-    blocked = any(e.host.share(role, "blocked", LONGEST_SPAN) for role in workload.ROLES)
+    blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
-    return e.host.launching is not None and messages and helpers < HELPERS and not blocked
+    return e.host.launching is not None and messages and helpers < MOSTLY and not blocked
 
 
 def no_requests(e: Evidence) -> Found:
@@ -120,8 +115,8 @@ def _blocked(e: Evidence) -> float:
     """Share of time that a launching thread sleeps uninterruptibly. Once a second is seldom: where
     the kernel counts the time in which tasks of the job wait for I/O, and the workers do not, that
     is it; the host's count is that of others too."""
-    sampled = e.host.share("launching", "blocked", LONGEST_SPAN)
-    if e.host.share("working", "blocked", LONGEST_SPAN) > sampled:
+    sampled = e.host.share("launching", "blocked")
+    if e.host.share("working", "blocked") > sampled:
         return sampled
     counted = e.host.stalled("io")
     if counted is None and sampled:
@@ -134,7 +129,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     it does. Where data comes over the network, the sleep of the busiest of them counts too; else
     what they do not explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
-    blocked = e.host.share("working", "blocked", LONGEST_SPAN)
+    blocked = e.host.share("working", "blocked")
     received = e.host.job_rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
     left, working = waiting - arriving, running + blocked
@@ -174,8 +169,8 @@ def workers_run(e: Evidence) -> Found:
 
 def blocked_on_files(e: Evidence) -> Found:
     """Threads in uninterruptible sleep, and what moves meanwhile."""
-    own = e.host.share("launching", "blocked", LONGEST_SPAN)
-    workers = e.host.share("working", "blocked", LONGEST_SPAN) / max(1.0, e.host.workers)
+    own = e.host.share("launching", "blocked")
+    workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
     read = e.host.job_rate(workload.CGROUP_READ) or 0.0
     written = e.host.job_rate(workload.CGROUP_WRITTEN) or 0.0
@@ -183,12 +178,24 @@ def blocked_on_files(e: Evidence) -> Found:
         kind = FactKind.JOB_WRITES if written > read else FactKind.JOB_READS
         return Fact(kind, (Figure("rate", max(read, written), None, RATE),)), asleep
     active = e.context.active_disk(written=True)
-    return (asleep,) if active is None else (disk_fact(active), asleep)
+    return (asleep,) if active is None else (_disk_fact(active), asleep)
+
+
+def _disk_fact(disk: DiskActivity) -> Fact:
+    """Return the fact of how much it reads or writes, and for how much of the time."""
+    busy = () if disk.busy is None else (ratio("busy", min(1.0, disk.busy)),)
+    if disk.wire is not None:
+        read = traffic("read", disk.wire.ratio, disk.wire.limit)
+        return Fact(FactKind.DISK_READS, (read,), (disk.device,))
+    if not disk.reads:
+        return Fact(FactKind.DISK_WRITES, busy, (disk.device,))
+    read = Figure("read", disk.reads, None, RATE)
+    return Fact(FactKind.DISK_READS, (read, *busy), (disk.device,))
 
 
 def comes_over_network(e: Evidence) -> Found:
     """Bytes from the network, or a file system behind it."""
-    if _disk(e) is Cause.NETWORK and e.host.share("launching", "blocked", LONGEST_SPAN):
+    if _disk(e) is Cause.NETWORK and e.host.share("launching", "blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.job_rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)
@@ -223,15 +230,11 @@ FACTS = {
 """Facts that show each cause."""
 
 
-GPM_SILENT = 0.4
-"""Share of the power limit that no GPU draws without working: GPM that reads 0 then is silent."""
-
-
 def doubts(e: Evidence) -> Iterator[Fact]:
     """Return the facts that were asked for and could not be read."""
     if e.host.hidden:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
     if e.quality is SignalQuality.NVML:
         yield Fact(FactKind.WITHOUT_GPM)
-    elif not e.activity and e.power is not None and e.power >= GPM_SILENT:
-        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, GPM_SILENT),))
+    elif not e.activity and e.power is not None and e.power >= SPINNING_POWER:
+        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, SPINNING_POWER),))

@@ -6,28 +6,21 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import TypeVar
 
+from agent.bounds import HOUR, RATES_KEPT
 from agent.diagnosis.energy import EnergyByState
 from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import PEER, ChangeKind, JobChange, Receipt, Slowdown, savings
-from agent.jobs.speed import BIN, KEPT, JobSpeed
+from agent.jobs.speed import BIN, SLOWER, JobSpeed
 from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import activity, clocks, temperature, workload
 
-AGREE = 0.03
-"""Share by which the steps of a job's GPUs may differ."""
-
-BEFORE = 120.0
-"""Seconds before a job became slower that are held against those since."""
-
-CLOCK_FELL, WARMER, SHARE_GREW = 0.03, 5.0, 0.05
-"""Least size of a change: share of the clock, degrees, share of the time."""
-
-WAITS, NEVER = 0.03, 0.01
-"""Share of the last minutes spent waiting for a peer: of all others at least, of one at most."""
+WARMER = 5.0
+"""Degrees that count as a change; chosen, not measured. Of the clock and of shares of the time it
+is SLOWER: they make a job slower by as much."""
 
 Parts = dict[Pair, float]
 Of = TypeVar("Of")
@@ -137,7 +130,7 @@ class JobRecord:
     confidence: float = 0.0
     apart: frozenset[str] = frozenset()  # UUIDs of GPUs whose steps are not the job's
     slower: Slowdown | None = None
-    _bins: deque[JobBin] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _bins: deque[JobBin] = field(default_factory=lambda: deque(maxlen=RATES_KEPT))
     _totals: dict[str, Parts] = field(default_factory=dict)  # by UUID, at the end of the last bin
     _at: float = 0.0
     _wall: float = 0.0
@@ -204,7 +197,7 @@ class JobRecord:
         another one stand apart."""
         steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
         middle = median(steps.values()) if steps else 0.0
-        near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= AGREE}
+        near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
         if 2 * len(near) <= len(steps):
             near = set()
         self.apart = frozenset(steps.keys() - near) if exchanges else frozenset()
@@ -252,8 +245,8 @@ class JobRecord:
         return self._wall - (self._at - moment) * self._pace
 
     def changes(self, since: float) -> tuple[JobChange, ...]:
-        """Return the changes since then, compared with the two minutes before."""
-        before = [one for one in self._bins if since - BEFORE <= one.at - BIN and one.at <= since]
+        """Return the changes since then, compared with what is kept of before."""
+        before = [one for one in self._bins if one.at <= since]
         after = [one for one in self._bins if one.at - BIN >= since]
         if not before or not after:
             return ()
@@ -262,14 +255,12 @@ class JobRecord:
     @property
     def never_waits(self) -> GpuKey | None:
         """The one GPU that has not waited for a peer lately while all others have."""
-        bins = list(self._bins)[-30:]
+        bins = list(self._bins)
         if len(self.group.gpus) < 2 or not bins:
             return None
-        mean = {gpu: fmean(one.waits.get(gpu, 0.0) for one in bins) for gpu in self.group.gpus}
-        free = [gpu for gpu, share in mean.items() if share <= NEVER]
-        waiting = [gpu for gpu, share in mean.items() if share >= WAITS]
-        alone = len(free) == 1 and len(waiting) == len(mean) - 1
-        return free[0] if alone else None
+        mean = [(fmean(b.waits.get(gpu, 0.0) for b in bins), gpu) for gpu in self.group.gpus]
+        (least, gpu), (second, _), *_ = sorted(mean)
+        return gpu if least < SLOWER <= second - least else None
 
     def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
         """Return the division of its GPU-hours up to now."""
@@ -280,7 +271,7 @@ class JobRecord:
         watched = now - self.began
         unobserved = sum(use.unobserved for use in self.uses.values())
         tensor = [use.tensor for use in self.uses.values() if use.tensor is not None]
-        hours = (sum(total.values()) + unobserved) / 3600
+        hours = (sum(total.values()) + unobserved) / HOUR
         return Receipt(
             self.id,
             *self.names,
@@ -304,7 +295,7 @@ class JobRecord:
 
 def _changes(before: Sequence[JobBin], after: Sequence[JobBin]) -> Iterable[JobChange]:
     clock = _mean(one.clock for one in before), _mean(one.clock for one in after)
-    if clock[0] and clock[1] and clock[1] < (1 - CLOCK_FELL) * clock[0]:
+    if clock[0] and clock[1] and clock[1] < (1 - SLOWER) * clock[0]:
         yield JobChange(ChangeKind.CLOCK, clock[0], clock[1])
     heat = _mean(one.temperature for one in before), _mean(one.temperature for one in after)
     if heat[0] is not None and heat[1] is not None and heat[1] >= heat[0] + WARMER:
@@ -313,7 +304,7 @@ def _changes(before: Sequence[JobBin], after: Sequence[JobBin]) -> Iterable[JobC
     for pair in sorted(pairs):
         then = fmean(one.shares.get(pair, 0.0) for one in before)
         now = fmean(one.shares.get(pair, 0.0) for one in after)
-        if now >= then + SHARE_GREW:
+        if now >= then + SLOWER:
             yield JobChange(ChangeKind.SHARE, then, now, pair)
     came = max(one.neighbours for one in after)
     if came > max(one.neighbours for one in before):

@@ -8,10 +8,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from agent.bounds import HOUR, JOBS_KEPT
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.disclosure import Disclosure
-from agent.diagnosis.hang import STILL_AFTER, late_gpus
+from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
@@ -19,8 +20,8 @@ from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, group
 from agent.jobs.hangs import HangEvidence, hang_evidence
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
-from agent.jobs.nccl_jobs import LocalJob, NcclExchange
-from agent.jobs.speed import JobSpeed
+from agent.jobs.nccl_jobs import EVERY_SUSPECTED, LocalJob, NcclExchange
+from agent.jobs.speed import BIN, JobSpeed
 from agent.model import (
     GPU_LABELS,
     LOST_STATES,
@@ -71,15 +72,6 @@ PRICE = gauge(
 )
 KEY = ReadKey("jobs", "running")
 
-KEPT = 50
-"""Ended jobs whose receipts are kept."""
-
-SHORTEST = 10.0
-"""Seconds that a job must have lasted for a receipt to be kept: a test of the driver is no job."""
-
-SUSPECT = 2.0
-"""Seconds for which every GPU of a job waits from which it may hang."""
-
 
 @dataclass(slots=True)
 class JobWatch:
@@ -93,7 +85,7 @@ class JobWatch:
     configuration: Configuration
     _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
-    _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=JOBS_KEPT))
     _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
     """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
@@ -236,7 +228,7 @@ class JobWatch:
             record.uses[uuid].freeze()
 
     def _end(self, record: JobRecord, snapshot: Snapshot) -> None:
-        if snapshot.at - record.began < SHORTEST:
+        if snapshot.at - record.began < BIN:  # a test of the driver is no job
             return
         price = self.configuration.current[CostConfig].gpu_hour
         receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
@@ -255,7 +247,7 @@ class JobWatch:
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
             waits = self._waits(record)
-            suspected = waits >= SUSPECT
+            suspected = waits > intervals.TICK  # on two ticks
             # an answer of before says nothing of this wait
             reported = latest.readings.get(record.id, ())
             recent = [reading for reading in reported if reading.at >= snapshot.at - waits]
@@ -318,7 +310,7 @@ class JobWatch:
         verdicts = [snapshot.verdicts.get(gpu) for gpu in known]
         called = all(v is not None and v.state is State.HUNG for v in verdicts)
         stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
-        return waits > 0 and (called or (stuck and waits >= STILL_AFTER))
+        return waits > 0 and (called or (stuck and waits >= EVERY_SUSPECTED))
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
@@ -385,9 +377,9 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
         "job": receipt.name or receipt.id,
         "gpus": ",".join(str(gpu.index) for gpu in receipt.gpus),
         "seconds": round(receipt.lasted),
-        "gpu_hours": round(receipt.gpu_seconds / 3600, 3),
-        "lost_gpu_hours": round(sum(lost.values()) / 3600, 3),
-        "exposed_gpu_hours": round(time_in(receipt.seconds, State.COMMUNICATING) / 3600, 3) or None,
+        "gpu_hours": round(receipt.gpu_seconds / HOUR, 3),
+        "lost_gpu_hours": round(sum(lost.values()) / HOUR, 3),
+        "exposed_gpu_hours": round(time_in(receipt.seconds, State.COMMUNICATING) / HOUR, 3) or None,
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
         "saved_seconds": round(receipt.savings[0].saved) if receipt.savings else None,
         "steps": receipt.steps or None,

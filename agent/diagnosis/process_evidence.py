@@ -11,8 +11,9 @@ SPAN = 6.0
 """Seconds over which the time of threads is divided, and work distinguished from waiting: 300
 power samples."""
 
-LONGEST_SPAN = 12.0
-"""Seconds over which uninterruptible sleep counts, which is sampled once a second."""
+MESSAGES = 0.25e6
+"""Bytes a second up to which what a process moves are lines of a log, and what a server receives or
+reads are requests. No load of the tapes is decided otherwise with 0.1 or 5 MB/s."""
 
 
 @dataclass(eq=False)
@@ -39,7 +40,7 @@ class ProcessEvidence:
     @cached_property
     def workers(self) -> float:
         """Threads and processes beside them that do anything, a mean."""
-        mean = self.context.samples.mean(workload.WORKERS, *self.labels, seconds=LONGEST_SPAN)
+        mean = self.context.samples.mean(workload.WORKERS, *self.labels, seconds=SPAN)
         return mean or 0.0
 
     @cached_property

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.diagnosis.active_share import ALWAYS
 from agent.diagnosis.process_evidence import SPAN
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
@@ -42,18 +43,6 @@ CONFIDENCE = GpuMetric.gauge(
 )
 
 KEY = ReadKey("pulse", "steps")
-EXPIRES = EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER
-"""Seconds without a sample after which the last ones say nothing of now."""
-
-WAITS_FOR_DATA, BRING_AT_ONCE = 0.9, 0.4
-"""Activity of a GPU, at most, and the time for which each of its loaders does something, at least,
-where several loaders bring its batches. On tapes of loads that wait for several loaders 86 more
-ticks report their period as a step without this."""
-
-COMPUTES = 0.1
-"""Share of the time for which a process has kernels on the GPU from which it computes there: the
-notebook beside a training does not."""
-
 REASONS = {
     NoPulse.NOT_ENOUGH: (Reason.NOT_ENOUGH, "too few samples of its power so far"),
     NoPulse.TOO_SHORT: (Reason.TOO_SHORT, "its steps are too short for the samples of its power"),
@@ -172,7 +161,7 @@ class GpuPulses:
         reading = one.reading
         if reading is None:
             return Absence(STEP, gpu.labels, *REASONS[NoPulse.NOT_ENOUGH])
-        if now - one.at > EXPIRES:
+        if now - one.at > EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER:
             return Absence(STEP, gpu.labels, Reason.STALLED, "no sample of its power came lately")
         if reading.reason:
             return Absence(STEP, gpu.labels, *REASONS[reading.reason])
@@ -183,7 +172,11 @@ class GpuPulses:
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
     word, and clients of MPS, of which it reports no share."""
-    turns = [uuid for (_, uuid, _), part in samples.all(process.SHARE).items() if part >= COMPUTES]
+    turns = [
+        uuid
+        for (_, uuid, _), part in samples.all(process.SHARE).items()
+        if part >= workload.AT_REST
+    ]
     working = samples.all(process.PROCESS)
     clients = [uuid for _, uuid, _ in working]
     listed = samples.all(process.PROGRAM)
@@ -193,16 +186,17 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Return whether a GPU waits for batches that several loaders or threads prepare at once."""
+    """Return whether a GPU waits for batches that several loaders or threads prepare at once, each
+    of which does something for most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
-    if active is None or active >= WAITS_FOR_DATA or workers < 2:
+    if active is None or active >= ALWAYS or workers < 2:
         return False
     rates = (
         samples.rate(workload.THREADS, *gpu.labels, "working", what, seconds=SPAN)
         for what in workload.DOING
     )
-    return sum(rate or 0.0 for rate in rates) >= BRING_AT_ONCE * workers
+    return 2 * sum(rate or 0.0 for rate in rates) >= workers
 
 
 SEVERAL = "several loaders bring its batches: the period of its power may be several steps"

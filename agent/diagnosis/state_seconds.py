@@ -9,7 +9,8 @@ from agent.diagnosis.energy import EnergyByState
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
-"""Seconds over which the largest share is found."""
+"""Seconds over which the largest share is found, and for which every GPU of a job must wait before
+it hangs. Chosen, as the next two are: they decide when a state is shown, not what is counted."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is shown: no state flaps at any threshold."""

@@ -14,10 +14,6 @@ from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import disk, filesystem, pcie_switch, pressure, process, workload
 
-ABROAD = 0.01
-"""Traffic over the limit of a port or NIC, each way, from which ranks on other hosts may have part
-in it: logs, metrics and requests for data stay below."""
-
 
 class PathUse(NamedTuple):
     """One data path in one direction: traffic over limit, and the limit in bytes per second."""
@@ -50,7 +46,6 @@ class GpuHistory:
     sent_abroad: bool = False  # the host's network has carried something both ways meanwhile
     nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
     power: PowerLevels | None = None  # of its newest 20 ms samples
-    working_sm: float | None = None  # most SM activity over activity while its links were at rest
     bursts: bool = False  # its work came in bursts without a rhythm, as requests do
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
 
@@ -134,12 +129,13 @@ class TickContext:
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """True if a port or NIC of the host carries traffic both ways, as collectives do."""
+        """True if a port or NIC of the host carries traffic both ways, as collectives do: logs,
+        metrics and requests for data are quiet."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):
                 ways.setdefault((path, wire.device), []).append(wire.ratio)
-        return any(len(both) > 1 and min(both) >= ABROAD for both in ways.values())
+        return any(len(both) > 1 and min(both) >= self.thresholds.quiet for both in ways.values())
 
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:

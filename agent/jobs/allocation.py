@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import NamedTuple
 
+from agent.bounds import MOST_NAMES
 from agent.hardware.files import FileTree, names_in, read_text
 from agent.jobs.identity import JobLabels, printable
 from agent.model import Absent, Reason
@@ -23,7 +24,6 @@ ResourceSlices call it."""
 DRIVER = "/proc/driver/nvidia/gpus"
 MAJOR = "195"
 BRACKETS = re.compile(r"\[([^\]]*)\]")
-MOST_NAMES = 4096
 
 
 class Allocation(NamedTuple):

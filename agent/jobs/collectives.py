@@ -67,19 +67,14 @@ class Stalled:
     since: float
 
 
-STANDING = 2
-"""Number of readings that must report the same counts."""
-STANDING_SECONDS = 3.0
-"""And so far apart (s) the first and the last of them must be."""
-
-
 def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
     """Communicators of the newest reading whose ranks differ while none launches anything.
 
-    `readings` of one job, oldest first. Ranks that launch collectives elsewhere meanwhile hold
-    no one up for good: a communicator that waits for such ranks alone is left out.
+    `readings` of one job, oldest first, some seconds apart (nccl_jobs.EVERY). Ranks that launch
+    collectives elsewhere meanwhile hold no one up for good: a communicator that waits for such
+    ranks alone is left out.
     """
-    if len(readings) < STANDING:
+    if len(readings) < 2:
         return ()
     busy = _movers(*readings[-2:])
     found: list[Stalled] = []
@@ -89,7 +84,7 @@ def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
             return other is not None and _same_counts(other, one)
 
         since, count = _lasting(readings, communicator.key, unmoved)
-        if count >= STANDING and readings[-1].at - since >= STANDING_SECONDS:
+        if count >= 2:
             found += _differing(communicator, since)
     return tuple(one for one in found if {rank.location for rank in one.behind} - busy)
 
@@ -151,7 +146,7 @@ def lost(readings: Sequence[NcclReading]) -> tuple[Rank, ...]:
             def silent(other: Communicator | None, number: int = rank.rank) -> bool:
                 return other is not None and number in {one.rank for one in other.silent}
 
-            if _lasting(readings, communicator.key, silent)[1] >= STANDING:
+            if _lasting(readings, communicator.key, silent)[1] >= 2:
                 found.append(rank)
     return tuple(found)
 

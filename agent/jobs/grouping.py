@@ -2,7 +2,6 @@
 
 Whatever joins processes, it joins those of one owner alone (agent.jobs.identity.owner)."""
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 from typing import NamedTuple
@@ -90,19 +89,13 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
     return GroupedBy.SLURM if members[0].key.startswith("slurm ") else GroupedBy.ANCESTOR
 
 
-LONGEST = 300.0
-"""Seconds of bytes that are compared."""
-
-LEAST = 120.0
-"""Seconds below which nothing is said."""
+COMPARED = 120.0
+"""Seconds of bytes that are compared: a reading 10 ms apart is a third of EQUAL of them."""
 
 EQUAL = 3e-4
 """Relative difference, at most, of what GPUs in lock-step have sent. Readings of one tick that are
 10 ms apart make 1e-4 of two minutes. Chosen, not measured: the counters of real ranks were never
 compared over minutes."""
-
-TOGETHER = 0.2
-"""Seconds by which the readings of two GPUs may be apart."""
 
 
 class SentBytes(NamedTuple):
@@ -114,33 +107,27 @@ class SentBytes(NamedTuple):
     sent: float
 
 
-class _Both(NamedTuple):
-    at: float
-    one: float
-    other: float
-
-
 class _Pair:
     """Two GPUs with the same processes as before."""
 
-    def __init__(self) -> None:
+    def __init__(self, one: SentBytes, other: SentBytes) -> None:
         self.in_lock_step = False
-        self._sent: deque[_Both] = deque()
+        self._first = self._last = one, other
 
     def take(self, one: SentBytes, other: SentBytes) -> None:
         """Take the bytes that both had sent at their last read; ignore the reading if neither
         sends: a job that hangs is still one."""
-        sent = self._sent
-        if abs(one.at - other.at) > TOGETHER or (sent and one.at <= sent[-1].at):
+        first, last = self._first, self._last
+        self._last = one, other
+        if one.at == last[0].at or other.at == last[1].at:  # they were read at different ticks
             return
-        if sent and (one.sent < sent[-1].one or other.sent < sent[-1].other):
-            sent.clear()  # counted from 0 again
-        sent.append(_Both(one.at, one.sent, other.sent))
-        while one.at - sent[0].at > LONGEST:
-            sent.popleft()
-        grown = one.sent - sent[0].one, other.sent - sent[0].other
-        if one.at - sent[0].at >= LEAST and max(grown) > 0:
-            self.in_lock_step = max(grown) - min(grown) <= EQUAL * max(grown)
+        grown = one.sent - first[0].sent, other.sent - first[1].sent
+        if min(grown) < 0:  # counted from 0 again
+            self._first = one, other
+        elif one.at - first[0].at >= COMPARED:
+            self._first = one, other
+            if max(grown) > 0:
+                self.in_lock_step = max(grown) - min(grown) <= EQUAL * max(grown)
 
 
 class LockSteps:
@@ -161,7 +148,7 @@ class LockSteps:
         for gone in [pair for pair in self._pairs if changed & {*pair}]:
             del self._pairs[gone]
         for one, other in combinations(sorted(now), 2):
-            pair = self._pairs.setdefault((one, other), _Pair())
+            pair = self._pairs.setdefault((one, other), _Pair(now[one], now[other]))
             pair.take(now[one], now[other])
             if pair.in_lock_step:
                 yield frozenset((one, other))

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from agent.hardware.nccl import Rank
 from agent.jobs.collectives import (
-    STANDING,
-    STANDING_SECONDS,
     NcclReading,
     Stalled,
     lost,
@@ -36,8 +34,7 @@ class HangEvidence(NamedTuple):
 
 def hang_evidence(readings: Sequence[NcclReading], group: JobGroup) -> HangEvidence:
     """Return the evidence in the readings of a job, which are sorted by age, oldest first."""
-    recent = [r for r in readings if readings[-1].at - r.at >= STANDING_SECONDS]
-    if len(readings) < STANDING or not recent:
+    if len(readings) < 2:
         return HangEvidence()
     here, standing = _here(readings[-1], group), stalled(readings)
     locations = waited_for(standing)
@@ -46,7 +43,7 @@ def hang_evidence(readings: Sequence[NcclReading], group: JobGroup) -> HangEvide
         dict.fromkeys(_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
     )
     elsewhere = bool(unique) and all(c.host and c.host != here and c.gpu is None for c in unique)
-    stands = still([recent[-1], readings[-1]])
+    stands = still(readings[-2:])
     return HangEvidence(stands, unique, standing[0] if standing else None, elsewhere)
 
 

@@ -6,6 +6,7 @@ from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent.bounds import LONGEST_NAME
 from agent.errors import encodable
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
@@ -31,8 +32,6 @@ STARTERS = {
     "accelerate",
 }
 """Programs that start the ranks of one job, often through a shell of each rank's own."""
-
-LONGEST_NAME = 64
 
 SHOWN = frozenset(
     {

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from agent.bounds import HOUR
 from agent.jobs.identity import JobLabels
 from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
-
-HOUR = 3600.0
 
 
 class Goodput(NamedTuple):
@@ -223,7 +222,7 @@ class JobStatus:
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""Share of the GPU-seconds from which a cause is worth a line."""
+"""Share of the GPU-seconds from which a cause is worth a line; chosen."""
 
 ALIKE = 0.05
 """Share of the slowest GPU's time within which no GPU of a job is called the slowest."""

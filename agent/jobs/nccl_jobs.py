@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from agent.bounds import RAS_CONNECTIONS
 from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
 from agent.jobs.collectives import NcclReading, still
 from agent.model import Absent, Labels, Reason
@@ -86,19 +87,16 @@ class NcclMode(StrEnum):
     ALWAYS = "always"
 
 
-EVERY = 30.0
-"""Seconds from one round's beginning to the next."""
-EVERY_SUSPECTED = 5.0
-"""The same under `always` while a job may hang."""
+EVERY, EVERY_SUSPECTED = 30.0, 5.0
+"""Seconds from one round to the next, and the same under `always` while a job may hang. Not
+measured: chosen so that two rounds show a hang before its GPUs do alone (after ten seconds)."""
 LEAST_AGE = 300.0
-"""Seconds for which a job must have run under `hang`: asking during its start has ended jobs."""
-LEAST_GPUS = 2
-CONNECTIONS = {NcclMode.HANG: 1, NcclMode.ALWAYS: 4}
-"""Limit of connections in a round: several jobs of one user share the port."""
-
-RESTS = {Reason.FAILED: 600.0, Reason.STALLED: 120.0}
+"""Seconds for which a job must have run under `hang`: asking during its start has ended jobs
+(agent.hardware.nccl_guard.KNOWN_FAULTS)."""
+REST = 600.0
 """Seconds for which there is no round after a failure: another service than NCCL's does not go
-away soon, and one that does not answer in time may cost its job."""
+away soon, and one that does not answer in time may cost its job. And after which a job that is not
+reported any more is forgotten. Chosen."""
 
 
 class RasSchedule:
@@ -109,7 +107,7 @@ class RasSchedule:
 
     def due(self, now: float, mode: NcclMode, jobs: Sequence[LocalJob]) -> RasRequest | None:
         """Return the questions that are due (monotonic seconds), given all jobs on the host."""
-        wanted = [job for job in jobs if job.gpus >= LEAST_GPUS]
+        wanted = [job for job in jobs if job.gpus > 1]
         if mode is NcclMode.HANG:
             wanted = [job for job in wanted if job.hangs and job.age >= LEAST_AGE]
         suspected = mode is NcclMode.ALWAYS and any(job.suspected for job in wanted)
@@ -119,7 +117,7 @@ class RasSchedule:
             processes={pid: inner for job in jobs for pid, inner in job.pids.items()},
             wanted=[pid for job in wanted for pid in job.pids],
             unknown=mode is NcclMode.ALWAYS,
-            connections=CONNECTIONS[mode],
+            connections=RAS_CONNECTIONS if mode is NcclMode.ALWAYS else 1,
         )
 
     def asked(self, began: float, ras: RasRound) -> None:
@@ -127,16 +125,11 @@ class RasSchedule:
         self._next = {True: began + EVERY_SUSPECTED, False: began + EVERY}
         if ras.failure is None or ras.answers:
             return
-        rested = began + ras.seconds + RESTS.get(ras.failure.reason, 0.0)
+        known = ras.failure.reason in (Reason.FAILED, Reason.STALLED)
+        rested = began + ras.seconds + (REST if known else 0.0)
         self._next[False] = max(self._next[False], rested)
         if ras.failure.reason is Reason.FAILED:  # of no use even while a hang is suspected
             self._next[True] = max(self._next[True], rested)
-
-
-KEPT = 4
-"""Readings kept of each job: two to compare, the first of a hang, one to spare."""
-FORGOTTEN = 600.0
-"""Seconds after which a job that is not reported any more is forgotten."""
 
 
 class NcclHistory:
@@ -156,8 +149,8 @@ class NcclHistory:
                 kept[-1] = reading
             else:
                 kept.append(reading)
-                del kept[:-KEPT]
-        self._jobs = [job for job in self._jobs if at - job[-1].at <= FORGOTTEN]
+                del kept[:-2]
+        self._jobs = [job for job in self._jobs if at - job[-1].at <= REST]
 
     def readings(self, answer: NcclAnswer) -> tuple[NcclReading, ...]:
         """The readings of the job that an answer is of, oldest first."""

@@ -7,25 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from agent.bounds import LOOK_UP_AT_ONCE, LOOK_UP_LATE, MOST_ANCESTORS, MOST_LOOK_UPS
 from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.jobs import identity
 from agent.model import Absent, Labels, Reason
 
-HIGHEST = 64
-"""Ancestors that are looked at: more than any job has, fewer than a loop of reused pids."""
-
-
 NAMELESS = identity.JobLabels()
-
-MOST_LOOK_UPS = 8
-"""Threads that look into the memory of processes at a time; each may block."""
-
-SOON = 0.05
-"""Real seconds for which what does not block, as a rule, is waited for."""
-
-LONGEST = 2.0
-"""Seconds after which a process is taken for what it is known to be without its memory."""
 
 Spawn = Callable[[Callable[[], None]], None]
 
@@ -176,12 +164,12 @@ class ProcessTable:
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
             one.begun = True
             self._spawn(one.run)
-        until = time.monotonic() + SOON
+        until = time.monotonic() + LOOK_UP_AT_ONCE
         changed = False
         for pid, one in list(self._look_ups.items()):
             over = one.over.wait(max(0.0, until - time.monotonic())) if one.begun else False
             met = self._met[pid]
-            late = self._now() - one.since >= LONGEST
+            late = self._now() - one.since >= LOOK_UP_LATE
             if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
                 title = identity.title(one.origin, one.command)
                 labels, group_keys = (
@@ -229,7 +217,7 @@ class ProcessTable:
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
         """A process and its ancestors, as far as /proc shows them."""
-        for _ in range(HIGHEST):
+        for _ in range(MOST_ANCESTORS):
             uid = self._uid(stat.pid)
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)
             if stat.parent <= 0:

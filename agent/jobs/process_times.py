@@ -12,38 +12,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.bounds import MOST_DESCENDANTS, MOST_FOLLOWED, MOST_THREADS
 from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.model import Labels
 
-SEARCH_EVERY = 10.0
-"""Seconds between two looks for new threads of a process; listing 150 of them takes 1 ms."""
+SEARCH_EVERY, SEARCH_FIRST = processes.SCAN_EVERY, 2.0
+"""Seconds between two looks for new threads of a process, of which listing 150 takes 1 ms; and
+while it is young, and between two looks for descendants of a GPU's processes (chosen)."""
 
-SURVEY_EVERY = 30.0
-"""Seconds between two lists of all threads; others leave out those that slept and did nothing
-before, unless workers ran whose time no thread that is read explains."""
-
-YOUNG, SEARCH_FIRST = 60.0, 2.0
-"""Seconds after a process was met for which its threads are listed more often, and how often."""
-
-DESCENT_EVERY = 2.0
-"""Seconds between two searches for the descendants of a GPU's processes."""
-
-MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
-"""Threads of a process that are listed and that are read each time; descendants of a GPU's
-processes that are read."""
-
-ACTIVE = 0.02
-"""Share of the time from which a thread or process does something."""
+ACTIVE = 2 / processes.HERTZ
+"""Share of the time from which a thread or process does something: two ticks of its CPU time a
+second, for one may be a rounding of what wakes up now and then."""
 
 LAUNCHING = "pt_autograd_"
 """Name of PyTorch's threads for the backward pass."""
 
 ENGINE = 8.0
 """Times as long as the main thread and as any other, for which a single thread runs that launches
-in its place: the engine of a server, while the main thread answers clients."""
-
-NANOSECONDS = 1e-9
+in its place: the engine of a server, while the main thread answers clients. Chosen, not measured:
+between loaders, which run alike, and an engine, which runs alone."""
 
 
 class Times(NamedTuple):
@@ -190,9 +178,9 @@ class ProcessTimes:
         """The descendants of a GPU's processes; searched for now and then, GPUs in turns."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
-            turn = 0.0 if known else len(self._below) % DESCENT_EVERY
+            turn = 0.0 if known else len(self._below) % SEARCH_FIRST
             found = self._descent.below(pids, foreign, MOST_DESCENDANTS, at)
-            known = self._below[gpu] = pids, found, at + DESCENT_EVERY - turn
+            known = self._below[gpu] = pids, found, at + SEARCH_FIRST - turn
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
@@ -228,7 +216,7 @@ class ProcessTimes:
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
         process.met = at if process.met is None else process.met
-        every = SEARCH_EVERY if at - process.met > YOUNG else SEARCH_FIRST
+        every = SEARCH_EVERY if at - process.met > processes.YOUNG else SEARCH_FIRST
         if process.listed is None or at - process.listed >= every:
             self._list_threads(pid, process, at)
         grown = {
@@ -264,7 +252,7 @@ class ProcessTimes:
         """Find the threads that launch, and those that did most since the last list."""
         elapsed = 0.0 if process.listed is None else at - process.listed
         process.listed = at
-        if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= SURVEY_EVERY:
+        if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= processes.LOOK_EVERY:
             process.surveyed, process.asleep = at, set()
         process.unexplained = 0.0
         seconds = {tid: process.seconds[tid] for tid in process.asleep}
@@ -308,14 +296,14 @@ class ProcessTimes:
         schedstat its CPU time in steps of 10 ms, and no queue. Raises OSError."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
-            return int(text[0]) * NANOSECONDS, int(text[1]) * NANOSECONDS
+            return int(text[0]) / 1e9, int(text[1]) / 1e9
         except (FileNotFoundError, ValueError, IndexError, OverflowError):
             return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
 
     def _queued(self, pid: int) -> float:
         """Seconds for which the main thread of a process was ready without a core."""
         with suppress(OSError, ValueError, IndexError, OverflowError):
-            return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) * NANOSECONDS
+            return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
         return 0.0
 
     def _end(self, pid: int) -> None:

@@ -17,17 +17,12 @@ from operator import eq, itemgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
-OUTLIERS = 0.02
-"""Share of values at each end that say nothing of the depth: spikes of a GPU that spins evenly."""
-
-_DIGIT = 1 << 32
-
 
 class Correlation(NamedTuple):
     """The autocorrelation of some samples, and how widely they vary."""
 
     at_lag: list[float]  # Pearson's coefficient for lags 0, 1, 2, ...
-    depth: float  # the range of the values without outliers, over their mean
+    depth: float  # the range of the values over their mean
 
 
 def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
@@ -39,14 +34,13 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
     (Kronecker substitution). Of 256 samples that costs 0.1 ms, and a loop over lags 2 ms.
     """
     level = sum(values) / len(values)
-    ordered, outside = sorted(values), int(len(values) * OUTLIERS)
-    depth = (ordered[-1 - outside] - ordered[outside]) / abs(level) if level else 0.0
+    depth = (max(values) - min(values)) / abs(level) if level else 0.0
     if depth < max(flat, 1e-9):
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
     even = _without_trend(values)
     lowest = min(even)
-    # The largest sum of products still fills one digit.
-    scale = (isqrt(_DIGIT // len(even)) - 1) / (max(even) - lowest)
+    # The largest sum of products still fills one digit, of 32 bits.
+    scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
 
 
@@ -85,25 +79,25 @@ WINDOW = 256
 SCALES = tuple(1 << number for number in range(5))
 """Samples that a value of a window stands for; the finest that shows a period decides."""
 
-STRIDE = WINDOW // 2
-
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
 """Windows that are remembered, how many of them must agree, and within which part of the period.
-On the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, these report 45
-right and 6 wrong; two windows 49 and 12, 3 % 44 and 8."""
+On the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, these report 55
+right and 7 wrong; 4 windows two fewer and two more, 1 % three fewer and one more."""
 
-STRONG, WEAK, AS_HIGH = 0.65, 0.4, 0.6
-"""Autocorrelation at a period: the mean of windows that agree, and of each at least; and the part
-of the highest peak at which the first one is the period, for those after it are its multiples."""
+STRONG, WEAK = 0.6, 0.4
+"""Autocorrelation at a period: the mean of windows that agree, and each at least; and STRONG is the
+part of the highest peak at which the first one is the period, for those after it are its multiples.
+With 0.5 three more of the same periods are wrong, with 0.7 five fewer are reported; without WEAK
+pauses of 0.25 s each 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
-SHORTEST, UNDERSAMPLED = 5.0, 0.2
-"""Samples that a step needs (with four a step of 77 ms was read 4 % wrong), and autocorrelation
-from one to the next: where it is less, what varies is narrower than a sample. Without these 6 and 4
-more periods of the same tapes are wrong."""
+SHORTEST = 5.0
+"""Samples that a step needs: with four a step of 77 ms was read 4 % wrong, and three more of the
+same periods are wrong; with six ten fewer are reported."""
 
 PURE = 0.955
 """Part of a sine in the autocorrelation above which it is an alias: in samples 20 ms apart, steps
-of 18.6 ms look like a sine of 0.26 s (0.97 to 0.99). Longer steps have edges (at most 0.94)."""
+of 18.6 ms look like a sine of 0.26 s (0.97 to 0.99). Longer steps have edges (at most 0.94).
+Without it three more of the same periods are wrong."""
 
 FLAT = 0.12
 """Range of the samples over their mean below which they show no steps. An H200 at rest has 0.01,
@@ -158,19 +152,19 @@ class Pulse:
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
         """Take in (seconds, watts) in order of time; what was seen before may come again."""
-        before = self._samples[-1][0] if self._samples else None
+        before, stride = self._samples[-1][0] if self._samples else None, WINDOW // 2
         for sample in samples:
             newest = self._samples[-1][0] if self._samples else -float("inf")
             if sample[0] <= newest:
                 continue
-            if self._spacing and sample[0] - newest > STRIDE * self._spacing:
+            if self._spacing and sample[0] - newest > stride * self._spacing:
                 self._begin()
                 before = None
             self._samples.append(sample)
             self._arrived += 1
-            if self._arrived % STRIDE == 0:
+            if self._arrived % stride == 0:
                 for scale in SCALES:
-                    if self._arrived % (STRIDE * scale) == 0 and self._arrived >= WINDOW * scale:
+                    if self._arrived % (stride * scale) == 0 and self._arrived >= WINDOW * scale:
                         self._examine(scale)
         found = self._reading()
         if found.step_seconds and before is not None:
@@ -265,7 +259,7 @@ def _period(r: Sequence[float], held: int) -> Period | None:
     highest = max((height for _, height in peaks), default=0.0)
     if highest < WEAK:
         return None
-    period, height = next(peak for peak in peaks if peak[1] >= AS_HIGH * highest)
+    period, height = next(peak for peak in peaks if peak[1] >= STRONG * highest)
     weighted, weights = period * height, height
     for multiple in range(2, int(longest / period) + 1):  # the tenth has a tenth of the error
         near, off = round(multiple * period), max(1, int(period / 5))
@@ -277,6 +271,6 @@ def _period(r: Sequence[float], held: int) -> Period | None:
     shown = r[1 : round(int(longest / period) * period) + 1]
     turn = 2 * pi / period
     wave = 2 * fmean(value * cos(turn * lag) for lag, value in enumerate(shown, 1))
-    alias = held == 1 and (r[1] < UNDERSAMPLED or (period >= 8 and wave >= PURE * height))
+    alias = held == 1 and (r[1] < 0 or (period >= 8 and wave >= PURE * height))
     resolved = period >= SHORTEST * held and not alias
     return Period(period, min(1.0, height), resolved)

@@ -3,27 +3,24 @@
 from collections import deque
 from statistics import median
 
-from agent.jobs.job import HOUR
+from agent.bounds import HOUR, RATES_KEPT
 
 BIN = 10.0
-"""Seconds that one value of the history stands for."""
-
-KEPT = 90
-"""Values of the history: a quarter of an hour."""
-
-LEAST_BINS = 6
-"""Values after which the first hour says how fast the job is: a minute with a rhythm."""
+"""Seconds that one value of the history stands for: as many as a verdict does."""
 
 MINUTE_BINS = 6
+"""Values after which the first hour says how fast the job is, and those of its best minute."""
+
 SLOWER = 0.03
-"""Share of the reference by which a step takes longer, and the job counts as slower."""
+"""Share of the reference by which a step takes longer, and the job counts as slower: more than the
+windows of one pulse may differ by."""
 
 
 class JobSpeed:
     """Fed each tick; seconds are of the agent's monotonic clock."""
 
     def __init__(self, now: float) -> None:
-        self.rates: deque[float | None] = deque(maxlen=KEPT)
+        self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
         """Steps a second in each ten seconds, oldest first; None without a rhythm."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # seconds with a rhythm, and steps in them, of this value
@@ -46,7 +43,7 @@ class JobSpeed:
     def reference(self) -> float | None:
         """Seconds of a step in the first hour with a rhythm, the median; None for the first
         minute."""
-        if len(self._first_hour) < LEAST_BINS:
+        if len(self._first_hour) < MINUTE_BINS:
             return None
         return 1 / median(self._first_hour)
 

@@ -47,12 +47,8 @@ BALANCED = second(99.9, 84.4, 10.2, 48.5, 1.5)
 
 
 @pytest.mark.parametrize("true", EXPOSED)
-@pytest.mark.parametrize("with_power", [True, False])
-def test_exposed_communication_is_reported_within_five_points(
-    true: float, with_power: bool
-) -> None:
-    """By power, or by SM activity where the work was seen with its links at rest (dense: 0.96)."""
-    mine = EXPOSED[true] if with_power else replace(EXPOSED[true], power=None, working_sm=0.96)
+def test_exposed_communication_is_reported_within_five_points(true: float) -> None:
+    mine = EXPOSED[true]
     found = divide(mine, {PEER: mine})
     assert found.communicating == pytest.approx(true, abs=0.05)
     assert found.waiting == pytest.approx(0.0, abs=0.05)
@@ -60,7 +56,7 @@ def test_exposed_communication_is_reported_within_five_points(
 
 
 @pytest.mark.parametrize("true", EXPOSED)
-def test_of_work_that_was_never_seen_alone_no_more_is_communication_than_is(true: float) -> None:
+def test_without_power_samples_no_more_is_communication_than_is(true: float) -> None:
     mine = replace(EXPOSED[true], power=None)
     found = divide(mine, {PEER: mine})
     assert 0.6 * true < found.communicating <= true
@@ -134,11 +130,11 @@ def test_who_sends_something_else_is_no_rank_of_the_same_collective() -> None:
     assert not in_lock_step(*silent)
 
 
-def test_a_smaller_model_beside_a_larger_one_does_not_spin() -> None:
-    """Half the DRAM activity without the SM activity that spinning would add."""
+def test_a_gpu_waits_no_longer_than_its_sm_activity_leaves() -> None:
+    """A smaller model beside a larger one: 40 % of the DRAM activity, and as much SM activity."""
     larger = second(100, 87.9, 11.0, 53.0, 0.7)
     smaller = second(100, 87.0, 4.4, 21.0, 0.7)
-    assert divide(smaller, {PEER: larger}).waiting == 0.0
+    assert divide(smaller, {PEER: larger}).waiting < 0.22
 
 
 def test_a_pipeline_waits_as_its_power_says() -> None:
@@ -168,7 +164,7 @@ OVERLOADED = second(100, 87.9, 11.0, 53.0, 0.7)
 
 def test_what_moves_behind_the_culprits_kernels_is_no_communication_of_the_waiter() -> None:
     """Bytes alone do not say when they moved: once all are there, all transfer as long."""
-    culprit = replace(OVERLOADED, payload=0.05, sent=0.05, working_sm=0.879)
+    culprit = replace(OVERLOADED, payload=0.05, sent=0.05)
     waiter = replace(second(100, 49.9, 4.4, 21.0, 0.7, lower=0.6), payload=0.05, sent=0.05)
     found = divide(waiter, {PEER: culprit})
     assert found.waits_for == PEER

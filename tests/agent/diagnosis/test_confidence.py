@@ -32,10 +32,11 @@ def test_a_busy_gpu_is_sure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counted", "both", "doubtful"), [(60, 29, True), (60, 31, False), (29, 0, False)]
+    ("of", "counted", "both", "doubtful"),
+    [(1, 60, 29, True), (1, 60, 31, False), (0, 29, 0, False)],
 )
-def test_most_of_the_seconds_decide(counted: float, both: float, doubtful: bool) -> None:
-    assert Trials(0, 0, counted, 0.0, both).is_doubtful is doubtful
+def test_most_of_the_seconds_decide(of: int, counted: float, both: float, doubtful: bool) -> None:
+    assert Trials(0, of, counted, 0.0, both).is_doubtful is doubtful
 
 
 README = ROOT / "agent/diagnosis/README.md"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from agent.diagnosis.division import divide_second
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.hang import HUNG_AFTER
 from agent.diagnosis.power_levels import PowerLevels
+from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.identity import JobLabels
 from agent.model import BUSY, Cause, GpuKey, Metric, Pair, State
@@ -47,8 +47,8 @@ TO_PEER = ("pcie", "gpu1", PEER_LABELS, "receive")
 UPLINK: Figures = {
     (pcie_switch.UPLINK, (*gpu, "0000:04:00.0")): 15.76e9 for gpu in (GPU, PEER_LABELS)
 }
-LONG = GpuHistory(waits_for=HUNG_AFTER)
-SHORT = GpuHistory(waits_for=HUNG_AFTER - 1)
+LONG = GpuHistory(waits_for=LEADER_WINDOW)
+SHORT = GpuHistory(waits_for=LEADER_WINDOW - 1)
 
 
 def job(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from agent.diagnosis.evidence import SPINNING_POWER
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.inactive_share import GPM_SILENT, doubts
+from agent.diagnosis.inactive_share import doubts
 from agent.model import Metric
 from agent.sources import activity, power
 from exporters.messages import fact_text
@@ -16,11 +17,11 @@ SILENT: dict[tuple[Metric, tuple[str, ...]], float] = {
 }
 
 
-@pytest.mark.parametrize(("watts", "doubted"), [(641.0, True), (279.0, False), (90.0, False)])
+@pytest.mark.parametrize(("watts", "doubted"), [(641.0, True), (244.0, False), (90.0, False)])
 def test_gpm_at_0_beside_power_is_a_doubt(watts: float, doubted: bool) -> None:
     found = list(doubts(evidence({**SILENT, (power.POWER, GPU): watts})))
     assert [fact.kind for fact in found] == [FactKind.GPM_AT_ZERO] * doubted
-    assert all(fact.figures[0].limit == GPM_SILENT for fact in found)
+    assert all(fact.figures[0].limit == SPINNING_POWER for fact in found)
     assert all("GPM reads 0 % at 92 %" in fact_text(fact) for fact in found)
 
 

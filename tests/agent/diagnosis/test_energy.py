@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.diagnosis.energy import NAMES, PATIENCE, STATE_JOULES, EnergyByState, split
+from agent.diagnosis.energy import NAMES, STATE_JOULES, EnergyByState, split
 from agent.model import BUSY, Cause, Pair, State, TimedSeries
 from agent.sources.power import ENERGY, SAMPLES
 from tests.support import machines
@@ -32,7 +32,7 @@ def played(
     """Sixty seconds and more of 100 W; the counter as it is read at some of them."""
     energy, read = EnergyByState(), dict(counter)
     now: dict[Pair, float] | None = {IDLE: 1.0}
-    for second in range(max(read) + int(PATIENCE) + 2):
+    for second in range(max(read) + 3 + 2):
         now = parts.get(second, now)
         if second in read:
             energy.count(second, read[second])

@@ -2,9 +2,11 @@
 
 import pytest
 
-from agent.diagnosis.hang import HUNG_AFTER, REMOTE_AFTER, STILL_AFTER, hung, late_gpus
+from agent.diagnosis.hang import REMOTE_AFTER, hung, late_gpus
+from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.jobs.job import CulpritState
+from agent.jobs.nccl_jobs import EVERY_SUSPECTED
 from agent.model import GpuKey
 from agent.sources import activity, process
 from agent.sources import workload as work
@@ -22,7 +24,7 @@ ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
 
 def verdict(
     figures: Figures,
-    seconds: float = HUNG_AFTER,
+    seconds: float = LEADER_WINDOW,
     *,
     abroad: bool = False,
     still: bool = False,
@@ -46,17 +48,17 @@ RESTING: Figures = {**job(QUIET, QUIET, 0.0), **threads(GPU, 0.0), **threads(PEE
 @pytest.mark.parametrize(
     ("figures", "seconds", "expected"),
     [
-        (SPINNING, HUNG_AFTER, True),
-        (SPINNING, HUNG_AFTER - 1, None),
-        (WAITING, HUNG_AFTER, True),
-        ({**RESTING, **STOPPED}, HUNG_AFTER, True),
+        (SPINNING, LEADER_WINDOW, True),
+        (SPINNING, LEADER_WINDOW - 1, None),
+        (WAITING, LEADER_WINDOW, True),
+        ({**RESTING, **STOPPED}, LEADER_WINDOW, True),
         (RESTING, 3600.0, None),  # a server without requests, a notebook
-        ({**SPINNING, **ONE_HOST}, HUNG_AFTER, True),
-        ({**SPINNING, **TWO_HOSTS}, HUNG_AFTER, False),
+        ({**SPINNING, **ONE_HOST}, LEADER_WINDOW, True),
+        ({**SPINNING, **TWO_HOSTS}, LEADER_WINDOW, False),
         ({**SPINNING, **TWO_HOSTS}, REMOTE_AFTER - 1, False),
         ({**SPINNING, **TWO_HOSTS}, REMOTE_AFTER, True),
-        ({**WAITING, **TWO_HOSTS}, HUNG_AFTER, True),  # a process here explains it
-        ({**SPINNING, **STOPPED, **TWO_HOSTS}, HUNG_AFTER, True),
+        ({**WAITING, **TWO_HOSTS}, LEADER_WINDOW, True),  # a process here explains it
+        ({**SPINNING, **STOPPED, **TWO_HOSTS}, LEADER_WINDOW, True),
     ],
 )
 def test_when_it_hangs(figures: Figures, seconds: float, expected: bool | None) -> None:
@@ -70,10 +72,10 @@ def test_traffic_of_the_host_stands_for_an_environment_that_is_hidden() -> None:
 
 
 def test_counts_that_stand_still_shorten_the_time() -> None:
-    assert verdict(SPINNING, STILL_AFTER) is None
-    assert verdict(SPINNING, STILL_AFTER, still=True) is True
-    assert verdict(SPINNING, STILL_AFTER - 1, still=True) is None
-    assert verdict(SPINNING, STILL_AFTER, still=True, remote=True) is False
+    assert verdict(SPINNING, EVERY_SUSPECTED) is None
+    assert verdict(SPINNING, EVERY_SUSPECTED, still=True) is True
+    assert verdict(SPINNING, EVERY_SUSPECTED - 1, still=True) is None
+    assert verdict(SPINNING, EVERY_SUSPECTED, still=True, remote=True) is False
 
 
 A, B, C = (GpuKey(index, f"GPU-{index}") for index in range(3))
@@ -146,7 +148,7 @@ def test_a_rank_that_waits_for_input_is_named_within_20_s(system: str) -> None:
     """Training hangs ten seconds after the machine starts; NCCL is not asked."""
     bench = simulated(f"{system}:hang", gpus=4)
     seconds = seconds_until_hung(bench)
-    assert 10 + HUNG_AFTER <= seconds + 2 <= 10 + 20
+    assert 10 + LEADER_WINDOW <= seconds + 2 <= 10 + 20
     (job,) = bench.agent.jobs.current.running
     assert job.hang is not None
     (culprit,) = job.hang.culprits

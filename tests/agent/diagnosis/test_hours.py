@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent import bounds
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.diagnosis import hours
@@ -150,7 +151,7 @@ def test_what_is_no_hour_costs_only_itself(
     first.close()
     (tmp_path / f"hour-{NOW - 3}.json").write_bytes(b'{"hour":')
     (tmp_path / f"hour-{NOW - 4}.json").write_bytes(b'{"hour":3,"rows":[]}')
-    (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" " * (hours.LARGEST + 1))
+    (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" " * (bounds.LARGEST_HOUR + 1))
     (tmp_path / f"hour-{NOW - 6}.json").mkdir()
     os.mkfifo(tmp_path / f"hour-{NOW - 7}.json")
     again = HourlySums({}, tmp_path)
@@ -166,7 +167,7 @@ def test_hours_to_come_are_set_aside_and_taken_back(bench: AgentBench, tmp_path:
     first.close()
     real = {f"hour-{hour}.json" for hour in range(NOW - 5, NOW)}
     text = '{{"hour":{},"rows":[{{"seconds":{{"busy/none":9.0}}}}]}}'
-    for hour in range(NOW + 1, NOW + 3 * hours.KEPT):
+    for hour in range(NOW + 1, NOW + 3 * bounds.HOURS_KEPT):
         (tmp_path / f"hour-{hour}.json").write_text(text.format(hour))
     second = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
     play(bench, second, 3, NOW)
@@ -174,7 +175,7 @@ def test_hours_to_come_are_set_aside_and_taken_back(bench: AgentBench, tmp_path:
     second.close()
     names = {path.name for path in tmp_path.iterdir()}
     assert {name for name in names if name.endswith(".json")} == real | {f"hour-{NOW}.json"}
-    assert len(names) == 5 + 3 * hours.KEPT
+    assert len(names) == 5 + 3 * bounds.HOURS_KEPT
     play(bench, second, 3, NOW + 1)
     second.close()
     assert (tmp_path / f"hour-{NOW + 1}.json").exists()
@@ -196,7 +197,7 @@ def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
         answers.wait()
         return read(folder)
 
-    monkeypatch.setattr(hours, "READING", 0.01)
+    monkeypatch.setattr(hours, "DISK_HANGS", 0.01)
     monkeypatch.setattr(hours, "_read", slow_read)
     sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
     play(bench, sums, 11, NOW - 1, JOB)
@@ -224,17 +225,17 @@ def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
 
 def test_it_is_bounded(bench: AgentBench, tmp_path: Path) -> None:
     sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
-    for hour in range(hours.KEPT + 3):
+    for hour in range(bounds.HOURS_KEPT + 3):
         play(bench, sums, 1, NOW + hour)
     sums.close()
     names = {path.name for path in tmp_path.iterdir()}
-    assert len(names) <= hours.KEPT
+    assert len(names) <= bounds.HOURS_KEPT
     assert f"hour-{NOW}.json" not in names
-    assert len(json.loads(sums.document())["hours"]) == hours.KEPT
-    for number in range(hours.MOST_ROWS + 9):
+    assert len(json.loads(sums.document())["hours"]) == bounds.HOURS_KEPT
+    for number in range(bounds.MOST_OWNERS + 9):
         play(bench, sums, 1, NOW, (str(number), *JOB[1:]))
     listed = [row for row in rows(sums) if row["hour"] == NOW]
-    assert len(listed) <= hours.MOST_ROWS + 1
+    assert len(listed) <= bounds.MOST_OWNERS + 1
 
 
 def test_a_disk_that_is_full_is_reported_and_costs_nothing_else(

@@ -155,7 +155,7 @@ def test_what_was_not_observed_is_reported_and_draws_nothing() -> None:
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_watch, "KEPT", 4)
+    monkeypatch.setattr(job_watch, "JOBS_KEPT", 4)
     bench = simulated("gtx-1080:idle")
     for _ in range(7):
         pid = start_process(bench.machine, 0)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.bounds import LOOK_UP_LATE, MOST_LOOK_UPS
 from agent.config.settings import Settings
-from agent.jobs.process_table import LONGEST, MOST_LOOK_UPS, at_once, on_a_thread
+from agent.jobs.process_table import at_once, on_a_thread
 from agent.sources import workload
 from tests.support.process_tree import GPU, OTHER, ProcessTree
 
@@ -49,7 +50,7 @@ def test_a_process_whose_memory_is_locked_is_read_all_the_same(
     unlocked.set()
     assert took < 1.0
     assert cores == {GPU, OTHER}
-    assert labels == {GPU, OTHER}, f"it has a job without its environment after {LONGEST} s"
+    assert labels == {GPU, OTHER}, f"it has a job without its environment after {LOOK_UP_LATE} s"
     assert blocked == {"process-memory"}
 
 

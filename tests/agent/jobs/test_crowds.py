@@ -3,6 +3,7 @@ others."""
 
 import pytest
 
+from agent import bounds
 from agent.hardware.files import FileTree
 from agent.jobs import process_times
 from agent.jobs.process_times import GpuTimes, ProcessTimes
@@ -65,12 +66,12 @@ def test_a_thousand_processes_that_come_and_go_in_a_second() -> None:
     files = Crowd(children=1000)
     found = crowded(files, 8)
     assert [one.working.running for one in found[2:]] == pytest.approx([1.0 + 0.25] * 6)
-    assert len(pids_asked(files.asked)) <= 2 * process_times.MOST_DESCENDANTS + 2
+    assert len(pids_asked(files.asked)) <= 2 * bounds.MOST_DESCENDANTS + 2
 
 
 def test_a_process_with_five_thousand_threads() -> None:
     files = Crowd(threads=6000)
     found = crowded(files, 2)
-    assert len(files.asked) <= 2 * process_times.MOST_FOLLOWED + 10
+    assert len(files.asked) <= 2 * bounds.MOST_FOLLOWED + 10
     assert (found[-1].launching or process_times.NONE).running == pytest.approx(0.25)
     assert found[-1].working.running == pytest.approx(0.25), "of threads that are not read, too"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.jobs.grouping import LEAST, LockSteps, SentBytes
+from agent.jobs.grouping import COMPARED, LockSteps, SentBytes
 from agent.model import GpuKey
 
 ONE, OTHER = GpuKey(0, "GPU-0"), GpuKey(1, "GPU-1")
@@ -49,11 +49,15 @@ def test_jobs_apart_stay_apart(one: Sent, other: Sent) -> None:
 
 
 def test_minutes_are_needed() -> None:
-    assert not joined(same, same, seconds=int(LEAST) - 10)
+    assert not joined(same, same, seconds=int(COMPARED) - 10)
 
 
-def test_readings_at_different_times_are_not_compared() -> None:
-    assert not joined(same, same, apart=5.0)
+def test_readings_of_different_ticks_are_not_compared() -> None:
+    steps = LockSteps()
+    for at in range(10, 190, 5):  # each is read every ten seconds, one 5 s after the other
+        one, other = at // 10 * 10, (at + 5) // 10 * 10 - 5
+        now = {ONE: SentBytes({10}, one, same(one)), OTHER: SentBytes({20}, other, same(other))}
+        assert list(steps.take(now)) == []
 
 
 def test_a_job_that_hangs_is_still_one() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.jobs.speed import KEPT, JobSpeed
+from agent.bounds import RATES_KEPT
+from agent.jobs.speed import JobSpeed
 
 
 def run(speed: JobSpeed, start: int, seconds: int, step: float | None) -> int:
@@ -44,4 +45,4 @@ def test_a_job_without_steps_has_no_speed() -> None:
     speed = JobSpeed(0.0)
     run(speed, 0, 5000, None)
     assert (speed.mean, speed.best, speed.reference) == (None, None, None)
-    assert len(speed.rates) == KEPT
+    assert len(speed.rates) == RATES_KEPT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.jobs import process_times
+from agent import bounds
 from agent.jobs.identity import JobLabels
 from agent.model import Reading, Reason
 from agent.sources import workload as work
@@ -206,12 +206,12 @@ def test_loaders_are_searched_for_every_two_seconds_and_at_once_for_a_new_launch
 
 
 def test_no_more_loaders_are_followed_than_agreed(tree: ProcessTree) -> None:
-    for pid in range(1000, 1000 + 2 * process_times.MOST_DESCENDANTS):
+    for pid in range(1000, 1000 + 2 * bounds.MOST_DESCENDANTS):
         tree.start(pid, parent=100)
     tree.occupy(100)
     tree.read()
     tree.read()
-    assert len(pids_asked(tree.tree.asked)) == 1 + process_times.MOST_DESCENDANTS
+    assert len(pids_asked(tree.tree.asked)) == 1 + bounds.MOST_DESCENDANTS
 
 
 def test_a_kernel_that_lists_no_children_is_scanned_and_seldom(tree: ProcessTree) -> None:
