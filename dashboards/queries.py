@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.diagnosis.accounting import STATE_SECONDS
+from agent.faults.records import BUSY_DISK
 from agent.limits.paths import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
 from agent.model import Kind, Metric, State, counter, gauge
 from agent.sources import disk
@@ -230,10 +231,6 @@ NODE: Labels = ("instance",)
 GPU: Labels = ("instance", "gpu")
 CAUSE: Labels = ("state", "cause")
 DEVICE: Labels = ("instance", "path", "device", "direction")
-BUSY_DISK = 0.9
-"""Share of the time with a request in flight from which a disk without a limit counts as full; one
-that serves many requests at once may still have room, but it is where to look."""
-
 WHOLE_GPU = "~gpu[0-9]+"
 """Devices of NVLink that are all links of a GPU together; single links are gpu0:3."""
 

@@ -222,7 +222,9 @@ def _run(arguments: argparse.Namespace) -> bool:
     for record in early.buffer:
         logging.getLogger(record.name).handle(record)
     notify_socket = NotifySocket.of()
-    log_short_watchdog(notify_socket.watchdog, TICK / speed)
+    if 0 < notify_socket.watchdog < 2 * TICK / speed:
+        short = {"seconds": notify_socket.watchdog, "tick": TICK / speed}
+        log.warning(LogEvent("watchdog_too_short", **short))
     agent = Agent(settings, hardware, clock)
     log_dropped(settings[MetricsConfig])
 
@@ -257,7 +259,7 @@ async def _serve(
         feed,
         hours,
         DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
-        freeze_when_warm,
+        lambda snapshot: freeze_gc() if snapshot.tick == SETTLED else None,
     ]
     freeze_gc()
     server = await _listen(agent, web, feed, hours.document)
@@ -319,21 +321,11 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
     return server
 
 
-def log_short_watchdog(seconds: float, tick: float) -> None:
-    if 0 < seconds < 2 * tick:
-        log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=tick))
-
-
 def log_dropped(config: MetricsConfig) -> None:
     """Say which alerts and boards will miss what the settings drop."""
     if missed := config.missed:
         means = "alerts that need them will not come, and boards have gaps"
         log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))
-
-
-def freeze_when_warm(snapshot: Snapshot) -> None:
-    if snapshot.tick == SETTLED:
-        freeze_gc()
 
 
 def freeze_gc() -> None:

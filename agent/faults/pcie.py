@@ -93,8 +93,11 @@ def _under_load(
     """Return the time when the GPU last computed, or filled its slower link; None if it rests or
     that is not known. Values that move each second are no news, so they are not watched."""
     samples = samples.untracked
-    if _at_rest(samples, key):
-        return None
+    clock = samples.value(clocks.CLOCK, *key.labels, "sm")
+    most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
+    low = clock is not None and most is not None and clock < LOW_CLOCK * most
+    if low or samples.value(gpu.UTILIZATION, *key.labels) == 0:
+        return None  # the job has ended, though means still show it: the clock falls with the link
     active = samples.point(activity.ACTIVITY, *key.labels)
     if active is not None and active.value >= least:
         return active.at
@@ -104,15 +107,6 @@ def _under_load(
         if ratio is not None and ratio * 2**generations >= least and counted is not None:
             return counted.at
     return None
-
-
-def _at_rest(samples: SampleStore, key: GpuKey) -> bool:
-    """Return whether the job has ended though means of activity and traffic still show it: the
-    clock falls with the link, at once."""
-    clock = samples.value(clocks.CLOCK, *key.labels, "sm")
-    most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
-    low = clock is not None and most is not None and clock < LOW_CLOCK * most
-    return low or samples.value(gpu.UTILIZATION, *key.labels) == 0
 
 
 def _slots(machine: Look) -> Iterator[Seen]:

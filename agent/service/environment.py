@@ -80,7 +80,10 @@ def running_program() -> ProgramFiles:
     files: dict[str, Content] = {}
     for name in sorted(needed(DISTRIBUTION)):
         files.update(recorded(name))
-    files.update(own_files(Path(agent.__file__).parents[1]))
+    source = Path(agent.__file__).parents[1]
+    for path in (path for package in OWN_PACKAGES for path in (source / package).rglob("*")):
+        if path.is_file() and CACHE not in path.parts:
+            files[path.relative_to(source).as_posix()] = path
     for name in NAMES:
         files[f"agent/service/deploy/{name}"] = shipped(name)
     return ProgramFiles(agent.__version__, files)
@@ -127,13 +130,6 @@ def recorded(name: str) -> Iterator[tuple[str, Content]]:
             yield file.as_posix(), path
 
 
-def own_files(source: Path) -> Iterator[tuple[str, Content]]:
-    for package in OWN_PACKAGES:
-        for path in (source / package).rglob("*"):
-            if path.is_file() and CACHE not in path.parts:
-                yield path.relative_to(source).as_posix(), path
-
-
 MARK = "installed-by-dgx-telemetry"
 """The file that says that an environment is ours to replace and to remove, and what is in it."""
 
@@ -168,13 +164,6 @@ def interpreter() -> Path:
     return python
 
 
-def compile_below(packages: Path, final: Path) -> None:
-    """Bytecode beside every module; errors and warnings will say that it lies in `final`."""
-    here, there = str(packages), str(final)  # as Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles
-    for level in OPTIMISATIONS:
-        compileall.compile_dir(here, 20, optimize=level, quiet=2, stripdir=here, prependdir=there)
-
-
 @dataclass(frozen=True, slots=True)
 class OwnEnvironment:
     """A virtual environment of the service's own, with a copy of the program that runs this: as it
@@ -187,7 +176,10 @@ class OwnEnvironment:
     def right(self) -> bool:
         mark = self.home / MARK
         newest = mark.exists() and mark.read_text() == self._content()
-        return newest and self._is_whole() and not any(map(Path.exists, self._aside()))
+        needed = (self.home / PACKAGES / name for name in self.program().files)
+        whole = all(path.exists() for path in needed)
+        runs = os.access(self.home / "bin" / "python", os.X_OK)
+        return newest and whole and runs and not any(map(Path.exists, self._aside()))
 
     def there(self) -> bool:
         return self._is_own() or any(map(Path.exists, self._aside()))
@@ -249,7 +241,12 @@ class OwnEnvironment:
         for script in (new / "bin").glob("*ctivate*"):
             script.unlink()  # they hold the path of `new`
         self.program().copy_to(new / PACKAGES)
-        compile_below(new / PACKAGES, self.home / PACKAGES)
+        # As Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles; errors will say that it lies in `home`.
+        here, final = str(new / PACKAGES), str(self.home / PACKAGES)
+        for level in OPTIMISATIONS:
+            compileall.compile_dir(
+                here, 20, optimize=level, quiet=2, stripdir=here, prependdir=final
+            )
         command = new / COMMAND
         command.write_text(self._script(), encoding="utf-8")
         command.chmod(0o755)
@@ -257,8 +254,3 @@ class OwnEnvironment:
 
     def _content(self) -> str:
         return f"{self.python()} {self.program().digest()}\n"
-
-    def _is_whole(self) -> bool:
-        packages = self.home / PACKAGES
-        there = all((packages / name).exists() for name in self.program().files)
-        return there and os.access(self.home / "bin" / "python", os.X_OK)
