@@ -11,6 +11,8 @@ from aiohttp.test_utils import make_mocked_request
 from agent import __version__
 from exporters.access_control import STREAM, is_cross_site, is_misdirected
 from exporters.server import Connections
+from tests.benchmarks import load
+from tests.stack.running import eventually
 from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
@@ -209,3 +211,17 @@ def test_bad_http_does_not_learn_the_version_of_python(sent: bytes) -> None:
             assert b"aiohttp" not in said
 
     run_async(coroutine, 100)
+
+
+CLIENTS = 64
+
+
+def test_everyone_is_answered_and_the_ticks_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with load.agent("dgx-h100:training") as (port, tick_times):
+        before = len(tick_times.at)
+        found = load.measure(port, tick_times, CLIENTS, seconds=3.0)
+        assert len(found.scrapes) >= CLIENTS
+        assert len(found.scrapes) % CLIENTS == 0, "each round was answered to the last client"
+        eventually(lambda: len(tick_times.at) >= before + 3, 60, "ticks under load")
+    with capsys.disabled():
+        print(f"\nload, {CLIENTS} clients, 3 s: {found}")

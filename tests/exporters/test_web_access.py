@@ -1,10 +1,15 @@
 """TLS, passwords and headers over the wire."""
 
+import asyncio
 import ssl
 from pathlib import Path
 
+import bcrypt
+import pytest
 from aiohttp import ClientError
 
+from exporters import access_control
+from exporters.access_control import CheckResult, Passwords, credentials, unmatched_hash
 from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
@@ -59,3 +64,131 @@ def test_every_path_asks_for_the_password(folder: Path) -> None:
                 assert await at.status(auth=auth) == 401, auth
 
     run_async(coroutine)
+
+
+HERE = "192.0.2.1"
+USERS = {"alice": hashed("right")}
+
+
+def verdicts(checker: Passwords, *pairs: tuple[str, str]) -> list[CheckResult]:
+    async def story() -> list[CheckResult]:
+        return [await checker.check(USERS, *pair, HERE) for pair in pairs]
+
+    return asyncio.run(story())
+
+
+def test_a_right_password_is_checked_once() -> None:
+    checker = Passwords(pause=0.0)
+    asked = [("alice", "right"), ("alice", "wrong"), ("carol", "right")]
+    expected = [CheckResult.RIGHT, CheckResult.WRONG, CheckResult.WRONG]
+    assert verdicts(checker, *asked, *asked) == expected * 2
+    assert checker.checks == 5
+
+
+def test_another_hash_asks_again() -> None:
+    checker = Passwords(pause=0.0)
+
+    async def story() -> None:
+        assert await checker.check(USERS, "alice", "right", HERE) is CheckResult.RIGHT
+        changed = {"alice": hashed("new")}
+        assert await checker.check(changed, "alice", "right", HERE) is CheckResult.WRONG
+        assert await checker.check(changed, "alice", "new", HERE) is CheckResult.RIGHT
+
+    asyncio.run(story())
+
+
+def test_guesses_do_not_drive_out_what_was_right() -> None:
+    checker = Passwords(pause=0.0)
+    verdicts(checker, ("alice", "right"), *(("alice", str(n)) for n in range(20)))
+    before = checker.checks
+    assert verdicts(checker, ("alice", "right")) == [CheckResult.RIGHT]
+    assert checker.checks == before
+    assert len(checker._right) == 1
+
+
+def test_who_guesses_waits_and_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_control, "MOST_WAITING", 4)
+    checker = Passwords(pause=0.02)
+
+    async def story() -> list[CheckResult]:
+        guesses = (checker.check(USERS, "alice", str(n), HERE) for n in range(50))
+        return await asyncio.gather(*guesses)
+
+    found = asyncio.run(story())
+    assert found.count(CheckResult.BUSY) == 46
+    assert checker.checks == 4
+
+
+def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
+    checker = Passwords(pause=0.0)
+
+    async def story() -> list[CheckResult]:
+        return await asyncio.gather(
+            *(checker.check(USERS, "alice", "right", HERE) for _ in range(10))
+        )
+
+    assert asyncio.run(story()) == [CheckResult.RIGHT] * 10
+    assert checker.checks == 1
+
+
+def test_an_unknown_user_costs_as_much_as_a_known_one_and_has_no_password() -> None:
+    users = {"alice": hashed("x", cost=5)}
+    fake = unmatched_hash(users)
+    assert fake.startswith("$2b$05$")
+    assert not access_control.matches("x", fake)
+    assert not bcrypt.checkpw(b"", fake.encode())
+
+
+def test_long_and_odd_passwords_are_only_wrong() -> None:
+    checker = Passwords(pause=0.0)
+    odd = [("alice", "x" * 5000), ("alice", "\0"), ("a:b", "c"), ("alice", "right\0")]
+    assert set(verdicts(checker, *odd)) == {CheckResult.WRONG}
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("Basic YWxpY2U6c2VjcmV0", ("alice", "secret")),
+        ("bAsIc YWxpY2U6YTpi", ("alice", "a:b")),
+        ("", None),
+        ("Basic", None),
+        ("Basic !!!", None),
+        ("Basic YWxpY2U=", None),
+        ("Basic /////w==", None),
+        ("Bearer YWxpY2U6c2VjcmV0", None),
+    ],
+)
+def test_credentials_are_read_or_there_are_none(header: str, found: tuple[str, str] | None) -> None:
+    assert credentials(header) == found
+
+
+def test_each_client_has_a_queue_and_a_rest_of_its_own() -> None:
+    checker = Passwords(pause=30.0)
+
+    async def story() -> list[CheckResult]:
+        guesses = [
+            asyncio.create_task(checker.check(USERS, "alice", str(n), "192.0.2.9"))
+            for n in range(access_control.MOST_WAITING)
+        ]
+        await asyncio.sleep(0.05)
+        found = [
+            await checker.check(USERS, "alice", "right", HERE),
+            await checker.check(USERS, "alice", "right", "192.0.2.9"),
+            await checker.check(USERS, "alice", "more", "192.0.2.9"),
+        ]
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        return found
+
+    assert asyncio.run(asyncio.wait_for(story(), 20)) == [
+        CheckResult.RIGHT,
+        CheckResult.RIGHT,  # remembered
+        CheckResult.BUSY,
+    ]
+
+
+def test_clients_that_went_are_forgotten() -> None:
+    checker = Passwords(pause=0.0)
+    verdicts(checker, *[("alice", "guess")] * 3, ("alice", "right"))
+    assert checker._queues == {}

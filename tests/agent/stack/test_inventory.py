@@ -7,14 +7,17 @@ import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.cli.parser import run_command
-from agent.config.decoding import decode
+from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput
-from agent.stack.inventory import FleetFile, FleetNode, nodes, slurm_nodes, targets
+from agent.stack.inventory import FleetFile, FleetNode, expanded, nodes, slurm_nodes, targets
 from tests.stack.running import Running, eventually
 from tests.support.certificates import Authority
 from tests.support.served import hashed
@@ -208,3 +211,42 @@ def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path)
         slurm.write_text(SHOWN)
         eventually(lambda: ask()[0] == 200, 60, "Slurm is back")
         assert program.end(signal.SIGTERM) == 0
+
+
+LISTS = {
+    "dgx001": ["dgx001"],
+    "dgx[001-003]": ["dgx001", "dgx002", "dgx003"],
+    "dgx[9-11]": ["dgx9", "dgx10", "dgx11"],
+    "dgx[08-10,98]-a, login": ["dgx08-a", "dgx09-a", "dgx10-a", "dgx98-a", "login"],
+    "r[1-2]n[01-02]": ["r1n01", "r1n02", "r2n01", "r2n02"],
+    "10.0.0.[1-2]": ["10.0.0.1", "10.0.0.2"],
+    " a\nb ,": ["a", "b"],
+    "": [],
+}
+WRONG_LISTS = {
+    "dgx[1-": "is 'dgx[1-', expected names of hosts",
+    "dgx[]": "is 'dgx[]', expected names of hosts",
+    "dgx[\u0663]": "is 'dgx[\u0663]', expected names of hosts",
+    "a b;c": "is 'b;c', expected names of hosts",
+    "dgx[3-1]": "is '3-1', expected a range that rises",
+    "dgx[0-999999]": "is '0-999999', expected a range that rises, of at most 20000 hosts",
+    "a[1-200]b[1-200]": "is 'a[1-200]b[1-200]', expected at most 20000 hosts",
+}
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_a_list_is_expanded(text: str) -> None:
+    assert expanded(text) == LISTS[text]
+
+
+@pytest.mark.parametrize("text", WRONG_LISTS)
+def test_what_is_no_list_is_reported_in_one_sentence(text: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        expanded(text, "rack[2].hosts")
+    assert str(caught.value).startswith(f"rack[2].hosts {WRONG_LISTS[text]}")
+
+
+@given(st.text(alphabet="ab-.,[]0123456789 \n", max_size=24))
+def test_any_text_is_a_list_or_a_sentence(text: str) -> None:
+    with suppress(Mismatch):
+        assert all(name and not set(name) & set("[], \n") for name in expanded(text))
