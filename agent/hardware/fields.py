@@ -59,32 +59,7 @@ class FieldId(IntEnum):
     BANK_REMAP_PENDING = 307
 
 
-# NVLink 5 in nvml.h of R610, id by id; each of one link.
-#
-# id        what                                   read by, or why not
-# 201, 203  packets sent, received                 no: their bytes are counted
-# 202, 204  bytes sent, received                   nvlink, where 138 and 139 are refused
-# 205       packets of management dropped          no: nothing of a job goes there
-# 206-212   malformed, overrun, receive, remote,   nvlink, dgx_nvlink_errors_total
-#           general, integrity, discarded
-# 213, 214  recoveries that succeeded, failed      nvlink, dgx_nvlink_errors_total
-# 215       recoveries begun                       no: the sum of both
-# 216-218   raw bit error rates                    no: withdrawn by NVIDIA, 291-293 in their place
-# 219       errors that correction left over       nvlink_quality
-# 220       the same over all bits                 nvlink_quality
-# 221       symbols that stayed wrong              nvlink, dgx_nvlink_errors_total
-# 222       the same over all bits                 nvlink_quality
-# 200,      threshold of the link's low power      no: a setting, not a state
-# 223-225
-# 235-250   blocks by symbols corrected            no: 16 series a link of what 219-222 sum up
-# 289-293   raw errors and rates, lanes and link   no: a sound link has them too
-# 294, 295  blocks sent, sent again (PLR)          no: 219 counts what makes a block go again
-# 296       rate of the link                       no: the nominal one is in agent/specs
-#
-# 231-233, errors of links to a CPU, are read by c2c; 234, whether such a link rests, is not: it
-# rests whenever nothing moves.
-
-
+# README.md beside this says which ids of NVLink 5 and C2C are not read, and why.
 SINCE: dict[FieldId, tuple[int, ...]] = {
     FieldId.NVLINK_DATA_TRANSMITTED: (450,),
     FieldId.NVLINK_DATA_RECEIVED: (450,),

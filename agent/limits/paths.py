@@ -97,37 +97,27 @@ class TrafficCounter(NamedTuple):
     metric: Metric
     path: str
     direction: str
-    device: Callable[[Labels], str]
-    of_gpu: bool
     share: bool = False
 
-
-def _gpu(labels: Labels) -> str:
-    return f"gpu{labels[0]}"
-
-
-def _link(labels: Labels) -> str:
-    return f"gpu{labels[0]}:{labels[2]}"
-
-
-def _host(labels: Labels) -> str:
-    return ":".join(labels)
+    @property
+    def of_gpu(self) -> bool:
+        return "gpu" in self.metric.labels
 
 
 TRAFFIC = (
-    TrafficCounter(nvlink.WIRE_TRANSMITTED, "nvlink", "transmit", _gpu, of_gpu=True),
-    TrafficCounter(nvlink.WIRE_RECEIVED, "nvlink", "receive", _gpu, of_gpu=True),
-    TrafficCounter(nvlink.LINK_WIRE_TRANSMITTED, "nvlink", "transmit", _link, of_gpu=True),
-    TrafficCounter(nvlink.LINK_WIRE_RECEIVED, "nvlink", "receive", _link, of_gpu=True),
-    TrafficCounter(pcie.TRANSMITTED, "pcie", "transmit", _gpu, of_gpu=True),
-    TrafficCounter(pcie.RECEIVED, "pcie", "receive", _gpu, of_gpu=True),
-    TrafficCounter(activity.MEMORY_BANDWIDTH, "hbm", "total", _gpu, of_gpu=True, share=True),
-    TrafficCounter(disk.READ_BYTES, "disk", "read", _host, of_gpu=False),
-    TrafficCounter(disk.WRITTEN_BYTES, "disk", "write", _host, of_gpu=False),
-    TrafficCounter(network.TRANSMITTED, "network", "transmit", _host, of_gpu=False),
-    TrafficCounter(network.RECEIVED, "network", "receive", _host, of_gpu=False),
-    TrafficCounter(infiniband.TRANSMITTED, "infiniband", "transmit", _host, of_gpu=False),
-    TrafficCounter(infiniband.RECEIVED, "infiniband", "receive", _host, of_gpu=False),
+    TrafficCounter(nvlink.WIRE_TRANSMITTED, "nvlink", "transmit"),
+    TrafficCounter(nvlink.WIRE_RECEIVED, "nvlink", "receive"),
+    TrafficCounter(nvlink.LINK_WIRE_TRANSMITTED, "nvlink", "transmit"),
+    TrafficCounter(nvlink.LINK_WIRE_RECEIVED, "nvlink", "receive"),
+    TrafficCounter(pcie.TRANSMITTED, "pcie", "transmit"),
+    TrafficCounter(pcie.RECEIVED, "pcie", "receive"),
+    TrafficCounter(activity.MEMORY_BANDWIDTH, "hbm", "total", share=True),
+    TrafficCounter(disk.READ_BYTES, "disk", "read"),
+    TrafficCounter(disk.WRITTEN_BYTES, "disk", "write"),
+    TrafficCounter(network.TRANSMITTED, "network", "transmit"),
+    TrafficCounter(network.RECEIVED, "network", "receive"),
+    TrafficCounter(infiniband.TRANSMITTED, "infiniband", "transmit"),
+    TrafficCounter(infiniband.RECEIVED, "infiniband", "receive"),
 )
 
 BY_METRIC = {traffic.metric.name: traffic for traffic in TRAFFIC}
@@ -142,8 +132,9 @@ PAYLOAD = {
 
 
 def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
-    gpu, uuid = labels[:2] if traffic.of_gpu else ("", "")
-    return PathKey(traffic.path, traffic.device(labels), gpu, uuid, traffic.direction)
+    gpu, uuid, *parts = labels if traffic.of_gpu else ("", "", *labels)
+    device = ":".join((f"gpu{gpu}", *parts) if traffic.of_gpu else parts)
+    return PathKey(traffic.path, device, gpu, uuid, traffic.direction)
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from agent.specs.sheets import LinkGraph, SystemSpec
 Weights = tuple[tuple[int, ...], ...]  # Links between every two nodes, as a symmetric matrix
 
 
-class PairDifference(NamedTuple):
-    """One pair of nodes that is not joined as it should be."""
+class WrongPair(NamedTuple):
+    """Two GPUs, by index, that are joined by another number of links than in the system's graph."""
 
     one: int
     other: int
@@ -30,7 +30,7 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 
 @lru_cache(maxsize=8)
-def differences(found: Weights, expected: Weights) -> tuple[PairDifference, ...]:
+def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     """Return the differences under the best matching of two graphs with as many nodes; none if they
     are equal.
 
@@ -41,7 +41,7 @@ def differences(found: Weights, expected: Weights) -> tuple[PairDifference, ...]
     search = _Search(found, expected)
     search.place((), 0)
     return tuple(
-        PairDifference(a, b, found[a][b], expected[search.best[a]][search.best[b]])
+        WrongPair(a, b, found[a][b], expected[search.best[a]][search.best[b]])
         for a in range(len(found))
         for b in range(a + 1, len(found))
         if found[a][b] != expected[search.best[a]][search.best[b]]
@@ -99,15 +99,6 @@ class StrayLinks(NamedTuple):
     remote: str
     expected: str
     links: tuple[str, ...]
-
-
-class WrongPair(NamedTuple):
-    """Two GPUs, by index, that are joined by another number of links than in the system's graph."""
-
-    one: int
-    other: int
-    found: int
-    expected: int
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
@@ -183,4 +174,4 @@ def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
     }
     expected = {(one, other): links for one, other, links in graph.pairs}
     wrong = differences(weights(len(indices), found), weights(len(indices), expected))
-    return [WrongPair(indices[d.one], indices[d.other], d.found, d.expected) for d in wrong]
+    return [pair._replace(one=indices[pair.one], other=indices[pair.other]) for pair in wrong]

@@ -43,7 +43,11 @@ class GuardedObserver:
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Let it take in a tick; where it fails the snapshot is as it was."""
         seen, failure = self._tried(lambda: self.observer.observe(snapshot, samples))
-        self._log_change(failure)
+        if failure and not self.failure:
+            log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
+        elif self.failure and not failure:
+            log.info(LogEvent("observer_recovered", source=self.source))
+        self.failure = failure
         return seen or snapshot
 
     def report(self, snapshot: Snapshot) -> Reading:
@@ -59,13 +63,6 @@ class GuardedObserver:
             return ask(), None
         except Exception as error:  # a bug or a surprise of the hardware must not end the agent
             return None, failure_of(error)
-
-    def _log_change(self, failure: Failure | None) -> None:
-        if failure and not self.failure:
-            log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
-        elif self.failure and not failure:
-            log.info(LogEvent("observer_recovered", source=self.source))
-        self.failure = failure
 
 
 TURN_SHARE = 0.8
@@ -151,9 +148,9 @@ class Poller:
     """Leaves out what may not leave the agent, for all but observers."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
+    stuck: frozenset[str] = frozenset()  # names of the workers whose call hangs
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
-    _stuck: frozenset[str] = frozenset()  # workers whose call hangs
     _stalled: frozenset[str] = frozenset()  # those, and their sources
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
@@ -167,11 +164,6 @@ class Poller:
 
     def __post_init__(self) -> None:
         self._clock_steps = ClockSteps(self.clock)
-
-    @property
-    def stuck(self) -> frozenset[str]:
-        """Names of the workers whose call hangs."""
-        return self._stuck
 
     @property
     def latest(self) -> Snapshot:
@@ -279,11 +271,11 @@ class Poller:
         now = self.clock.monotonic()
         self._clock_steps.check()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
-        for name in sorted(stuck - self._stuck):
+        for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
-        for name in sorted(self._stuck - stuck):
+        for name in sorted(self.stuck - stuck):
             log.info(LogEvent("worker_recovered", worker=name))
-        self._stuck = stuck
+        self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self._stalled = stuck.union(sources)
         return Snapshot(self._data.tick + 1, now, self.clock.time(), dict(self._readings))

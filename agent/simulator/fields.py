@@ -60,15 +60,6 @@ Value = float | str | Callable[[FieldContext], float]
 """A figure, or how to get it; a text names a counter of the GPU."""
 
 
-class FieldAnswer(NamedTuple):
-    """Since which driver a field is known, which GPUs answer it, of which type, and what."""
-
-    since: Driver
-    answers: Answers
-    kind: int
-    value: Value
-
-
 def _from(architecture: int) -> Answers:
     return lambda q: q.arch >= architecture
 
@@ -91,6 +82,7 @@ def _counts_wire(q: Question) -> bool:
 
 
 _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
+    # ids, the first driver that knows them, which GPUs answer them, their type, and what
     # times of low clocks by reason (ns), memory temperature, energy
     ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
     ((75,), (450,), _from(PASCAL), ULL, "thermal"),
@@ -126,7 +118,7 @@ _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
     ((270,), (580, 82), _from(PASCAL), ULL, "thermal"),
     ((303, 304, 307), (610,), _from(HOPPER), UINT, 0),
 )
-FIELDS = {field: FieldAnswer(*row[1:]) for row in _ROWS for field in row[0]}
+FIELDS = {field: row for row in _ROWS for field in row[0]}
 
 LAST_ID = (
     *((450, 147), (470, 160), (520, 163), (525, 172), (535, 192), (550, 196), (555, 204)),
@@ -145,10 +137,10 @@ OF_POWER = frozenset({186, 190})  # Scope 0 is the GPU, 1 its module with a CPU,
 def field_code(field: int, scope: int, asked: Question) -> int:
     """The return code of one entry of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
-    if row is None or asked.driver < row.since:
+    if row is None or asked.driver < row[1]:
         last = max(last for branch, last in LAST_ID if branch <= asked.driver[0])
         return driver.NOT_SUPPORTED if 0 < field <= last else driver.INVALID_ARGUMENT
-    if not row.answers(asked):
+    if not row[2](asked):
         return driver.NOT_SUPPORTED
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return asked.link_code(scope)
@@ -172,7 +164,7 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
             entry.nvmlReturn = driver.NOT_SUPPORTED
             continue
         entry.timestamp, entry.latencyUsec = nvml.machine.micros(now), LATENCY
-        _, _, entry.valueType, value = FIELDS[field]
+        *_, entry.valueType, value = FIELDS[field]
         if callable(value):
             value = value(FieldContext(gpu, scope, now))
         number = gpu.meter.read(value, now) if isinstance(value, str) else value

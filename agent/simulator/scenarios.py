@@ -1,20 +1,6 @@
 """The scenarios and single faults: which system can have each, and what breaks in it.
 
-| scenario | GPUs concerned |
-|---|---|
-| training, idle, held, starved-disk, -network, -cpu, -host-thread | all |
-| nvlink-saturated, infiniband-saturated, exposed-communication, throttled | all |
-| checkpoint, threads, no-demand | all |
-| hang | all, after 10 s of training; the second waits for input, the others for it |
-| late-rank | the second comes late in each step, the others wait for it |
-| starved-pcie | the first; the others are idle |
-| starved-peer | the first computes double, the others wait for it |
-| gpu-hot, nvlink-down, nvlink-errors, pcie-degraded, xid, ecc, row-remap | the first |
-| gpu-lost | the third, or the last of fewer |
-| gpu-slow | the second: each call takes 45 s |
-| port-degraded | the first InfiniBand port, on systems without InfiniBand the first NIC |
-| driver-hang | all |
-
+README.md beside this says which GPUs each concerns.
 Nodes of fleets alone: waits-for-node, which waits in each step for another node of its job, and
 slow-node, which is that one. A fault plays over training, or is joined to a scenario and to other
 faults: `training+ecc-rising+raid-degraded`; `xid-79` to any other code is one of that code.

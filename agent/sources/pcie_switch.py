@@ -5,6 +5,8 @@ that both use is full.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 from agent.hardware.files import FileTree, read_int, read_text
 from agent.model import GPU_LABELS, Absent, Reason, internal
@@ -53,27 +55,19 @@ def limit(files: FileTree, port: str) -> float:
     return found
 
 
-class PcieSwitches:
-    """The switches above one GPU; nothing is said where none is, or where no one may look."""
-
-    def __init__(self, files: FileTree, bus_id: str) -> None:
-        self._files = files
-        self._device = f"{DEVICES}/{address_of(bus_id)}"
-
-    def read(self, out: ReadOutput) -> None:
-        try:
-            ports = upstream_ports(self._files.link(self._device))
-        except OSError:
-            return
-        for port in ports:
-            try:
-                most = limit(self._files, port)
-            except Absent:
-                continue
-            if most:
+def _read(files: FileTree, device: str, out: ReadOutput) -> None:
+    """The switches above one GPU; nothing where none is, or where no one may look."""
+    try:
+        ports = upstream_ports(files.link(device))
+    except OSError:
+        return
+    for port in ports:
+        with suppress(Absent):
+            if most := limit(files, port):
                 out.add(UPLINK, most, port)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    switches = PcieSwitches(gpu_context.host.files, gpu_context.device.identity.pci_bus_id)
-    yield gpu_context.read("pcie", "switches", (UPLINK,), switches.read, intervals.TOPOLOGY)
+    device = f"{DEVICES}/{address_of(gpu_context.device.identity.pci_bus_id)}"
+    run = partial(_read, gpu_context.host.files, device)
+    yield gpu_context.read("pcie", "switches", (UPLINK,), run, intervals.TOPOLOGY)
