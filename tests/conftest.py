@@ -55,9 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out files that start programs, listen or play whole machines, as plain pytest",
     )
     parser.addoption(
-        "--update-golden",
-        action="store_true",
-        help="rewrite golden files; the diff is the review",
+        "--update-golden", action="store_true", help="rewrite golden files; the diff is the review"
     )
     parser.addoption(
         "--nightly", action="store_true", help="the long form: every system in every scenario"

@@ -153,9 +153,6 @@ def test_every_metric_occurs_in_a_golden() -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.prom")), ids=lambda path: path.stem)
 def test_promtool_has_no_complaint(path: Path) -> None:
     done = subprocess.run(
-        ["promtool", "check", "metrics"],
-        input=path.read_bytes(),
-        capture_output=True,
-        check=False,
+        ["promtool", "check", "metrics"], input=path.read_bytes(), capture_output=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -120,11 +120,7 @@ def test_a_source_imports_no_other() -> None:
 
 
 LIBRARIES = {
-    "pynvml": (
-        "agent/hardware/",
-        "agent/simulator/",
-        "agent/replay/",
-    ),
+    "pynvml": ("agent/hardware/", "agent/simulator/", "agent/replay/"),
     "psutil": ("agent/hardware/host.py",),
     "grafanalib": ("dashboards/build.py",),
     "aiohttp": ("exporters/",),

@@ -26,10 +26,7 @@ MODEL = {"model": "x"}
 
 
 def counted(found: Points, expected: float) -> Series:
-    return {
-        named(system.GPUS): found,
-        named(system.GPUS_EXPECTED): [expected] * len(found),
-    }
+    return {named(system.GPUS): found, named(system.GPUS_EXPECTED): [expected] * len(found)}
 
 
 def lost(s: System, minutes: float, *, then: float | None = None) -> Series:

@@ -33,11 +33,7 @@ def _adapter(name: str) -> dict[str, str]:
     return {f"{port}/{file}": text for file, text in {**facts, **counters}.items()}
 
 
-KINDS: dict[str, Callable[[str], dict[str, str]]] = {
-    "sdx": _disk,
-    "eth": _nic,
-    "mlx5_9": _adapter,
-}
+KINDS: dict[str, Callable[[str], dict[str, str]]] = {"sdx": _disk, "eth": _nic, "mlx5_9": _adapter}
 """Names of the devices of each kind, and their files."""
 
 

@@ -63,10 +63,7 @@ LIT: dict[str, Lit] = {
     "dgx-h100:starved-host-thread": STARVED,
     "dgx-h100:starved-peer": STARVED,
     "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/NVLink, time at the limit")},
-    "dgx-h100:infiniband-saturated": {
-        **FULL,
-        **red("dgx-links/InfiniBand, time at the limit"),
-    },
+    "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-links/InfiniBand, time at the limit")},
     "dgx-h100:throttled": red(
         "dgx-fleet/Nodes, most starved first: Throttled",
         "dgx-fleet/Time lost, by node and cause",

@@ -73,12 +73,7 @@ class Admitting(RasGuard):
         super().__init__(RealFiles("/"))
 
     def admitted(
-        self,
-        host: str,
-        port: int,
-        gpu_processes: Collection[int],
-        *,
-        unknown: bool,
+        self, host: str, port: int, gpu_processes: Collection[int], *, unknown: bool
     ) -> frozenset[int]:
         return frozenset(gpu_processes)
 

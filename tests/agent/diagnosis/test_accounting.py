@@ -67,10 +67,7 @@ SHOWN = ("dgx-h100", "dgx-station-v100")
 SHARES: dict[str, dict[str, tuple[float, float]]] = {
     "training": {"busy/none": (0.96, 1.0)},
     "throttled": {"throttled/thermal": (0.25, 0.75)},
-    "exposed-communication": {
-        "communicating/nvlink": (0.34, 0.44),
-        "busy/none": (0.56, 0.66),
-    },
+    "exposed-communication": {"communicating/nvlink": (0.34, 0.44), "busy/none": (0.56, 0.66)},
     "hang": {"hung/none": (0.60, 0.90), "starved/peer": (0.0, 0.20)},
     "late-rank": {"starved/peer": (0.05, 0.15), "busy/none": (0.75, 0.90)},
     "checkpoint": {"starved/disk": (0.60, 0.85)},

@@ -24,10 +24,7 @@ QUIET = dict.fromkeys(
 def waited(cores: float, *, peer_stopped: bool) -> float:
     """Seconds for which a GPU waits after a minute: both of its job rest, and its own process uses
     so many cores."""
-    pids: Figures = {
-        (process.PROCESS, (*GPU, "10")): 1,
-        (process.PROCESS, (*PEER_LABELS, "11")): 1,
-    }
+    pids: Figures = {(process.PROCESS, (*GPU, "10")): 1, (process.PROCESS, (*PEER_LABELS, "11")): 1}
     stopped: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1} if peer_stopped else {}
     rates = {**threads(GPU, cores), **threads(PEER_LABELS, 0.0)}
     figures: Figures = {**job(QUIET, QUIET, 0.0), **rates, **pids, **stopped}

@@ -138,9 +138,7 @@ ROWS: dict[str, Row] = {
     ),
     # files that it reads and writes itself
     "reads itself, as sampled": Row(
-        {DISK: 0.4, UNKNOWN: 0.1},
-        FactKind.DISK_READS,
-        {**threads(0.5, (0.5, 0.0, 0.4)), **READS},
+        {DISK: 0.4, UNKNOWN: 0.1}, FactKind.DISK_READS, {**threads(0.5, (0.5, 0.0, 0.4)), **READS}
     ),
     "its cgroup counts what samples missed": Row(
         {DISK: 0.4, UNKNOWN: 0.1},
@@ -202,9 +200,7 @@ ROWS: dict[str, Row] = {
         {**threads(0.3, LOADING, (3.0, 0.0, 0.0), workers=4, busiest=1.0), **ARRIVES},
     ),
     "it fetches itself": Row(
-        {NETWORK: 0.5},
-        FactKind.JOB_RECEIVES,
-        {**threads(0.5, (0.5, 0.0, 0.0)), **ARRIVES},
+        {NETWORK: 0.5}, FactKind.JOB_RECEIVES, {**threads(0.5, (0.5, 0.0, 0.0)), **ARRIVES}
     ),
     "next to nothing arrives": Row(
         {UNKNOWN: 0.5},

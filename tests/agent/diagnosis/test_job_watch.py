@@ -171,10 +171,7 @@ def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
 def slowed(bench: AgentBench, factor: float, clock: float) -> None:
     """The job's steps take longer from now on, at a lower clock."""
     for gpu in bench.machine.gpus:
-        gpu.take(
-            bench.machine.now,
-            replace(gpu.work, step=gpu.work.step * factor, clock=clock),
-        )
+        gpu.take(bench.machine.now, replace(gpu.work, step=gpu.work.step * factor, clock=clock))
 
 
 def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time_and_what_changed() -> (

@@ -62,9 +62,7 @@ class Wrong(NamedTuple):
 
 
 KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
-    ("one-h200-fifth", "gpm"): {
-        "video-frames": Wrong(LAUNCHES, 0.12),
-    },
+    ("one-h200-fifth", "gpm"): {"video-frames": Wrong(LAUNCHES, 0.12)},
     ("one-h200-fifth", "nvml"): {
         "swapped-caches": Wrong(COPIES, 0.38),
         "video-frames": Wrong(LAUNCHES, 0.12),
@@ -93,9 +91,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "small-images": Wrong(LAUNCHES, 0.10),
         "unrolled-cell": Wrong(LAUNCHES, 0.12),
     },
-    ("one-h200-launching", "nvml"): {
-        "message-passing": Wrong(NO_THREADS, 0.24),
-    },
+    ("one-h200-launching", "nvml"): {"message-passing": Wrong(NO_THREADS, 0.24)},
     ("two-h100", "gpm"): {
         "all-to-all": Wrong(LINKS, 0.06),
         "checkpoint": Wrong(NO_THREADS, 0.20),

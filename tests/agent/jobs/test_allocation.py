@@ -230,10 +230,7 @@ def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> N
 # ---- words
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7])],
-)
+@pytest.mark.parametrize(("text", "expected"), [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7])])
 def test_lists_of_numbers(text: str, expected: list[int]) -> None:
     assert allocation.numbers(text) == expected
 

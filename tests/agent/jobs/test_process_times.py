@@ -370,9 +370,7 @@ def test_a_process_on_two_gpus_is_read_once_and_counts_for_both(tree: ProcessTre
     assert tree.tree.asked.count(f"/proc/{MAIN}/stat") == 1
 
 
-def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(
-    tree: ProcessTree,
-) -> None:
+def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(tree: ProcessTree) -> None:
     tree.start(110, parent=MAIN)
     tree.start(111, parent=110)
     times = ProcessTimes(tree.tree)

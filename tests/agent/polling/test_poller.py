@@ -182,9 +182,7 @@ def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
     run_async(coroutine)
 
 
-def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
-    machine: Machine,
-) -> None:
+def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(machine: Machine) -> None:
     async def coroutine() -> None:
         machine.answers.clear()
         await machine.tick(2)

@@ -70,16 +70,7 @@ def test_the_recorder_changes_nothing_for_its_callers(tmp_path: Path) -> None:
 
 def test_what_identifies_the_machine_never_reaches_the_tape(good: Any) -> None:
     text = gzip.decompress(good.read_bytes()).decode()
-    for secret in [
-        *UUIDS,
-        *SERIALS,
-        HOST,
-        SERVER,
-        TOKEN,
-        "10.9.8",
-        "de:ad",
-        UUIDS[0][4:12],
-    ]:
+    for secret in [*UUIDS, *SERIALS, HOST, SERVER, TOKEN, "10.9.8", "de:ad", UUIDS[0][4:12]]:
         assert secret not in text
     masked = Masks().uuid_bytes([*range(1, 17)])
     assert len({*masked, *range(1, 17)}) > 16

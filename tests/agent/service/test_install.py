@@ -275,7 +275,7 @@ def test_uninstall_leaves_settings_and_purge_leaves_nothing(
     capsys.readouterr()
     uninstall(machine.parts, purge=False)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        *("stop", "disable", "remove", "remove", "remove", "remove", "remove"),
+        *("stop", "disable", "remove", "remove", "remove", "remove", "remove")
     ]
     assert machine.systemd.asked[-5:] == ["stop", "disable", *["daemon-reload"] * 3]
     assert not machine.places.home.exists()

@@ -17,12 +17,7 @@ from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
-from agent.service.journal import (
-    AgentFormatter,
-    LogConfig,
-    is_journal,
-    start_logging,
-)
+from agent.service.journal import AgentFormatter, LogConfig, is_journal, start_logging
 from agent.simulator import SCENARIOS
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated

@@ -121,7 +121,7 @@ def test_phases_follow_one_another_and_begin_again(one: NodePlan) -> None:
 def test_a_power_cut_comes_again() -> None:
     cut = Outage(300.0, 60.0, 600.0)
     assert [cut.holds(now) for now in (0.0, 299.0, 300.0, 359.0, 360.0, 900.0)] == [
-        *(False, False, True, True, False, True),
+        *(False, False, True, True, False, True)
     ]
 
 
