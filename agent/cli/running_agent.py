@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -33,7 +34,8 @@ SPAN = 900
 BEFORE, SEEN = 3, 0.05
 """Hours before this one that are shown, and the share of one from which a state is named."""
 
-HOURS_EVERY = 60.0  # s, between two looks at them
+HOURS_EVERY, HOURS_WITHIN = 60.0, 2.0
+"""Seconds between two looks at the hours, and for which the first frame waits for them."""
 
 LEVELS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
 """A character for each eighth of activity, the first for what is not known; where the terminal has
@@ -47,6 +49,7 @@ class Recent:
     encoding: str = "utf-8"  # of the terminal
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
     hours: list[Document] = field(default_factory=list)  # the agent's own sums
+    no_hours: str = ""  # why there are none
 
     def take(self, frame: Document) -> None:
         """Take in a frame."""
@@ -84,7 +87,7 @@ class Recent:
                 said.append(f"from {at:%H:%M}{so_far} {', '.join(parts)}")
         alone = "; the agent knows of no hour before" * (len(said) == 1)
         who = "it" if uuid else "all GPUs"
-        return f"{who} by the hour: {'; '.join(said)}{alone}" if said else ""
+        return f"{who} by the hour: {'; '.join(said)}{alone}" if said else self.no_hours
 
     def line(self, uuid: str, columns: int) -> str:
         """The means of as many equal parts of the 15 minutes, the newest on the right."""
@@ -114,11 +117,12 @@ class RunningAgent:
     url: str
     recent: Recent = field(default_factory=Recent)
     first: Document = field(default_factory=dict)
+    _due: float = 0.0  # the next look at the hours
+    _looking: Thread | None = None  # at the hours, which may take long
 
     def frames(self, patience: float = PATIENCE) -> Iterator[Document]:
         """A frame each second. Raises NoAnswer where the agent does not answer, or ends."""
         machine: Document = {}
-        due = 0.0
         where = place(self.url)
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
@@ -133,9 +137,8 @@ class RunningAgent:
                     elif name == "tick":
                         frame = whole(machine, content)
                         frame["runbook"] = f"{where}/runbook.html"
-                        if monotonic() >= due:
-                            self.recent.hours = fetched(f"{self.url}/api/v1/hours").get("hours", [])
-                            due = monotonic() + HOURS_EVERY
+                        if monotonic() >= self._due:
+                            self._look_at_hours()
                         self.recent.take(frame)
                         yield frame
             except (OSError, http.client.HTTPException) as error:
@@ -143,6 +146,25 @@ class RunningAgent:
             except (LookupError, TypeError, ValueError) as error:
                 raise NoAnswer(f"{where} does not answer as an agent does: {error!r}") from error
         raise NoAnswer(f"{where} does not answer any more: it has ended the stream")
+
+    def _look_at_hours(self) -> None:
+        """Ask for the hours beside the frames: only their line waits for them, or says why not."""
+        self._due = monotonic() + HOURS_EVERY
+        if self._looking is None:
+            self.recent.no_hours = f"hours before: not known, no answer in {HOURS_WITHIN:.0f} s"
+        elif self._looking.is_alive():
+            return
+        first, self._looking = self._looking is None, Thread(target=self._take_hours, daemon=True)
+        self._looking.start()
+        self._looking.join(HOURS_WITHIN * first)
+
+    def _take_hours(self) -> None:
+        recent = self.recent
+        try:
+            hours = fetched(f"{self.url}/api/v1/hours", PATIENCE).get("hours", [])
+            recent.hours, recent.no_hours = hours, ""
+        except (NoAnswer, AttributeError) as error:
+            recent.hours, recent.no_hours = [], f"hours before: not known, {error}"
 
     def snapshot(self) -> Document:
         """All values, as `/api/v1/snapshot` has them. Raises NoAnswer."""

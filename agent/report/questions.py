@@ -244,9 +244,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def fetched(address: str) -> Any:
-    """The JSON at an address. Raises NoAnswer, and BadInput where that is no address."""
-    with opened(address, TIMEOUT + 5) as answer:
+def fetched(address: str, timeout: float = TIMEOUT + 5) -> Any:
+    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput where that is no
+    address."""
+    with opened(address, timeout) as answer:
         try:
             return json.load(answer)
         except (OSError, ValueError, http.client.HTTPException) as error:

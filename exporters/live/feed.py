@@ -65,6 +65,7 @@ class Feed:
     _rendered: int = -1  # the tick that `_tick` reports
     _edition: int = -1  # that `_machine` and `_tick` have
     _first: tuple[int, str] = (-1, "[]")  # what a page is sent first at a tick
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock)  # of it: one client at a time
 
     def __post_init__(self) -> None:
         self.history = History(self.view)
@@ -134,15 +135,18 @@ class Feed:
     async def first(self) -> str:
         """Return what a page is sent first, as JSON for HTML: `[[name, data], ...]`; made once a
         tick, however often it is asked for."""
-        tick = self._snapshot.tick if self._snapshot else -1
-        if self._first[0] != tick:
-            client = Client()
-            await self.join(client)
-            events = [one.decode().splitlines() for one in self.news(client)]
-            self.leave(client)
-            pairs = (f'["{one[0][7:]}",{one[-2][6:]}]' for one in events)
-            self._first = tick, f"[{','.join(pairs)}]".replace("<", "\\u003c")
-        return self._first[1]
+        async with self._making:
+            tick = self._snapshot.tick if self._snapshot else -1
+            if self._first[0] != tick:
+                client = Client()
+                try:
+                    await self.join(client)
+                    events = [one.decode().splitlines() for one in self.news(client)]
+                finally:
+                    self.leave(client)
+                pairs = (f'["{one[0][7:]}",{one[-2][6:]}]' for one in events)
+                self._first = tick, f"[{','.join(pairs)}]".replace("<", "\\u003c")
+            return self._first[1]
 
     def leave(self, client: Client) -> None:
         """A page is closed; with the last of them goes what is only kept for pages."""

@@ -39,7 +39,6 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
-    hdrs.CACHE_CONTROL: "no-cache",  # ask each time: the answer is mostly 304
 }
 
 
@@ -60,11 +59,12 @@ def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
 
 async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
     whole = text.replace(PLACE, f"{PLACE}{await feed.first()}")
-    return web.Response(body=whole.encode(), headers=_headers(Path(INDEX)))
+    return web.Response(body=whole.encode(), headers=_headers(Path(INDEX)))  # never stored
 
 
 async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
-    return web.FileResponse(path, headers=_headers(path))
+    # ask each time: the answer is mostly 304
+    return web.FileResponse(path, headers={**_headers(path), hdrs.CACHE_CONTROL: "no-cache"})
 
 
 def _headers(path: Path) -> dict[str, str]:

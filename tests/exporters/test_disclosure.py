@@ -22,6 +22,7 @@ from agent.cli.assembly import Agent, Hardware, recorded
 from agent.cli.once import page
 from agent.cli.options import view_of
 from agent.cli.run import _listen
+from agent.cli.running_agent import asked
 from agent.config.settings import Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums
@@ -133,6 +134,9 @@ class Planted:
             for path in PATHS:
                 async with client.get(base + path) as answer:
                     found[path] = await answer.text()
+                    assert answer.headers["Cache-Control"] == "no-store", path
+                async with client.get(base + path, headers={"Host": "rebound.example"}) as answer:
+                    assert answer.status == 421, path
             openmetrics = {"Accept": "application/openmetrics-text;version=1.0.0"}
             async with client.get(f"{base}/metrics", headers=openmetrics) as answer:
                 found["openmetrics"] = await answer.text()
@@ -141,6 +145,11 @@ class Planted:
                 while "event: tick" not in text or not text.endswith("\n\n"):
                     text += (await answer.content.readany()).decode()
                 found["stream"] = text
+            options = Namespace(simulate=None, replay=None, agent=base)
+            asking, _ = await asyncio.to_thread(asked, options, self.agent.settings)
+            assert asking
+            shown = page(asking.first, 200, asking.recent)
+            found["once --agent"] = "\n".join([json.dumps(asking.first), *shown])
             for by in ("node", "job", "user", "account"):
                 html = folder / f"{by}.html"
                 words = ("--agent", base, "--by", by, "--html", str(html))
@@ -179,7 +188,7 @@ def leaks(found: dict[str, str]) -> dict[str, set[str]]:
 
 NAMING = {
     *("/metrics", "/api/v1/snapshot", "/api/v1/jobs", "/api/v1/hours", "openmetrics", "stream"),
-    *("/", "once", "report by job", "report by user"),
+    *("/", "once", "once --agent", "report by job", "report by user"),
 }
 """The ways by which names leave where they may. Slurm, which is not asked here, names accounts."""
 

@@ -2,10 +2,11 @@
 
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from time import monotonic, sleep
 
 import pytest
 
@@ -20,14 +21,22 @@ from tests.support.live_machines import watched
 
 
 @contextmanager
-def serving(*events: bytes) -> Iterator[str]:
-    """The address of what answers as an agent does, with this stream."""
+def serving(
+    *events: bytes, status: int = 200, hours: bytes = b"{}", drips: int = 0
+) -> Iterator[str]:
+    """The address of what answers as an agent does, with this stream; its hours come with this
+    status, after so many seconds in which a byte drips now and then."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            streamed = self.path == "/api/v1/stream"
+            self.send_response(200 if streamed else status)
             self.end_headers()
-            self.wfile.write(b"".join(events) if self.path == "/api/v1/stream" else b"{}")
+            with suppress(OSError):  # who asked is gone
+                for _ in range(0 if streamed else 10 * drips):
+                    self.wfile.write(b" ")
+                    sleep(0.1)
+                self.wfile.write(b"".join(events) if streamed else hours)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -87,6 +96,32 @@ def test_the_hours_before_are_shown_for_all_and_for_one() -> None:
     assert recent.by_hour(now, "GPU-2") == ""
     recent.hours = recent.hours[2:]
     assert recent.by_hour(now).endswith("busy 20 %; the agent knows of no hour before")
+
+
+@pytest.mark.parametrize(
+    ("status", "hours", "drips", "why"),
+    [
+        (404, b"no such address", 0, "answers 404: no such address"),
+        (500, b"", 0, "answers 500"),
+        (200, b"<html>", 0, "does not answer: Expecting value"),
+        (200, b"[]", 0, "not known, "),
+        (200, b"{}", 60, "no answer in 2 s"),
+    ],
+)
+def test_hours_that_do_not_come_cost_their_line_alone(
+    status: int, hours: bytes, drips: int, why: str
+) -> None:
+    stream = stream_of("k40:training", 2)
+    with serving(*stream, stream[-1], status=status, hours=hours, drips=drips) as url:
+        asking, _ = asked(Namespace(simulate=None, replay=None, agent=url), Settings(HttpConfig()))
+        assert asking is not None
+        line = next(x for x in page(asking.first, 400, asking.recent) if "hours before" in x)
+        assert why in line
+        began, frames = monotonic(), asking.frames()
+        for _ in range(2):
+            next(frames)
+            asking._due = 0.0  # at each frame it is time to look again
+        assert monotonic() - began < 1.5
 
 
 def test_who_does_not_answer_is_named() -> None:

@@ -312,6 +312,25 @@ def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
     played(act)
 
 
+def test_an_index_is_made_once_a_tick_for_all_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(there: LivePageBench) -> None:
+        there.play()
+        before = there.feed.refreshes
+        texts = await asyncio.gather(*(there.feed.first() for _ in range(40)))
+        assert [name for name, _ in json.loads(texts[0])] == ["history", "machine", "tick"]
+        assert len(set(texts)) == 1
+        assert there.feed.refreshes == before + 1
+        there.play()
+        monkeypatch.delattr(Feed, "news")
+        with pytest.raises(AttributeError):
+            await there.feed.first()
+        assert there.feed.pages == 0
+
+    played(act)
+
+
 def test_nothing_is_made_while_no_page_is_open() -> None:
     async def act(there: LivePageBench) -> None:
         there.play(30)
@@ -338,6 +357,8 @@ def test_news_is_looked_into_at_once() -> None:
         there.feed(there.last)
         async with asyncio.timeout(TIMEOUT):
             while not tick["findings"]:
+                assert there.feed._refreshing
+                await there.feed._refreshing
                 tick = (await page.until("tick")).data
                 there.play()
         assert tick["banner"][0]["level"] == "wrong"
