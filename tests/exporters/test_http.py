@@ -127,7 +127,9 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
         unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
         api = await client.get("/api/v1")
         assert (unknown.status, method.status, api.status) == (404, 405, 404)
-        assert "/api/v1/hours, /api/v1/jobs, /api/v1/snapshot" in await api.text()
+        assert (
+            "are /api/v1/hours, /api/v1/jobs, /api/v1/snapshot\n" in await api.text()
+        )  # no stream
         for response in (unknown, method, api):
             assert response.content_type == "text/plain"
             assert response.headers["Cache-Control"] == "no-store"
