@@ -1,5 +1,5 @@
-"""Bounds of the agent's work and memory, and of its waits for what may block. None of these decides
-what it finds: more of each costs time or memory."""
+"""Bounds of the agent's work and memory, and of its waits for what may block: more of each costs
+time or memory. None is a threshold of a verdict."""
 
 HOUR = 3600.0  # s
 
