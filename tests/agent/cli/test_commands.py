@@ -262,8 +262,17 @@ def test_what_a_device_is_called_does_not_command_the_terminal(
     assert all(mark.isprintable() or mark == "\n" for mark in shown)
 
 
-def in_shell(words: str) -> tuple[int, bytes]:
-    """Status and errors of a command whose streams the shell has redirected."""
+UNWRITTEN = 2, b"dgx-telemetry: cannot write its output: No space left on device\n"
+IN_SHELL = {
+    "check --timeout 60 --simulate k40:idle >&-": (0, b""),
+    "check --timeout 60 --simulate k40:idle <&- >&- 2>&-": (0, b""),
+    "--help >/dev/full": UNWRITTEN,
+    "once --simulate k40:idle >/dev/full": UNWRITTEN,
+}
+
+
+@pytest.mark.parametrize("words", IN_SHELL)
+def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
     ended = subprocess.run(
         f"{sys.executable} -m agent {words}",
         shell=True,
@@ -273,18 +282,7 @@ def in_shell(words: str) -> tuple[int, bytes]:
         timeout=TIMEOUT,
         check=False,
     )
-    return ended.returncode, ended.stderr
-
-
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_a_closed_output_changes_no_status(closed: str) -> None:
-    assert in_shell(f"check --timeout 60 --simulate k40:idle {closed}") == (0, b"")
-
-
-@pytest.mark.parametrize("words", ["--help", "once --help", "once --simulate k40:idle"])
-def test_what_cannot_be_written_is_reported(words: str) -> None:
-    said = b"dgx-telemetry: cannot write its output: No space left on device\n"
-    assert in_shell(f"{words} >/dev/full") == (2, said)
+    assert (ended.returncode, ended.stderr) == IN_SHELL[words]
 
 
 @pytest.mark.parametrize(

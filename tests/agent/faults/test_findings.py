@@ -51,9 +51,9 @@ HEALTHY = (
 
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
-    assert WRONG[machine] in "\n".join(
-        shown(simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12))
-    )
+    bench = simulated(machine, gpus=2)
+    found = shown(bench.run(65) if machine in SLOWLY else looked_at(bench, 4))
+    assert WRONG[machine] in "\n".join(found)
 
 
 @pytest.mark.parametrize(("system", "fault"), covering(product(models.ALL, FAULTS)))
@@ -62,7 +62,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
-    found = shown(simulated(f"{system}:{fault}").run(12))
+    found = shown(looked_at(simulated(f"{system}:{fault}"), 4))
     gpus = models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
     if fault == "port-degraded" and not models.ALL[system].hcas:
@@ -73,7 +73,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
 def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
-    assert shown(bench.run(12)) == ["network port eno1 runs at 1 of 10 Gb/s"]
+    assert shown(looked_at(bench, 4)) == ["network port eno1 runs at 1 of 10 Gb/s"]
 
 
 def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
@@ -88,15 +88,14 @@ def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
 def test_a_member_that_an_array_lost_is_reported() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert shown(bench.run(12)) == ["md0: 1 disk is missing from the array"]
+    assert shown(looked_at(bench, 4)) == ["md0: 1 disk is missing from the array"]
 
 
 @pytest.mark.parametrize(
     ("system", "scenario"), covering(product(HEALTHY, ("training", "idle", "held", "starved-disk")))
 )
 def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
-    bench = simulated(f"{system}:{scenario}").run(12)
-    assert shown(bench) == []
+    assert shown(looked_at(simulated(f"{system}:{scenario}"), 4)) == []
 
 
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
@@ -113,9 +112,9 @@ def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentB
     return bench
 
 
-def looked_at(bench: AgentBench) -> AgentBench:
+def looked_at(bench: AgentBench, seconds: int = 12) -> AgentBench:
     """A machine as `check` leaves it: at the last tick every quick read has run."""
-    bench.run(11)
+    bench.run(seconds - 1)
     for read in bench.agent.gpus.reads():
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
@@ -154,18 +153,12 @@ def test_a_gpu_of_which_no_load_is_known_is_not_judged() -> None:
     assert shown(looked_at(bench)) == []
 
 
-def test_a_generation_read_before_the_load_is_that_of_rest() -> None:
-    bench = simulated("dgx-1-v100:idle").run(12)
-    bench.machine.set_scenario("training")
-    for _ in range(12):
-        assert shown(bench.run(1)) == []
-
-
-def test_a_generation_read_after_the_load_is_that_of_rest() -> None:
-    """The mean of activity still reports the load, the link rests already."""
-    bench = simulated("dgx-station-v100:training").run(12)
-    bench.machine.set_scenario("idle")
-    for _ in range(6):
+@pytest.mark.parametrize(("before", "then"), [("idle", "training"), ("training", "idle")])
+def test_a_generation_read_beside_the_load_is_that_of_rest(before: str, then: str) -> None:
+    """After the load the mean of activity still reports it, and the link rests already."""
+    bench = simulated(f"dgx-station-v100:{before}").run(12)
+    bench.machine.set_scenario(then)
+    for _ in range(12 if then == "training" else 6):
         assert shown(bench.run(1)) == []
 
 
@@ -196,13 +189,13 @@ def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
 
 
 def test_a_narrow_slot_is_reported_once_with_found_and_expected() -> None:
-    found = shown(simulated("dgx-1-p100:pcie-degraded").run(12))
+    found = shown(looked_at(simulated("dgx-1-p100:pcie-degraded"), 4))
     assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
 
 
 def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
     config = Settings(LimitsConfig((LimitConfig("network", "eno1", "receive", 1e8),)))
-    assert shown(simulated("dgx-1-v100:training", config).run(12)) == []
+    assert shown(looked_at(simulated("dgx-1-v100:training", config), 4)) == []
 
 
 def shown(bench: AgentBench) -> list[str]:
