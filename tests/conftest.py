@@ -66,14 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
     plain = config.args_source is not config.ArgsSource.ARGS
     if plain and not any(config.getoption(name, None) for name in CHOICES):
         config.option.pure = True  # workers of xdist receive the option
-    config.addinivalue_line("markers", BROWSER)
-    config.addinivalue_line("markers", LONG)
-    config.addinivalue_line("markers", PROMETHEUS)
-    config.addinivalue_line("markers", PROMTOOL)
-    config.addinivalue_line("markers", ROOT)
-    config.addinivalue_line("markers", STACK)
-    config.addinivalue_line("markers", SYSTEMD)
-    config.addinivalue_line("markers", VICTORIA)
+    for mark in (BROWSER, LONG, PROMETHEUS, PROMTOOL, ROOT, STACK, SYSTEMD, VICTORIA):
+        config.addinivalue_line("markers", mark)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

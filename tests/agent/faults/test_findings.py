@@ -51,9 +51,8 @@ HEALTHY = (
 
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
-    bench = simulated(machine, gpus=2)
-    found = shown(bench.run(65) if machine in SLOWLY else looked_at(bench, 4))
-    assert WRONG[machine] in "\n".join(found)
+    bench = simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12)
+    assert WRONG[machine] in "\n".join(shown(bench))
 
 
 @pytest.mark.parametrize(("system", "fault"), covering(product(models.ALL, FAULTS)))
@@ -62,7 +61,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
-    found = shown(looked_at(simulated(f"{system}:{fault}"), 4))
+    found = shown(simulated(f"{system}:{fault}").run(12))
     gpus = models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
     if fault == "port-degraded" and not models.ALL[system].hcas:
@@ -95,7 +94,7 @@ def test_a_member_that_an_array_lost_is_reported() -> None:
     ("system", "scenario"), covering(product(HEALTHY, ("training", "idle", "held", "starved-disk")))
 )
 def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
-    assert shown(looked_at(simulated(f"{system}:{scenario}"), 4)) == []
+    assert shown(simulated(f"{system}:{scenario}").run(12)) == []
 
 
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
