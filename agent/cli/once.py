@@ -192,7 +192,7 @@ def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[st
     rows = []
     for gpu in frame["gpus"]:
         if gpu["gpu"] == only or not only:
-            links = [one for one in frame["links"] if one["uuid"] == gpu["uuid"]]
+            links = [one for one in frame["links"] if one["gpu"] == gpu["gpu"]]
             row = [cell({**gpu, "links": links}) for _, cell in columns]
             rows += [row + [recent.line(gpu["uuid"], PAST)] * past]
             rows += [_instance(gpu, one, header) + [""] * past for one in gpu["instances"]]

@@ -135,7 +135,7 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     """A row for each path that moves anything, the fullest first; the others on one line."""
     pairs = [
         {way["direction"] in INWARD: way for way in ways}
-        for _, ways in groupby(paths, key=lambda p: (p["path"], p["device"], p["uuid"]))
+        for _, ways in groupby(paths, key=lambda p: (p["path"], p["device"]))
     ]
     busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
     busy.sort(key=_place)

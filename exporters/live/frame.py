@@ -10,10 +10,10 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
                  "version", "simulated", "host", "no_gpus": why},
      "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
-     "paths":   [{"path", "device", "gpu", "uuid", "direction", "limit", "origin", "source",
-                  "threshold", "up": a port has a link, "array": of which a disk is a member}],
+     "paths":   [{"path", "device", "gpu", "direction", "limit", "origin", "source", "threshold",
+                  "up": a port has a link, "array": of which a disk is a member}],
      "words":   {"state/cause": words},
-     "links":   [{"gpu", "uuid", "link", "remote": {"kind", "gpu"}}],
+     "links":   [{"gpu", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
      "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}],
      "events":  [{"since", "until", "level", "text", "job"}], the newest first}

@@ -78,7 +78,6 @@ class LinkStates:
         return [
             {
                 "gpu": link.labels[0],
-                "uuid": link.labels[1],
                 "link": link.labels[2],
                 "remote": {"kind": link.remote.kind, "gpu": link.remote.gpu},
             }

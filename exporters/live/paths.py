@@ -99,13 +99,12 @@ class PathDirections:
 
 
 def _static_of(path_direction: PathDirection) -> Document:
-    path, device, gpu, uuid, direction = path_direction.key
+    path, device, gpu, _, direction = path_direction.key
     limit = path_direction.limit
     return {
         "path": path,
         "device": device,
         "gpu": gpu or None,
-        "uuid": uuid or None,
         "direction": direction,
         "limit": limit.bytes_per_second if limit else None,
         "origin": limit.origin if limit else None,
