@@ -222,21 +222,25 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 
 CALLS = {
-    Severity.CRITICAL: "calls a person at once",
-    Severity.WARNING: "sends a message and calls no one",
-    Severity.INFO: "calls no one",
+    Severity.CRITICAL: "critical: pages somebody at once",
+    Severity.WARNING: "warning: a message, no call",
+    Severity.INFO: "info: no call",
 }
 """What the alert of a severity does, as alerts/routing.py sends it."""
 
 
 def notifies(severity: Severity, alert: str, when: str = "") -> str:
-    """`critical: alert DgxGpuMissing after 1 min; it calls a person at once`; `when` it fires."""
-    return f"{severity}: {f'alert {alert}{when}; it {CALLS[severity]}' if alert else 'no alert'}"
+    """`alert DgxGpuMissing (critical: pages somebody at once) fires after 1 min`; `when` it does."""
+    known = f"alert {alert} ({CALLS[severity]}) {when}".rstrip()
+    return known if alert else f"{severity}: no alert"
 
 
-def after(hold: str) -> str:
-    """Return the time for which a fault must last before it alerts; empty for 0s."""
-    return f" after {duration(seconds(hold))}" if seconds(hold) else ""
+def after(hold: str, stood: float | None = None) -> str:
+    """Return when the alert fires of a fault that must last, and has `stood` for so long (s)."""
+    wanted = seconds(hold)
+    if stood is not None and stood >= wanted:
+        return "fires now"
+    return f"fires after {duration(wanted)}" if wanted else "fires at once"
 
 
 def wait(hold: float) -> str:
@@ -261,18 +265,19 @@ def fact_document(fact: Fact) -> Document:
     }
 
 
-def finding_notifies(finding: Finding) -> str:
+def finding_notifies(finding: Finding, stood: float | None = None) -> str:
     fault = by_kind()[finding.kind]
-    return notifies(finding.severity, fault.alert, after(fault.hold))
+    return notifies(finding.severity, fault.alert, after(fault.hold, stood))
 
 
-def finding_document(finding: Finding) -> Document:
-    """A finding as sentences (`text` without the GPU's name) and as values."""
+def finding_document(finding: Finding, stood: float | None = None) -> Document:
+    """A finding that has `stood` for so long (s), as sentences (`text` without the GPU's name) and
+    as values."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.value,
         "alert": by_kind()[finding.kind].alert,
-        "notifies": finding_notifies(finding),
+        "notifies": finding_notifies(finding, stood),
         "action": action(finding),
         "sentence": finding_text(finding),
         "text": finding_text(finding, named=False),

@@ -198,7 +198,7 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
     yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
-        calls = finding_notifies(finding).partition(": ")[2]
+        calls = finding_notifies(finding)
         page = f"; more: RUNBOOK.md#{alert}" * bool(alert)
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")

@@ -164,8 +164,9 @@ def links_down() -> Fault:
         figure="links",
         limit=nvlink.LINKS_EXPECTED,
         listed=Listed(nvlink.LINK_UP, "link", 0),
-        do="Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if the links stay "
-        "down, look at the NVSwitches and the Fabric Manager, and open a support case.",
+        do="Drain the node, save nvidia-bug-report.sh, and reset all its GPUs at once (nvidia-smi "
+        "--gpu-reset, without -i); with NVSwitches restart the Fabric Manager after it. If links "
+        "stay down, reboot, then open a support case.",
         hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER),
     )
 

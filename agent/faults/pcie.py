@@ -15,7 +15,10 @@ from agent.sources import activity, clocks, gpu, pcie
 
 DEGRADED = "DgxPcieDegraded"
 ONE = ("instance", "job", "uuid")
-RESEAT = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and open a support case."
+RETRAIN = (
+    "Nothing is lost: keep the output of lspci -vv (LnkSta). When the job has ended, drain the node "
+    "and reboot it; if that does not help, open a support case."
+)
 
 REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
@@ -37,10 +40,10 @@ LANES = gpu_fault(
     when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
     hold="5m",
     labels={"sign": "width"},
-    sentence=("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
+    sentence=("the PCIe link runs at x{lanes:.0f} instead of x{lanes_limit:.0f}",),
     figure="lanes",
     limit=pcie.WIDTH_LIMIT,
-    do=RESEAT,
+    do=RETRAIN,
 )
 """Fewer lanes than the slot has."""
 
@@ -70,7 +73,7 @@ def slow_generation(parameters: RuleParameters) -> Fault:
             "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
         ),
         description=f"{GPU} runs PCIe at generation {COUNT} of {most}, under load.",
-        do=RESEAT,
+        do=RETRAIN,
     )
 
 
@@ -159,8 +162,8 @@ def replays(parameters: RuleParameters) -> Fault:
         summary="PCIe link sends packets again",
         description=f"{GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again "
         f"(limit {limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes).",
-        do="Reseat the GPU or its riser, look at lspci -vv and dmesg (AER), and open a support "
-        "case.",
+        do="Look at lspci -vv and dmesg (AER), and plan a stop of the node: reseat the GPU or its "
+        "riser. If it comes back, open a support case.",
         hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),
     )
 
@@ -172,5 +175,5 @@ SLOT = Fault(
         "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
         "the sheet says {speed_limit:.3g}",
     ),
-    do=RESEAT,
+    do=RETRAIN,
 )

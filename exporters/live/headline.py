@@ -1,7 +1,7 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
@@ -98,6 +98,7 @@ class HeadlineFacts:
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
     window: float = 0.0  # seconds that shares are of; 0: the last few
     thresholds: AlertThresholds = USUAL
+    notices: Mapping[Finding, str] = field(default_factory=dict)  # what their alerts do
 
 
 class Clause(NamedTuple):
@@ -151,7 +152,8 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
         left = len(facts.gpus) - len(lost)
         answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
         names = _listed([gpu.number for gpu in lost])
-        return [_clause("gpus_missing", f"{names} lost{_for(lost)}, {answer}")]
+        stood = max(gpu.seconds for gpu in lost)
+        return [_clause("gpus_missing", f"{names} lost{_for(lost)}, {answer}", stood)]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     more = len(found) - 1
     others = f", and {more} more finding{'s' * (more > 1)}" if more > 0 else ""
@@ -160,16 +162,16 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
     if first is None:
         return []
     fault, text = by_kind()[first.kind], f"{finding_text(first)}{others}"
-    calls = finding_notifies(first)
+    calls = facts.notices.get(first) or finding_notifies(first)
     return [Clause(LEVELS[first.severity], text, action(first), fault.alert, calls)]
 
 
-def _clause(kind: str, sentence: str, stood: float | None = None) -> Clause:
-    """A fault whose sentence says more here; its cure is that of its declaration, once it has
-    `stood` for as long as its alert asks (s)."""
+def _clause(kind: str, sentence: str, stood: float) -> Clause:
+    """A fault whose sentence says more here; its cure is that of its declaration, a late read's
+    once it has `stood` for as long as its alert asks (s)."""
     fault = by_kind()[kind]
-    calls = notifies(Severity.CRITICAL, fault.alert, after(fault.hold))
-    if stood is not None and stood < seconds(fault.hold):
+    calls = notifies(Severity.CRITICAL, fault.alert, after(fault.hold, stood))
+    if kind == "driver_hangs" and stood < seconds(fault.hold):
         return Clause(COSTLY, sentence, wait(seconds(fault.hold)), fault.alert, calls)
     return Clause(WRONG, sentence, str(fault.do), fault.alert, calls)
 
@@ -247,7 +249,7 @@ def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
         },
     )
     share, window = shares.get(pair[0], (0.0, "0s"))
-    when = f" from {100 * share:.0f} % of {duration(seconds(window))}" if share else ""
+    when = f"fires from {100 * share:.0f} % of {duration(seconds(window))}" if share else ""
     return alert, notifies(grade, alert, when)
 
 
@@ -339,7 +341,7 @@ def _words(pair: Pair, gpus: Sequence[GpuSummary], window: float) -> str:
     known = [share for share in shares if share is not None]
     part = f", {of_window(sum(known) / len(known), window)}" if known else ""
     shown = part if not by_now or pair[0] is State.STARVED else ""
-    since, now = (_for(gpus), "") if by_now else ("", _now(pair, gpus))
+    since, now = (_for(gpus) * (not shown), "") if by_now else ("", _now(pair, gpus))
     return f"{_summary(pair, gpus)}{since}{shown}{now}"
 
 

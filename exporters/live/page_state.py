@@ -197,6 +197,10 @@ class PageState:
             ],
             findings=self.known.findings,
             events=self._history.events.recent.keys() if self._history else None,
+            notices={
+                one: document["notifies"]
+                for one, document in zip(self.known.findings, self.known.documents, strict=True)
+            },
             window=window,
             thresholds=self._view.thresholds(),
             waited_for=[

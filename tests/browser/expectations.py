@@ -122,7 +122,7 @@ PAGE_MACHINES = {
         Shown("exposed-communication", ("16 GPUs only communicating",), "notice", "busy"),
         Shown("checkpoint", ("16 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("idle", ("16 GPUs idle",), "good", "idle"),
-        Shown("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "costly", "busy", ailing=(0,)),
+        Shown("pcie-degraded", ("GPU 0: the PCIe link runs at x8",), "costly", "busy", ailing=(0,)),
         Shown("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
     )),
     "titan": PageMachine("titan-x-pascal", 1, (

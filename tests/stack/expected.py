@@ -171,7 +171,14 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "pcie-degraded": Scenario(
         STATION,
-        (Alert("DgxPcieDegraded", "warning", rf"{GPU}: 8 of 16 PCIe lanes are in use", FIRST),),
+        (
+            Alert(
+                "DgxPcieDegraded",
+                "warning",
+                rf"{GPU}: the PCIe link runs at x8 instead of x16",
+                FIRST,
+            ),
+        ),
     ),
     "port-degraded": Scenario(
         H100,

@@ -115,7 +115,7 @@ def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
     bench = simulated("dgx-h100:nvlink-down").run(8)
     said = " ".join(" ".join(page(bench.agent.poller.latest, SYSTEMS["dgx-h100"])).split())
     assert re.search(
-        r"critical: GPU 0: NVLink 2 is down.* \(alert DgxNvlinkDown after 3 min; it calls a "
-        r"person at once; more: RUNBOOK.md#DgxNvlinkDown\)",
+        r"critical: GPU 0: NVLink 2 is down.* reset all its GPUs at once .* \(alert DgxNvlinkDown "
+        r"\(critical: pages somebody at once\) fires after 3 min; more: RUNBOOK.md#Dgx",
         said,
     )

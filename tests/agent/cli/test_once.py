@@ -69,7 +69,7 @@ def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_
 
 def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
     shown = "\n".join(lines("dgx-station-v100:pcie-degraded"))
-    assert shown.count("8 of 16 PCIe lanes are in use") == 1
+    assert shown.count("the PCIe link runs at x8 instead of x16") == 1
 
 
 def test_what_is_wrong_is_listed() -> None:
@@ -79,8 +79,10 @@ def test_what_is_wrong_is_listed() -> None:
     head = shown[: shown.index("")]
     assert [line for line in head if line.startswith("  3 of 4 GPUs answer, GPU 2 not among")]
     said = " ".join(" ".join(head).split())
-    assert said.count("calls a person at once; more: RUNBOOK.md#DgxGpuMissing") == 1
-    assert "calls a person at once; more: RUNBOOK.md#DgxGpuXid" in said
+    assert (
+        said.count("pages somebody at once) fires after 1 min; more: RUNBOOK.md#DgxGpuMissing") == 1
+    )
+    assert "(critical: pages somebody at once) fires now; more: RUNBOOK.md#DgxGpuXid" in said
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
@@ -127,7 +129,7 @@ def test_what_costs_gpus_at_work_has_one_cure_and_is_not_repeated(name: str) -> 
 def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
     shown = " ".join(" ".join(lines("dgx-h100:starved-disk", seconds=40)).split())
     assert re.search(
-        r"warning: alert DgxGpuStarved.* calls no one; more: "
+        r"alert DgxGpuStarved \(warning: a message, no call\) fires from 25 % of 15 min; more: "
         r"RUNBOOK.md#DgxGpuStarved",
         shown,
     )

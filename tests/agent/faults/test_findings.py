@@ -22,7 +22,7 @@ WRONG = {
     "dgx-1-v100:gpu-lost": "7 of 8 GPUs answer",
     "dgx-station-v100:nvlink-down": "NVLink 2 is down, 3 of 4 NVLinks are up",
     "dgx-h100:nvlink-errors": "errors since the last reset",
-    "dgx-1-p100:pcie-degraded": "8 of 16 PCIe lanes are in use",
+    "dgx-1-p100:pcie-degraded": "the PCIe link runs at x8 instead of x16",
     "dgx-h100:gpu-hot": " °C above its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:calls-failing": "driver calls hang or fail: ",
@@ -39,7 +39,7 @@ SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
 FAULTS = {
     "gpu-lost": "7 of 8 GPUs answer",
     "nvlink-down": "NVLink 2 is down, ",
-    "pcie-degraded": "GPU 0: 8 of 16 PCIe lanes are in use",
+    "pcie-degraded": "GPU 0: the PCIe link runs at x8 instead of x16",
     "port-degraded": "InfiniBand port mlx5_",
 }
 """The faults of the data paths; every system that can have one is tried below."""
@@ -189,7 +189,7 @@ def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
 
 def test_a_narrow_slot_is_reported_once_with_found_and_expected() -> None:
     found = shown(looked_at(simulated("dgx-1-p100:pcie-degraded"), 4))
-    assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
+    assert found == ["GPU 0: the PCIe link runs at x8 instead of x16"]
 
 
 def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:

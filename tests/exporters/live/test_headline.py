@@ -51,7 +51,7 @@ OF_FOUR = {
         r"GPU 0: NVLink 2 is down, 3 of 4 NVLinks are up, and 1 more finding; 4 GPUs busy",
     ),
     "nvlink-errors": ("costly", r"GPU 0: NVLink 1 has had \d+ errors since .*; 4 GPUs busy"),
-    "pcie-degraded": ("costly", "GPU 0: 8 of 16 PCIe lanes are in use; 4 GPUs busy"),
+    "pcie-degraded": ("costly", "GPU 0: the PCIe link runs at x8 instead of x16; 4 GPUs busy"),
     "port-degraded": ("costly", "Network port enp1s0f0 runs at 1 of 10 Gb/s; 4 GPUs busy"),
     "xid": (
         "wrong",
@@ -225,7 +225,7 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
     )
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=worse))[:2] == (
         "costly",
-        "GPU 0: 8 of 16 PCIe lanes are in use; the GPU is busy",
+        "GPU 0: the PCIe link runs at x8 instead of x16; the GPU is busy",
     )
 
 
@@ -271,7 +271,7 @@ def test_the_cures_of_hardware_and_job_stand_side_by_side() -> None:
     starving = [one._replace(advice="Read less.") for one in gpus(STARVED, STARVED)]
     found = [Finding("pcie_lanes", WARNING, GPU, figures=(lanes,))]
     hardware, work = banner(HeadlineFacts(gpus=starving, findings=found))
-    assert hardware.action.startswith("Reseat the GPU")
+    assert hardware.action.startswith("Nothing is lost")
     assert hardware.alert == "DgxPcieDegraded"
     assert (work.level, work.sentence) == ("costly", "2 GPUs starved by disk")
     assert (work.action, work.alert) == ("Read less.", "DgxGpuStarved")

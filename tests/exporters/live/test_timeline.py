@@ -93,7 +93,7 @@ def test_late_reads_do_not_split_one_fault_into_many_events() -> None:
         later = replace(snapshot, at=at, wall=wall, verdicts={})
         timeline = timeline.looked(later, [silent] if second < 200 else wrong)
     events = timeline.document(later.at, ())
-    event = of_text(events, "PCIe lanes")
+    event = of_text(events, "PCIe link")
     assert (event["since"], event["until"]) == (timeline.since(lanes), None)
     assert event["since"] == looks.known.documents[0]["since"]
     assert sum("driver calls" in one["text"] for one in events) == 1
