@@ -230,7 +230,7 @@ CALLS = {
 
 
 def notifies(severity: Severity, alert: str, when: str = "") -> str:
-    """`alert DgxGpuMissing (critical: pages somebody at once) fires after 1 min`; `when` it does."""
+    """`alert DgxGpuMissing (critical: pages somebody at once) fires after 1 min`; or `when`."""
     known = f"alert {alert} ({CALLS[severity]}) {when}".rstrip()
     return known if alert else f"{severity}: no alert"
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -13,7 +14,7 @@ from typing import Any
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import UNKNOWN, flows, number, of, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
@@ -93,7 +94,7 @@ def page(
     """The snapshot in words: the verdict, what is wrong, the machine, its GPUs, what moves."""
     yield from verdict(frame, width)
     yield ""
-    yield machine(frame["machine"])
+    yield from prose(machine(frame["machine"]), width, indent="")
     yield from body(frame, recent or Recent(), width)
     if note:
         yield ""
@@ -102,12 +103,14 @@ def page(
 
 def verdict(frame: Document, width: int) -> Iterator[str]:
     """The whole machine in one sentence, what to do about it, and each finding."""
+    said = frame["headline"].lower()
     yield from prose(f"{frame['headline']}.", width, indent="")
     for place, clause in enumerate(one for one in frame["banner"] if one["action"]):
         lead = "For the jobs" if place else "Do"
         yield from prose(f"{lead}: {clause['action']}", width, indent="")
-        yield from prose(alarm(frame, clause), width)
-    said = frame["headline"].lower()
+        known = (f for f in frame["findings"] if f["sentence"].lower() in said)
+        stood = next((_since(f, frame) for f in known if f["alert"] == clause["alert"]), "")
+        yield from prose("; ".join(filter(None, (stood.strip(), alarm(frame, clause)))), width)
     silent = "driver has not answered" in said
     for alike in grouped(
         one for one in frame["findings"] if one["kind"] != "driver_hangs" or not silent
@@ -133,10 +136,13 @@ def alarm(frame: Document, one: Document) -> str:
 
 def _since(one: Document, frame: Document) -> str:
     """` since 14:03 (5 min)`, as far as it is known."""
-    if not one["since"]:
-        return ""
-    at = datetime.fromtimestamp(one["since"], UTC).astimezone()
-    return f" since {at:%H:%M} ({duration(frame['timestamp'] - one['since'])})"
+    started = frame["machine"].get("started") or frame["timestamp"]
+    since = one["since"] or started
+    if frame["timestamp"] - started < MINUTE and not one["since"]:
+        return ""  # one look, or not much more
+    start = "the agent's start, " * (not one["since"])
+    at = datetime.fromtimestamp(since, UTC).astimezone()
+    return f" since {start}{at:%H:%M} ({duration(frame['timestamp'] - since)})"
 
 
 def grouped(findings: Iterable[Document]) -> Iterable[list[Document]]:
@@ -179,7 +185,8 @@ def machine(identity: Document) -> str:
     if found is None:
         return f"{name}, {NO_GPUS.get(identity['no_gpus'], 'its GPUs could not be asked')}"
     answering = f"{found} of {expected} GPUs" if expected else f"{found} GPUs"
-    return f"{name}, driver {identity['driver_version']}, {answering}"
+    simulated = "Simulated, not this host's GPUs: " * bool(identity["simulated"])
+    return f"{simulated}{name}, driver {identity['driver_version']}, {answering}"
 
 
 def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[str]:
@@ -266,18 +273,25 @@ MORE: tuple[tuple[str, Cell], ...] = (
 
 def times(found: Iterable[Document], width: int) -> Iterator[str]:
     """Return the division of GPU time over the last seconds, for GPUs with more than one state."""
-    divided = sorted((gpu for gpu in found if len(_parts(gpu)) > 1), key=_parts)
-    for pairs, group in groupby(divided, key=_parts):
+    several = sorted((gpu for gpu in found if len(_parts(gpu)) > 1), key=_most)
+    for _, group in groupby(several, key=_most):
         alike = list(group)
         names = ranges(int(gpu["gpu"]) for gpu in alike)
-        means = [(sum(g["shares"][pair] for g in alike) / len(alike), pair) for pair in pairs]
-        words = ", ".join(f"{share(m)} {_pair(*p.split('/'))}" for m, p in sorted(means)[::-1])
-        yield from prose(f"time of GPU{'s' * (len(alike) > 1)} {names}: {words}", width)
+        sums: Counter[str] = Counter()
+        for gpu in alike:
+            sums.update({_pair(*pair.split("/")): part for pair, part in gpu["shares"].items()})
+        words = f"time of GPU{'s' * (len(alike) > 1)} {names}, last 10 s: {divided(sums)}"
+        yield from prose(words, width, hanging="  ")
+
+
+def _most(gpu: Document) -> str:
+    """Return what most of the GPU's time went to."""
+    return str(max(gpu["shares"], key=lambda pair: float(gpu["shares"][pair])))
 
 
 def _parts(gpu: Document) -> tuple[str, ...]:
     """Return the parts of the GPU's time."""
-    return tuple(sorted(pair for pair, part in gpu["shares"].items() if part >= SEEN))
+    return tuple(pair for pair, part in gpu["shares"].items() if part >= SEEN)
 
 
 def _pair(state: str, cause: str) -> str:

@@ -35,6 +35,9 @@ MANY_FAILED = 0.01
 MOST = 40
 """Rows of a table; files have all."""
 
+SHOWN = HOUR / 200
+"""GPU-seconds from which a state has a row: they round to 0.01 GPU-hours."""
+
 LEAST_SHARE = 0.005
 """Share of the time of one of two jobs from which a state is compared."""
 
@@ -77,7 +80,7 @@ def compared(rows: Sequence[GpuTime], price: float, width: int) -> Iterator[str]
         ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
         ("at work", [job.goodput.at_work for job in rows], ".1%"),
         ("tensor throughput at work", [job.goodput.of_peak for job in rows], ".1%"),
-        ("kWh", kwh, ".3g"),
+        ("kWh", kwh, ".2f"),
         ("cost", costs, ".2f"),
     ]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
@@ -114,11 +117,11 @@ def _asked(
         return f"last {arguments.since}", "Prometheus", rows
     url = arguments.agent or address_of(here)
     try:
-        rows = () if job else from_hours(url, arguments.since, by, "")
+        first, rows = (0.0, ()) if job else from_hours(url, arguments.since, by, "")
         if rows:
-            return counted_from(arguments.since, time()), "one agent's hourly sums", rows
+            return counted_from(arguments.since, time(), first), "one agent's hourly sums", rows
         # the receipt of a job says more; and nameless jobs are in no hour
-        rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)
+        rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)[1]
     except NoAnswer as error:
         if arguments.agent or not here.web_config_file:
             raise
@@ -131,11 +134,12 @@ def _price(arguments: argparse.Namespace, here: HttpConfig) -> float:
     return 0.0 if arguments.prometheus else price_of(arguments.agent or address_of(here))
 
 
-def counted_from(since: str, now: float) -> str:
-    """Return which hours are counted: sums of hours begin with one."""
+def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
+    """Return which hours are counted of those that are recorded: sums of hours begin with one."""
     first = (now - seconds_of(since)) // HOUR * HOUR
-    at = datetime.fromtimestamp(first, UTC).astimezone()
-    return f"last {since} in whole hours, from {at:%Y-%m-%d %H:%M}"
+    words = "recorded since" if recorded > first else f"last {since} in whole hours, from"
+    at = datetime.fromtimestamp(max(first, recorded), UTC).astimezone()
+    return f"{words} {at:%Y-%m-%d %H:%M}"
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
@@ -163,7 +167,8 @@ def _failed(arguments: argparse.Namespace) -> float:
 
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
-    yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
+    title = f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
+    yield from prose(title, width, indent="")
     header = (
         *(report.by, "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh"),
         "cost",
@@ -204,9 +209,9 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
     rows = [
-        (words(p), f"{s / HOUR:.2f}", share(s / row.total), number(row.joules_by.get(p), KWH, 3))
+        (words(p), f"{s / HOUR:.2f}", share(s / row.total), number(row.joules_by.get(p), KWH, 2))
         for p, s in spent
-        if s > 0
+        if s >= SHOWN
     ]
     yield from table(("state", "GPU-hours", "share", "kWh"), rows, width=width)
     yield f"Goodput: {row.goodput}"

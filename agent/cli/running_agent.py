@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 from agent import __version__
+from agent.cli.table import divided
 from agent.config.settings import Settings
 from agent.report.gpu_time import HOUR, pair_of, words
 from agent.report.questions import NoAnswer, fetched, opened, place
@@ -31,8 +32,8 @@ HASTE = 3.0
 SPAN = 900
 """Seconds that are shown of the past second by second."""
 
-BEFORE, SEEN = 3, 0.05
-"""Hours before this one that are shown, and the share of one from which a state is named."""
+BEFORE = 3
+"""Hours before this one that are shown."""
 
 HOURS_EVERY, HOURS_WITHIN = 60.0, 2.0
 """Seconds between two looks at the hours, and for which the first frame waits for them."""
@@ -69,25 +70,23 @@ class Recent:
 
     def by_hour(self, now: float, uuid: str = "") -> str:
         """Return where the time of one GPU, or of all, went in this hour and the three before."""
-        said = []
+        said, before = [], ""
         for hour in self.hours:
             which = [hour["gpus"].get(uuid, {})] if uuid else [r["seconds"] for r in hour["rows"]]
             sums: Counter[str] = Counter()
             for seconds in which:
                 sums.update(seconds)
-            began, whole = hour["hour"] * HOUR, sum(sums.values())
-            if whole and 0 <= now - began < (BEFORE + 1) * HOUR:
-                parts = (
-                    f"{words(pair_of(*pair.split('/')))} {100 * part / whole:.0f} %"
-                    for pair, part in sums.most_common(2)
-                    if part >= SEEN * whole
-                )
-                at = datetime.fromtimestamp(began, UTC).astimezone()
+            began = hour["hour"] * HOUR
+            if sum(sums.values()) and 0 <= now - began < (BEFORE + 1) * HOUR:
+                parts = divided({_named(pair): part for pair, part in sums.items()})
+                first = max(began, hour.get("since", 0.0))
+                at = datetime.fromtimestamp(first, UTC).astimezone()
+                if hour is self.hours[0]:
+                    before = f" (nothing is recorded before {at:%H:%M})"
                 so_far = " until now" * (now - began < HOUR)
-                said.append(f"from {at:%H:%M}{so_far} {', '.join(parts)}")
-        alone = "; the agent knows of no hour before" * (len(said) == 1)
+                said.append(f"from {at:%H:%M}{so_far} {parts}")
         who = "it" if uuid else "all GPUs"
-        return f"{who} by the hour: {'; '.join(said)}{alone}" if said else self.no_hours
+        return f"{who} by the hour{before}: {'; '.join(said)}" if said else self.no_hours
 
     def line(self, uuid: str, columns: int) -> str:
         """The means of as many equal parts of the 15 minutes, the newest on the right."""
@@ -96,6 +95,11 @@ class Recent:
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
         levels = LEVELS if _can_show(self.encoding) else PLAIN
         return "".join(levels[_level([v for v in part if v is not None])] for part in parts)
+
+
+def _named(pair: str) -> str:
+    """`starved by disk`; `starved: cause unknown`, as it stands in a list."""
+    return words(pair_of(*pair.split("/"))).replace(", ", ": ")
 
 
 def _level(known: list[float]) -> int:

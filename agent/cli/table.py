@@ -2,7 +2,7 @@
 
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from math import log, log2
 from statistics import fmean
@@ -46,15 +46,16 @@ def table(
 
 def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int) -> list[int]:
     """Columns for each cell of a row, in all as many as there are, if that can be."""
-    widths = [max(len(row[i]) for row in cells) for i in range(len(numeric))]
+    columns = range(len(numeric))
+    widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
-    while excess > 0:
-        texts = [i for i in range(len(widths)) if not numeric[i] and widths[i] > NARROWEST]
-        if not texts:
-            break
-        widest = max(texts, key=lambda i: widths[i])
-        widths[widest] -= 1
-        excess -= 1
+    words = [max(len(word) for row in cells for word in [*row[i].split(), ""]) for i in columns]
+    for least in (words, [0] * len(widths)):  # words are cut where nothing else helps
+        while excess > 0 and (
+            texts := [i for i in columns if not numeric[i] and widths[i] > max(NARROWEST, least[i])]
+        ):
+            widths[max(texts, key=lambda i: widths[i])] -= 1
+            excess -= 1
     return widths
 
 
@@ -84,7 +85,13 @@ def _line(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) ->
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
     """A paragraph; `hanging` is what its further lines are set in by besides."""
-    return textwrap.wrap(text, width - 2, initial_indent=indent, subsequent_indent=indent + hanging)
+    lines = textwrap.wrap(
+        text.replace(" %", "\u00a0%"),
+        width - 2,
+        initial_indent=indent,
+        subsequent_indent=indent + hanging,
+    )
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
@@ -93,6 +100,19 @@ def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
 
 def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value * 100:.0f} %"
+
+
+def divided(parts: Mapping[str, float], most: int = 4) -> str:
+    """`busy 65 %, starved by disk 30 %, other 5 %`: the largest first, whole per cents that make
+    100."""
+    exact = {name: 100 * part / sum(parts.values()) for name, part in parts.items()}
+    cents = {name: int(part) for name, part in exact.items()}
+    for name in sorted(exact, key=lambda n: cents[n] - exact[n])[: 100 - sum(cents.values())]:
+        cents[name] += 1
+    shown = sorted(filter(cents.get, cents), key=lambda n: -exact[n])[:most]
+    other = 100 - sum(cents[name] for name in shown)
+    named = [f"{name} {cents[name]} %" for name in shown]
+    return ", ".join([*named, *[f"other {other} %"] * (other > 0)])
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
@@ -114,7 +134,7 @@ def _is_gpu(name: str) -> bool:
 
 Document = dict[str, Any]
 
-HEADER = ("path", "device", "in/read", "", "out/write", "", "")
+HEADER = ("path", "device", "in/read", "%", "out/write", "%", "")
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 
@@ -123,6 +143,8 @@ ORIGINS = {
     "spec": "from the spec sheet",
     "hardware": "from the hardware now",
 }
+
+BUSY = "busy nearly all the time, limit unknown"
 
 QUIET = 0.01
 """Ratio below which both directions go without a row."""
@@ -170,12 +192,23 @@ def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
 
 
 def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
-    """`nearest to its limit: pcie gpu3, receive, at 81 %`, or a full disk without a limit."""
+    """`nearest to its limit: pcie gpu0-3, receive, at 81 %; disk md1, read, busy nearly all ...`:
+    devices that are alike together, and disks without a limit beside them."""
     ways = [way for pair in pairs for way in pair.values()]
-    way = max(ways, key=lambda way: (way["saturated"], way["ratio"] or 0.0))
-    at = f"at {share(way['ratio'])}" if way["limit"] else "busy nearly all the time, limit unknown"
-    name = f"{way['path']} {way['device']}, {way['direction']}"
-    return f"nearest to its limit: {name}, {at}" * bool(way["limit"] or way["saturated"])
+    most = max((way["ratio"] or 0.0 for way in ways), default=0.0)
+    at = f"none above {100 * QUIET:.0f} %"
+    if most >= QUIET:
+        first = next(way for way in ways if way["ratio"] == most)
+        kind = first["path"], first["direction"]
+        alike = [
+            w for w in ways if kind == (w["path"], w["direction"]) and _level(w) == _level(first)
+        ]
+        devices = device_ranges((way["device"] for way in alike), " ")
+        mean = share(fmean(way["ratio"] for way in alike))
+        at = f"{kind[0]} {devices}, {kind[1]}, at {mean}"
+    full = (w for w in ways if w["saturated"] and not w["limit"] and not w.get("array"))
+    beside = (f"; {w['path']} {w['device']}, {w['direction']}, {BUSY}" for w in full)
+    return f"nearest to its limit: {at}{''.join(beside)}"
 
 
 def _moves(way: Document) -> bool:
@@ -233,7 +266,8 @@ def _cells(ways: list[Document]) -> tuple[str, str]:
         return UNKNOWN, UNKNOWN
     moved = fmean(way["bytes_per_second"] for way in known)
     ratios = [way["ratio"] for way in known if way["ratio"] is not None]
-    filled = share(fmean(ratios)) if ratios else UNKNOWN
+    mean = fmean(ratios) if ratios else None
+    filled = "< 1 %" if mean and mean < QUIET / 2 else share(mean)
     return rate(moved, known[0]["limit"], known[0]["path"]), filled
 
 

@@ -53,11 +53,13 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """One hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID."""
+    """One hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID; nothing of it
+    is known before `since` (wall time; 0: all of it is)."""
 
     hour: int
     rows: list[HourRow]
     gpus: dict[str, dict[str, float]] = {}
+    since: float = 0.0
 
 
 class HourlySums:
@@ -78,6 +80,7 @@ class HourlySums:
         self._hour = 0
         self._rows: dict[Who, HourRow] = {}
         self._gpus: dict[str, dict[str, float]] = {}
+        self._since = 0.0
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
         self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
         self._tensor: dict[str, float] = {}
@@ -109,7 +112,7 @@ class HourlySums:
         self._look(snapshot)
         self._jobs, self._looked = jobs, snapshot.at
         if hour != self._hour:
-            self._begin(hour)
+            self._begin(hour, snapshot.wall)
             self._saved = snapshot.at
         elif snapshot.at >= self._saved + HOURS_SAVED_EVERY:
             self._unsaved.add(hour)
@@ -145,7 +148,8 @@ class HourlySums:
         merged: dict[Who, HourRow] = {}
         for row in hour.rows:
             _add(merged, self._shown((row.job_id, row.user, row.partition, row.account)), row)
-        return msgspec.json.encode(Hour(hour.hour, list(merged.values()), hour.gpus))
+        shown = Hour(hour.hour, list(merged.values()), hour.gpus, hour.since)
+        return msgspec.json.encode(shown)
 
     def _catch_up(self) -> None:
         if self._latest is not None:
@@ -175,7 +179,7 @@ class HourlySums:
             who = NO_OWNER
         return self._rows.setdefault(who, HourRow(*who, seconds={}))
 
-    def _begin(self, hour: int) -> None:
+    def _begin(self, hour: int, wall: float) -> None:
         """Another hour: a new one, the one in which this agent was started again, or one that the
         clock was set back to."""
         if self._hour:
@@ -184,15 +188,17 @@ class HourlySums:
         else:  # what came before the first tick belongs to it
             self._rows.clear()
             self._gpus.clear()
-        read = _hour(self._past.pop(hour, b""))
-        self._hour, self._rows, self._gpus = hour, _rows(read), read.gpus
+        since = 0.0 if hour == self._hour + 1 else wall
+        read = _hour(self._past.pop(hour, b""), since)
+        self._hour, self._rows, self._gpus, self._since = hour, _rows(read), read.gpus, read.since
 
     def _take_read(self) -> None:
         """Take in what was on disk, once that is read."""
         if self._read is None or not self._read:
             return
         read, self._read = self._read, {}
-        begun = _hour(read.pop(self._hour, b""))
+        begun = _hour(read.pop(self._hour, b""), self._since)
+        self._since = begun.since
         for row in begun.rows:
             _add(self._rows, (row.job_id, row.user, row.partition, row.account), row)
         for uuid, seconds in begun.gpus.items():
@@ -212,7 +218,8 @@ class HourlySums:
         self._jobs = {}
 
     def _text(self) -> bytes:
-        return msgspec.json.encode(Hour(self._hour, list(self._rows.values()), self._gpus))
+        hour = Hour(self._hour, list(self._rows.values()), self._gpus, self._since)
+        return msgspec.json.encode(hour)
 
     # On a thread of its own
 
@@ -264,8 +271,8 @@ def _file_costs_itself() -> Iterator[None]:
         log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
 
-def _hour(content: bytes) -> Hour:
-    return msgspec.json.decode(content, type=Hour) if content else Hour(0, [])
+def _hour(content: bytes, since: float = 0.0) -> Hour:
+    return msgspec.json.decode(content, type=Hour) if content else Hour(0, [], since=since)
 
 
 def _rows(hour: Hour) -> dict[Who, HourRow]:

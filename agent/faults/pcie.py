@@ -16,8 +16,8 @@ from agent.sources import activity, clocks, gpu, pcie
 DEGRADED = "DgxPcieDegraded"
 ONE = ("instance", "job", "uuid")
 RETRAIN = (
-    "Nothing is lost: keep the output of lspci -vv (LnkSta). When the job has ended, drain the node "
-    "and reboot it; if that does not help, open a support case."
+    "Nothing is lost: keep the output of lspci -vv (LnkSta). When the job has ended, drain the "
+    "node and reboot it; if that does not help, open a support case."
 )
 
 REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}

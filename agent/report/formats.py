@@ -102,7 +102,7 @@ def _causes(row: GpuTime) -> str:
         f'<td class="n">{seconds / row.total:.0%}</td>'
         f'<td class="n">{_kwh(row.joules_by.get(pair))}</td></tr>'
         for pair, seconds in spent
-        if seconds > 0
+        if seconds >= HOUR / 200  # which rounds to 0.01
     )
     heads = "".join(f"<th>{head}</th>" for head in ("state", "GPU-hours", "share", "kWh"))
     advice = ADVICE.get(row.worst) if row.worst else None

@@ -105,17 +105,19 @@ def rules_loaded(url: str) -> bool:
         return False
 
 
-def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
-    """The hourly sums of one agent, of 7 days at most; nothing by job, user or account where it may
-    not name jobs. Raises NoAnswer."""
+def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:
+    """The start of the record (wall time) and the hourly sums of one agent, of 7 days at most;
+    nothing by job, user or account where it may not name jobs. Raises NoAnswer."""
     now = time.time()
     begun = now - seconds_of(since)
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
     names = LABELS | {"node": ""}
     found: list[GpuTime] = []
+    first = now
     try:
         for hour in answer.get("hours", ()):
+            first = min(first, max(hour["hour"] * HOUR, hour.get("since", 0.0)))
             if not begun // HOUR * HOUR <= hour["hour"] * HOUR <= now:
                 continue
             for row in hour["rows"]:
@@ -137,7 +139,7 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
                 )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
-    return _merged(found)
+    return first, _merged(found)
 
 
 def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:

@@ -8,7 +8,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
     machine:
     {"edition": 3,
      "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
-                 "version", "simulated", "host", "no_gpus": why},
+                 "version", "simulated", "host", "started", "no_gpus": why},
      "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
      "paths":   [{"path", "device", "gpu", "direction", "limit", "origin", "source", "threshold",
                   "up": a port has a link, "array": of which a disk is a member}],
@@ -54,7 +54,7 @@ npu or unknown; `up` is null where the link does not report. `action` is the fir
 empty. `level` is good, notice, costly, wrong (as alerts are info, warning and critical) or unknown.
 `ids` are all names of a job, `before` is whether one of its name and user ended earlier; `beside`
 is what a GPU at work lost most to in the last 15 minutes, `of_window` the share of one that waits
-now; `notifies` says how grave something is, and whether its alert pages somebody and fires now. A finding's
+now; `notifies` says how grave something is, whether its alert pages somebody, and when. A finding's
 `text` is its sentence without the name of its GPU, its `figures` are numbers by name: {"value",
 "limit": what was expected, "unit"}; it has been there since `since` (wall time, null: since before
 the agent looked first). `events` are faults, states that cost time for a minute or longer, and jobs

@@ -45,6 +45,7 @@ class PageState:
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
         self._beside: set[Pair] = set()  # what it says that GPUs lose though they work
         self._silent = False
+        self._started: float | None = None  # the first look (wall time)
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
         self.edition = 0
@@ -71,6 +72,8 @@ class PageState:
         )
         news = changed or samples.changed(known.asked, since)
         self._inventory, self.known = inventory, known
+        if self._started is None and known.timeline.first is not None:
+            self._started = round(snapshot.wall - snapshot.at + known.timeline.first)
         moved = self._directions.survey(samples, refreshed=refreshed)
         if moved or refreshed:
             self._survey()
@@ -97,6 +100,7 @@ class PageState:
                 "version": view.version,
                 "simulated": view.simulated,
                 "host": view.host,
+                "started": self._started,
             },
             "gpus": [
                 tiles.static(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus

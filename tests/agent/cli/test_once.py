@@ -9,6 +9,8 @@ from agent.cli.table import device_ranges, table
 from agent.diagnosis.job_watch import CostConfig
 from agent.ranges import ranges
 from agent.simulator import SYSTEMS
+from exporters.live.findings_document import findings_document
+from exporters.live.frame import whole
 from tests.support.live_machines import watched
 
 
@@ -65,6 +67,25 @@ def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_
     said = "\n".join(lines("dgx-h200:training", 120))
     assert re.search(r"hbm +gpu0-7 +\d+ of 4800 GB/s", said), "GPUs that are alike share a row"
     assert re.search(r"network +\S+ +9\d of 100 Gb/s +9\d %", shown), "networks are sold in bits"
+
+
+def test_a_fault_from_the_start_says_since_when_and_that_its_alert_fires() -> None:
+    machine = watched("dgx-station-v100:pcie-degraded")
+    state = machine.run(5).page_state
+    for seconds, when in ((0, ""), (90, "fires after 5 min"), (230, "fires now")):
+        seen = machine.run(seconds).tick()
+        state.take(seen, findings_document(machine.view, state.known))
+        shown = " ".join(" ".join(page(whole(state.machine(), state.tick()), 80)).split())
+        if not when:
+            assert " since " not in shown, "it is the first look"
+            continue
+        stood = rf"since the agent's start, \d\d:\d\d \(\d min\); alert DgxPcieDegraded .* {when}"
+        assert re.search(stood, shown)
+
+
+def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
+    rows = [("train.py:20000", "starved by one host thread", "-" * 40)]
+    assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=80)[1]
 
 
 def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
@@ -133,7 +154,12 @@ def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
         r"RUNBOOK.md#DgxGpuStarved",
         shown,
     )
-    assert "nearest to its limit: disk md1, read, busy nearly all the time, limit unknown" in shown
+    assert re.search(r"nearest to its limit: hbm gpu0-7, total, at \d+ %; disk md1, read, ", shown)
+    assert "read, busy nearly all the time, limit unknown" in shown
+    parts = re.search(r"time of GPUs 0-7, last 10 s: (.*? %) (?=GPUs)", shown)
+    assert parts
+    assert sum(map(int, re.findall(r"(\d+) %", parts[1]))) == 100
+    assert "Simulated, not this host's GPUs: NVIDIA DGX H100, " in shown
     assert " of md1 " in shown, "the disks of an array do not count besides it"
     assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
     assert not re.search(r"at rest .* ens6f1 .*without link", shown)

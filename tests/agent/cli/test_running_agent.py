@@ -95,7 +95,14 @@ def test_the_hours_before_are_shown_for_all_and_for_one() -> None:
     assert "until now hung 100 %" in recent.by_hour(now, "GPU-1")
     assert recent.by_hour(now, "GPU-2") == ""
     recent.hours = recent.hours[2:]
-    assert recent.by_hour(now).endswith("busy 20 %; the agent knows of no hour before")
+    assert recent.by_hour(now).startswith("all GPUs by the hour (nothing is recorded before ")
+    recent.hours[0]["since"] = now - 540.0
+    recent.hours[0]["rows"][0]["seconds"] |= {"starved/cpu": 5.0}
+    since = f"{datetime.fromtimestamp(now - 540, UTC).astimezone():%H:%M}"
+    assert recent.by_hour(now) == (
+        f"all GPUs by the hour (nothing is recorded before {since}): from {since} until now "
+        "starved by disk 76 %, busy 19 %, starved by the CPU 5 %"
+    )
 
 
 @pytest.mark.parametrize(

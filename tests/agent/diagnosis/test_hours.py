@@ -100,12 +100,20 @@ def test_they_outlast_the_agent(bench: AgentBench, tmp_path: Path) -> None:
         f"hour-{NOW - 1}.json",
         f"hour-{NOW}.json",
     ]
+
+    def since(sums: HourlySums) -> list[float]:
+        return [hour["since"] for hour in json.loads(sums.document())["hours"]]
+
+    begun = since(first)
+    assert (NOW - 1) * 3600 <= begun[0] < NOW * 3600
+    assert begun[1] == 0.0
     another = simulated("gtx-1080:starved-disk")
     second = HourlySums(another.agent.diagnosis.accounts, tmp_path)
     play(another, second, 12, NOW, JOB)
     expected = Counter(booked(bench))
     expected.update(booked(another))
     assert together(second) == pytest.approx(expected)
+    assert since(second) == begun, "an agent that starts again adds to the record"
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -1,6 +1,7 @@
 """A report of one agent: which hours it counts, its price, and by which names a job is found."""
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -31,9 +32,14 @@ def test_whole_hours_and_the_price_of_the_agent_are_named(
 
     with server(answer) as (address, _):
         assert report("--agent", f"http://{address}", "--since", "60m") == 0
-    said = capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
     assert f"GPU-hours by node, {counted_from('60m', now)}, from one agent's" in said
     assert "last 60m in whole hours, from 20" in said
+    recorded = counted_from("7d", now, now - 600)
+    assert (
+        recorded
+        == f"recorded since {datetime.fromtimestamp(now - 600, UTC).astimezone():%Y-%m-%d %H:%M}"
+    )
     assert "together 2.00 GPU-hours, 1.00 lost (50 %)" in said
     cost = "Cost 6.00, of it lost 3.00, at 3.00 a GPU-hour."
     none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
