@@ -1,6 +1,6 @@
 """Jobs in words and as JSON, for `/api/v1/jobs`, the page and the terminal alike."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from agent.jobs.job import (
     WatchedJobs,
     amount,
 )
-from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, Reason, Severity, State, time_in
+from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, State, time_in
 from agent.ranges import ranges
 from exporters.messages import (
     GOOD,
@@ -60,7 +60,7 @@ def job_document(job: Job) -> Document:
     """A running job; what is not known is null."""
     slower, hang = job.slower, job.hang
     return {
-        **receipt_document(job.receipt),
+        **receipt_document(job.receipt, hung=bool(hang)),
         "title": title(job.receipt),
         "sentence": sentence(job),
         "joined_by": job.grouped_by.value,
@@ -79,7 +79,7 @@ def job_document(job: Job) -> Document:
     }
 
 
-def receipt_document(receipt: Receipt) -> Document:
+def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
     """Return the division of a job's GPU-hours; unknown values are null."""
     return {
         "id": receipt.id,
@@ -105,7 +105,7 @@ def receipt_document(receipt: Receipt) -> Document:
         "joules_by_state": {pair_name(p): part for p, part in sorted(receipt.joules_by.items())},
         "cost": receipt.cost,
         "savings": [_saving_document(saving, receipt) for saving in receipt.savings],
-        "receipt": receipt_text(receipt),
+        "receipt": receipt_text(receipt, hung=hung),
     }
 
 
@@ -169,8 +169,10 @@ def title(receipt: Receipt) -> str:
 
 def sentence(job: Job) -> str:
     """Return a sentence on the job's progress, the worst first."""
+    names = ranges(gpu.index for gpu in job.lost)
+    lost = f"GPUs {names} are" if len(job.lost) > 1 else f"GPU {names} is"
     parts = [
-        *([_lost_text(job.lost)] if job.lost else ()),
+        *([f"its {lost} lost"] if job.lost else ()),
         *([_hang_text(job.hang)] if job.hang else ()),
         *([_slower_text(job.slower)] if job.slower else ()),
     ]
@@ -179,11 +181,6 @@ def sentence(job: Job) -> str:
     if job.never_waits and not job.hang:
         parts += [f"the others wait for GPU {job.never_waits.index}"]
     return "; ".join(parts)
-
-
-def _lost_text(gpus: Sequence[GpuKey]) -> str:
-    names = ranges(gpu.index for gpu in gpus)
-    return f"its GPUs {names} are lost" if len(gpus) > 1 else f"its GPU {names} is lost"
 
 
 def _pace(job: Job) -> str:
@@ -219,8 +216,7 @@ def culprit_name(one: Culprit) -> str:
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang: with the process that holds up the others, where it is
-    known."""
+    """Return the advice for a hang, with the process that holds up the others if it is known."""
     for one in hang.culprits:
         if one.pid is not None:
             elsewhere = f" on {one.host}" if one.host and not one.gpu else ""
@@ -256,7 +252,7 @@ def _change_text(change: JobChange) -> str:
     return f"{SUMMARIES[change.pair or BUSY]}: {shares}"
 
 
-def receipt_text(receipt: Receipt) -> str:
+def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
     parts = [f"{amount(receipt.gpu_seconds / 3600)} GPU-hours"]
     shares = list(worst(receipt.seconds))
@@ -273,7 +269,7 @@ def receipt_text(receipt: Receipt) -> str:
         parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
         parts.append(f"{amount(receipt.joules / KWH)} kWh{_energy_lost(receipt)}")
-    parts += filter(None, [cost_text(receipt), saving_text(receipt)])
+    parts += filter(None, [cost_text(receipt), saving_text(receipt, hung=hung)])
     return "; ".join(parts)
 
 
@@ -299,15 +295,18 @@ def _energy_lost(receipt: Receipt) -> str:
     return f" (of these {amount(lost[worst_of] / KWH)} {SUMMARIES[worst_of]})"
 
 
-def saving_text(receipt: Receipt) -> str:
-    """Return the saving from ending its first cause; empty if that is little."""
+def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
+    """Return the saving from ending its first cause, its hang if it is `hung`; empty if little."""
+    if hung:
+        return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
         return ""
     less = f"{percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
-    if first.then == BUSY or first.then_gpu is None:
+    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # and sets no pace
+    if rests or first.then == BUSY or first.then_gpu is None:
         return text
     return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
@@ -331,8 +330,7 @@ def instant(moment: float) -> str:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:
-    """Return whether a job of the same name and user ended before this one; never of nameless
-    ones."""
+    """Return whether a job of the same name and user ended before; never of nameless ones."""
     alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
     return bool(receipt.name) and any(one.labels.user == receipt.labels.user for one in alike)
 
@@ -362,7 +360,7 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
         "lost": round(lost),
         "cost": receipt.cost,
         "money": cost_text(receipt),
-        "saving": saving_text(receipt),
+        "saving": saving_text(receipt, hung=bool(job.hang)),
         "before": run_before(receipt, ended),
     }
 

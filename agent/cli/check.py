@@ -21,6 +21,7 @@ from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
+from agent.faults.monitoring import ABSENT
 from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
@@ -280,7 +281,7 @@ def _absent(snapshot: Snapshot, width: int) -> Iterator[str]:
     for (reason, detail, metric), names in devices.items():
         metrics[reason, detail, device_ranges(names)].add(metric)
     for (reason, detail, where), names in sorted(metrics.items()):
-        title = f"{reason.value}{', ' + where if where else ''}: {detail}"
+        title = f"{ABSENT[reason]}{', ' + where if where else ''}: {detail}"
         yield from prose(title, width, hanging="  ")
         yield from prose(" ".join(sorted(names)), width, indent="      ")
 

@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from textwrap import shorten
@@ -169,7 +169,7 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
     yield from flows(frame["paths"], width)
     yield ""
     yield from prose(host(frame["host"]), width, indent="")
-    yield from prose(unknown(frame["absent"]), width, indent="", hanging="  ")
+    yield from prose(unknown(frame["absent"], frame["reasons"]), width, indent="", hanging="  ")
 
 
 NO_GPUS = {
@@ -354,7 +354,7 @@ def _verdict(gpu: Document) -> tuple[str, str, str]:
     return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
 
 
-def unknown(absent: Iterable[Document]) -> str:
+def unknown(absent: Iterable[Document], words: Mapping[str, str]) -> str:
     """Return how many metrics are absent for each reason, with the detail of one."""
     details: dict[str, dict[str, str]] = {}  # by reason and metric
     for one in absent:
@@ -363,7 +363,7 @@ def unknown(absent: Iterable[Document]) -> str:
         return ""
     most = sorted(details.items(), key=lambda item: -len(item[1]))
     parts = (
-        f"{len(by)} {reason.replace('_', ' ')} ({shorten(why, 60, placeholder=' ...')})"
+        f"{len(by)} {words[reason]} ({shorten(why, 60, placeholder=' ...')})"
         for reason, by in most
         for why in list(by.values())[:1]
     )

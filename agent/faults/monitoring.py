@@ -55,16 +55,36 @@ BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 blind = partial(Fault, alert=BLIND, place=places.NODE, hidden_by=BY_XID)
 
 TO_ROOT = "denied to root"
-WHY_ABSENT = {
-    Reason.STALLED: "the read has not come back",
-    Reason.FAILED: "its read failed",
-    Reason.LOST: "a GPU is lost",
-    Reason.DENIED: "needs root",
-    TO_ROOT: "access is denied, also to root",
-    Reason.NO_DRIVER: "there is no driver",
-    Reason.CRASHED: "NVML crashes",
+ABSENT: dict[str, str] = {
+    Reason.UNSUPPORTED: "not supported by this hardware",
+    Reason.DRIVER: "not known to this driver, but to a newer one",
+    Reason.DENIED: "for root alone",
+    TO_ROOT: "denied, also to root",
+    Reason.MIG: "not given while MIG is on",
+    Reason.LOST: "of a lost GPU",
+    Reason.STALLED: "not read in time",
+    Reason.NOT_ANSWERING: "of a GPU that does not answer",
+    Reason.FAILED: "not read, with an error",
+    Reason.MISSING: "of hardware that is not here",
+    Reason.NO_DRIVER: "without an NVIDIA driver",
+    Reason.CRASHED: "not read, as NVML crashes",
+    Reason.RELEASED: "not read, as the driver is released",
+    Reason.UNKNOWN: "answered without a usable value",
+    Reason.IMPLAUSIBLE: "answered with an impossible value",
+    Reason.NOT_ENOUGH: "not known yet",
+    Reason.TOO_SHORT: "shorter than the samples are apart",
+    Reason.IRREGULAR: "without a rhythm",
+    Reason.FLAT: "hardly varying",
+    Reason.LEFT_OUT: "left out, of too many devices",
+    Reason.NOT_CONFIGURED: "switched off",
 }
-"""Reasons of absence that need attention; the others are what this hardware is like."""
+"""Why values are absent, in every view."""
+
+TO_SEE: tuple[str, ...] = (
+    *(Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED),
+    *(TO_ROOT, Reason.NO_DRIVER, Reason.CRASHED),
+)
+"""Reasons that need attention; the others are what this hardware is like."""
 
 OPTIONAL = {
     *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
@@ -232,7 +252,7 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
         for reason, metric in absent
         if metric not in OPTIONAL
     )
-    for why in WHY_ABSENT:
+    for why in TO_SEE:
         if counts[why]:
             yield Seen(figures=(Figure("metrics", counts[why], None, "count"),), names=(str(why),))
 
@@ -365,7 +385,7 @@ OF_CONFIGURATION = (
         kind="values_absent",
         look=_values_absent,
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
-        terms={"why": Term(lambda found: WHY_ABSENT[found.names[0]], "")},
+        terms={"why": Term(lambda found: ABSENT[found.names[0]], "")},
         do="See which, and why, under `Absent values` of dgx-telemetry check.",
     ),
 )

@@ -133,8 +133,7 @@ class Feed:
         self._render(self._snapshot)
 
     async def first(self) -> str:
-        """Return what a page is sent first, as JSON for HTML: `[[name, data], ...]`; made once a
-        tick, however often it is asked for."""
+        """Return the first events of a page as JSON for HTML, `[[name, data]]`, once a tick."""
         async with self._making:
             tick = self._snapshot.tick if self._snapshot else -1
             if self._first[0] != tick:

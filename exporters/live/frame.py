@@ -13,6 +13,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "paths":   [{"path", "device", "gpu", "direction", "limit", "origin", "source", "threshold",
                   "up": a port has a link, "array": of which a disk is a member}],
      "words":   {"state/cause": words},
+     "reasons": {why a metric is absent: words},
      "links":   [{"gpu", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
      "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}],

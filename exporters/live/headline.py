@@ -73,6 +73,7 @@ class GpuSummary(NamedTuple):
     why: str = ""  # why there is no `pair`, where that is as it should be
     advice: str = ""  # what to do about `pair`
     waits_for: int | None = None  # the GPU of its job that is late
+    window: float = 0.0  # seconds that shares are of; 0: the last few
 
 
 class PathFullness(NamedTuple):
@@ -96,7 +97,6 @@ class HeadlineFacts:
     findings: Sequence[Finding] = ()
     events: Set[Event] | None = None  # errors of late; None: all count as such
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
-    window: float = 0.0  # seconds that shares are of; 0: the last few
     thresholds: AlertThresholds = USUAL
     notices: Mapping[Finding, str] = field(default_factory=dict)  # what their alerts do
 
@@ -221,7 +221,7 @@ def _of_group(
     if pair is None:
         why = gpus[0].why or "cannot be judged"
         are = "" if why.startswith("cannot") else " are" if several else " is"
-        return Clause(GOOD if are else UNKNOWN, f"{who}{are} {why}")
+        return Clause(GOOD if are else UNKNOWN, f"{who}{are} {why}{_for(gpus) * (not are)}")
     level = LEVELS[severity(pair)]
     if pair[0] is State.COMMUNICATING and full:
         level = COSTLY  # as the alert of links that are full
@@ -229,7 +229,7 @@ def _of_group(
         were = "were" if several else "was"
         return Clause(level, f"{who} {were} {SUMMARIES[pair]}; this seems to be over")
     waits = _waits(facts.waited_for) * (pair[0] is State.HUNG)
-    text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus, facts.window)}{waits}"
+    text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{waits}"
     to_do = next((gpu.advice for gpu in gpus if gpu.advice), "")
     return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds))
 
@@ -269,10 +269,10 @@ def of_window(share: float, window: float) -> str:
     return f"{100 * share:.0f} % of the {f'last {duration(window)}' if window else 'time'}"
 
 
-def beside_words(gpu: GpuSummary, window: float) -> str:
+def beside_words(gpu: GpuSummary) -> str:
     """Return the loss of a GPU at work in words: `starved by disk, 12 % of the last 15 min`."""
     pair, share = gpu.beside or (BUSY, 0.0)
-    return f"{_summary(pair, [gpu])}, {of_window(share, window)}"
+    return f"{_summary(pair, [gpu])}, {of_window(share, gpu.window)}"
 
 
 def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
@@ -333,13 +333,15 @@ def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int
     return not costly, rank * costly, -len(gpus)
 
 
-def _words(pair: Pair, gpus: Sequence[GpuSummary], window: float) -> str:
+def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
     by_now = all(gpu.pair == pair and not gpu.settling for gpu in gpus)
     if not costs(pair) and (by_now or all((gpu.beside or [0])[0] != pair for gpu in gpus)):
         return SUMMARIES[pair]
     shares = [one[1] if (one := gpu.beside) and one[0] == pair else gpu.share for gpu in gpus]
     known = [share for share in shares if share is not None]
-    part = f", {of_window(sum(known) / len(known), window)}" if known else ""
+    part = (
+        f", {of_window(sum(known) / len(known), max(gpu.window for gpu in gpus))}" if known else ""
+    )
     shown = part if not by_now or pair[0] is State.STARVED else ""
     since, now = (_for(gpus) * (not shown), "") if by_now else ("", _now(pair, gpus))
     return f"{_summary(pair, gpus)}{since}{shown}{now}"

@@ -99,15 +99,29 @@ class ValueHistory:
             for ring, code in parts:
                 ring[slot] = code
 
-    def window(self) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each pair over the span, and the seconds that are known."""
-        known = SPAN - self.states.count(0) - self.states.count(LOST)
-        sums = ((pair, sum(ring)) for pair, ring in self.shares.items())
+    def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
+        """Return the mean share of each pair over so many `seconds` up to `newest`, and how many of
+        them are known."""
+        first = SPAN - min(SPAN, seconds)
+        states = _ordered(self.states, newest)[first:]
+        known = len(states) - states.count(0) - states.count(LOST)
+        sums = ((p, sum(_ordered(ring, newest)[first:])) for p, ring in self.shares.items())
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
+
+    def unjudged(self, newest: float) -> int:
+        """Return the seconds up to `newest` in which it had no state."""
+        states = _ordered(self.states, int(newest)).tobytes()
+        return SPAN - len(states.rstrip(b"\0"))
 
     def forget_shares(self) -> None:
         """Drop the pairs that had no share in the whole span."""
         self.shares = {pair: ring for pair, ring in self.shares.items() if any(ring)}
+
+
+def _ordered(ring: "array[int]", newest: int) -> "array[int]":
+    """The oldest first."""
+    end = newest % SPAN + 1
+    return ring[end:] + ring[:end]
 
 
 GAPS = tuple(series.gap for series in SERIES)
@@ -183,7 +197,6 @@ class History:
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1
         slots = min(SPAN, newest - first + 1)
-        order = [at % SPAN for at in range(newest - slots + 1, newest + 1)]
         names = [series.name for series in SERIES]
         return {
             "whole": whole,
@@ -194,20 +207,23 @@ class History:
             "series": {series.name: series.document() for series in (*SERIES, SHARE)},
             "gpus": {
                 uuid: {
-                    "state": _text(kept.states, order),
+                    "state": _text(kept.states, newest, slots),
                     "shares": {
-                        pair_name(pair): _text(ring, order) for pair, ring in kept.shares.items()
+                        pair_name(pair): _text(ring, newest, slots)
+                        for pair, ring in kept.shares.items()
                     },
-                    **dict(zip(names, (_text(ring, order) for ring in kept.rings), strict=True)),
+                    **dict(
+                        zip(names, (_text(ring, newest, slots) for ring in kept.rings), strict=True)
+                    ),
                 }
                 for uuid, kept in self.gpus.items()
             },
         }
 
 
-def _text(ring: "array[int]", order: list[int]) -> str:
-    """Codes in this order, as base64 of little-endian integers."""
-    codes = array(ring.typecode, [ring[slot] for slot in order])
+def _text(ring: "array[int]", newest: int, slots: int) -> str:
+    """The newest codes, as base64 of little-endian integers."""
+    codes = _ordered(ring, newest)[SPAN - slots :]
     if sys.byteorder == "big":
         codes.byteswap()
     return b64encode(codes.tobytes()).decode()

@@ -63,8 +63,8 @@ async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
 
 
 async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
-    # ask each time: the answer is mostly 304
-    return web.FileResponse(path, headers={**_headers(path), hdrs.CACHE_CONTROL: "no-cache"})
+    again = {hdrs.CACHE_CONTROL: "no-cache"}  # asked for each time: the answer is mostly 304
+    return web.FileResponse(path, headers=_headers(path) | again)
 
 
 def _headers(path: Path) -> dict[str, str]:

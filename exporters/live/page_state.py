@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
-from agent.jobs.job import Hang, Receipt, WatchedJobs
+from agent.faults.monitoring import ABSENT
+from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
-from agent.sources import cpu, pressure, system, temperature
+from agent.sources import activity, cpu, pressure, system, temperature
 from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
-from exporters.live.history import History
+from exporters.live.history import SPAN, History
 from exporters.live.instances import instances
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
@@ -107,6 +108,7 @@ class PageState:
             ],
             "paths": self._directions.static(samples),
             "words": WORDS,
+            "reasons": ABSENT,
             "links": self._links.static(),
             "graph": self._links.graph,
             "absent": self.known.absent,
@@ -126,12 +128,13 @@ class PageState:
         samples, snapshot, jobs = self._view.samples, self._snapshot, self._view.jobs()
         inventory = self._view.diagnosis.inventory()
         processes = tiles.processes(snapshot)
-        hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
+        on = {gpu.uuid: job for job in jobs.running for gpu in job.receipt.gpus}
+        hangs = {uuid: job.hang for uuid, job in on.items() if job.hang}
         divided = instances(samples)
-        summaries, window = self._summaries(hangs, divided)
+        summaries = self._summaries(on, divided)
         silent = silence(snapshot)
         gpus = [
-            tiles.dynamic(one.key, snapshot, samples, summary, window, silent=silent > 0)
+            tiles.dynamic(one.key, snapshot, samples, summary, silent=silent > 0)
             | {
                 "processes": [] if summary.lost else processes.get(one.uuid, ()),
                 "instances": divided.get(one.uuid, []),
@@ -139,7 +142,7 @@ class PageState:
             for one, summary in zip(inventory.gpus, summaries, strict=True)
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
-        clauses = headline.banner(self._facts(paths, jobs, summaries, window))
+        clauses = headline.banner(self._facts(paths, jobs, summaries))
         return {
             "tick": snapshot.tick,
             "timestamp": snapshot.wall,
@@ -158,32 +161,41 @@ class PageState:
         }
 
     def _summaries(
-        self, hangs: Mapping[str, Hang], divided: Mapping[str, object]
-    ) -> tuple[list[headline.GpuSummary], int]:
-        """Return each GPU as far as the headline goes, and the seconds that shares are of."""
+        self, on: Mapping[str, Job], divided: Mapping[str, object]
+    ) -> list[headline.GpuSummary]:
+        """Return each GPU, with the job `on` it, as far as the headline goes."""
         inventory, verdicts = self._view.diagnosis.inventory(), self._snapshot.verdicts
-        windows = {gpu: self._window(gpu, one) for gpu, one in verdicts.items()}
+        windows = {gpu: self._window(gpu, one, on) for gpu, one in verdicts.items()}
         costly = (_costly(shares, self._beside) for shares, _ in windows.values())
         self._beside = {one[0] for one in costly if one}
         found = []
         for key in (one.key for one in inventory.gpus):
             if key.uuid in inventory.lost or key not in verdicts:
                 self._announced.pop(key, None)
-                stood = self._snapshot.at - inventory.lost.get(key.uuid, self._snapshot.at)
-                why = "divided by MIG" if key.uuid in divided else ""
-                lost = key.uuid in inventory.lost
+                why = "divided by MIG" if key.uuid in divided else self._why_not(key)
+                at, lost = self._snapshot.at, key.uuid in inventory.lost
+                kept = self._history.gpus.get(key.uuid) if self._history and not lost else None
+                stood = kept.unjudged(at) if kept else at - inventory.lost.get(key.uuid, at)
                 found.append(headline.GpuSummary(key.index, None, stood, lost, why=why))
             else:
-                hang, shares = hangs.get(key.uuid), windows[key][0]
-                found.append(self._gpu(key, verdicts[key], hang, shares))
-        return found, max((known for _, known in windows.values()), default=0)
+                found.append(self._gpu(key, verdicts[key], on.get(key.uuid), *windows[key]))
+        return found
+
+    def _why_not(self, gpu: GpuKey) -> str:
+        """Return why a GPU cannot be judged."""
+        absence = self._view.samples.absence(activity.ACTIVITY, *gpu.labels)
+        absence = absence or self._snapshot.unjudged.get(gpu)
+        if absence is None:
+            return "cannot be judged"
+        late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
+        words = "the driver does not answer" if late else f"activity {ABSENT[absence.reason]}"
+        return f"cannot be judged: {words}" + f" ({absence.detail})" * bool(absence.detail)
 
     def _facts(
         self,
         paths: Sequence[PathValues],
         jobs: WatchedJobs,
         summaries: Sequence[headline.GpuSummary],
-        window: float,
     ) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
@@ -205,22 +217,31 @@ class PageState:
                 one: document["notifies"]
                 for one, document in zip(self.known.findings, self.known.documents, strict=True)
             },
-            window=window,
             thresholds=self._view.thresholds(),
             waited_for=[
                 culprit_name(one) for job in jobs.running if job.hang for one in job.hang.culprits
             ],
         )
 
-    def _window(self, gpu: GpuKey, verdict: Verdict) -> tuple[Mapping[Pair, float], int]:
-        """Return the shares of the last 15 minutes, and how many seconds of them are known; without
-        a history those of the last ten (0)."""
-        kept = self._history.gpus.get(gpu.uuid) if self._history else None
-        shares, known = kept.window() if kept else ({}, 0)
-        return (shares, known) if known else (verdict.shares, 0)
+    def _window(
+        self, gpu: GpuKey, verdict: Verdict, on: Mapping[str, Job]
+    ) -> tuple[Mapping[Pair, float], int]:
+        """Return the shares of the last 15 minutes, or since the job `on` it began, and how many
+        seconds of them are known; without a history those of the last ten (0)."""
+        if self._history and (kept := self._history.gpus.get(gpu.uuid)):
+            watched = on[gpu.uuid].receipt.watched if gpu.uuid in on else SPAN
+            shares, known = kept.window(self._history.newest or 0, max(1, int(watched)))
+            if known:
+                return shares, known
+        return verdict.shares, 0
 
     def _gpu(
-        self, gpu: GpuKey, verdict: Verdict, hang: Hang | None, window: Mapping[Pair, float]
+        self,
+        gpu: GpuKey,
+        verdict: Verdict,
+        job: Job | None,
+        window: Mapping[Pair, float],
+        known: int,
     ) -> headline.GpuSummary:
         """Return the headline's data on a GPU: while it settles, those from before."""
         now = self._snapshot.at
@@ -230,10 +251,12 @@ class PageState:
         self._announced[gpu] = pair = before if settling and before else _shown_pair(verdict)
         beside = None if State.IDLE in (pair[0], verdict.state) else _costly(window, self._beside)
         late = verdict.waits_for.index if verdict.waits_for else None
-        hung = hang if pair[0] is State.HUNG and not settling else None
+        hung = job.hang if job and pair[0] is State.HUNG and not settling else None
         began = self.known.timeline.began((*pair, gpu.uuid), verdict.since)
+        if job:
+            began = max(began, now - job.receipt.watched)  # not in the job before
         stood = max(hung.seconds if hung else 0.0, now - min(began, verdict.since))
-        found = headline.GpuSummary(gpu.index, pair, beside=beside)
+        found = headline.GpuSummary(gpu.index, pair, beside=beside, window=known)
         if settling:
             found = found._replace(settling=True)
         else:
@@ -263,8 +286,7 @@ def identity(samples: SampleStore) -> Document:
 
 
 def _host(samples: SampleStore) -> Document:
-    """Return the load of the CPUs, and the share of the last seconds in which some task waited, by
-    resource."""
+    """Return the load of the CPUs, and the share of the last seconds in which tasks waited."""
     stalled = {
         resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=tiles.SETTLED)
         for resource in pressure.KINDS

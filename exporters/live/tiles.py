@@ -90,19 +90,17 @@ def dynamic(
     snapshot: Snapshot,
     samples: SampleStore,
     summary: GpuSummary,
-    window: float,
     *,
     silent: bool,
 ) -> Document:
-    """Return the data of one GPU at this tick, as `summary` of the last `window` seconds has it for
-    the banner too: or since when it is lost, or that the driver is `silent`."""
+    """Return the data of one GPU at this tick, as the banner's `summary` has it."""
     values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
     document = judged(gpu, snapshot, summary, silent=silent)
     pair, beside, of_it = summary.pair, "", ""
     if pair and costs(pair) and summary.share is not None:
-        of_it = of_window(summary.share, window) * (pair[0] is State.STARVED)
+        of_it = of_window(summary.share, summary.window) * (pair[0] is State.STARVED)
     elif summary.beside:
-        pair, beside = summary.beside[0], beside_words(summary, window)
+        pair, beside = summary.beside[0], beside_words(summary)
     settling = summary.settling and not silent
     if not settling and not silent and not summary.lost and pair:
         document |= {"seconds": round(summary.seconds), "advice": summary.advice}

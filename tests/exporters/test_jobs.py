@@ -9,10 +9,10 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Saving
+from agent.jobs.job import Hang, Saving
 from agent.model import BUSY, Cause, GpuKey, Pair, State
 from exporters.http import AgentPages
-from exporters.job_words import cost_text, jobs_document, receipt_text, run_before, saving_text
+from exporters.job_words import cost_text, jobs_document, receipt_text, row, run_before, saving_text
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
 
@@ -54,11 +54,14 @@ def test_a_run_before_is_of_the_same_name_and_user() -> None:
 
 
 def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> None:
-    job = simulated("dgx-station-v100:training").run(20).agent.jobs.current.running[0].receipt
+    shown = simulated("dgx-station-v100:training").run(20).agent.jobs.current
+    (job,) = shown.running
     disk: Pair = (State.STARVED, Cause.DISK)
     cpu: Pair = (State.STARVED, Cause.CPU)
     slowest = GpuKey(2, "GPU-2")
-    runs = replace(job, seconds={BUSY: 5400.0, disk: 1800.0}, watched=1800.0, cost=8.0, ended=None)
+    runs = replace(
+        job.receipt, seconds={BUSY: 5400.0, disk: 1800.0}, watched=1800.0, cost=8.0, ended=None
+    )
     assert cost_text(runs) == "cost so far 8.00, of it lost: 2.00; 16.00 an hour"
     assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of it lost: 2.00"
     assert cost_text(replace(runs, cost=None)) == ""
@@ -66,3 +69,11 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)
         assert saving_text(replace(runs, savings=(saving,))) == less + then
+    hung, held = (State.HUNG, Cause.NONE), (State.HELD, Cause.NONE)
+    for pair, rest in ((hung, disk), (disk, held), (disk, hung)):
+        found = replace(runs, savings=(Saving(pair, 1800.0, 450.0, rest, slowest),))
+        assert saving_text(found).endswith("for the same work"), "a GPU at rest sets no pace"
+    waits = replace(job, receipt=found, hang=Hang(0.0))
+    (document,) = jobs_document(shown._replace(running=(waits,)))["running"]
+    assert row(waits)["saving"] == "it does no work until its hang ends"
+    assert document["receipt"].endswith("; it does no work until its hang ends")

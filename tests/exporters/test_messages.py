@@ -162,7 +162,7 @@ FINDING_TEXTS = {
         WARNING,
         figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2)),
     ),
-    "2 metrics have no value: needs root": Finding(
+    "2 metrics have no value: for root alone": Finding(
         "values_absent", WARNING, figures=(count("metrics", 2),), names=("denied",)
     ),
 }

@@ -52,7 +52,7 @@ function show() {
   showEnded(at("ended"), frame.ended);
   showEvents(at("events"), at("marks"), frame.events, frame.timestamp);
   showPaths(at("paths"), frame);
-  showAbsent(at("absent"), at("absent-count"), at("unmeasured"), frame.absent);
+  showAbsent(at("absent"), at("absent-count"), at("unmeasured"), frame);
   evidence.show(frame, history);
   at("gpus-section").hidden = !frame.gpus.length;
   at("jobs-section").hidden = !frame.jobs.length && !frame.ended.length;

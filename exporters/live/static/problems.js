@@ -59,10 +59,10 @@ export function findingsOf(frame, gpu) {
 
 /** The list of what is not answered, each with its reason; how many for which in `counter`, and in
  * short in a `link` at the top. */
-export function showAbsent(list, counter, link, absent) {
+export function showAbsent(list, counter, link, { absent, reasons: words }) {
   const reasons = new Map();
   for (const { reason } of absent) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
-  const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${n} ${wordsOf(reason)}`);
+  const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${n} ${words[reason]}`);
   say(counter, `${count(absent.length, "metric")}: ${parts.join(", ")}`);
   link.hidden = !absent.length;
   say(link, `${count(absent.length, "metric")} not known: why`);
@@ -71,25 +71,17 @@ export function showAbsent(list, counter, link, absent) {
       const [what, why] = node.children;
       say(what.firstChild, entry.metric);
       say(what.lastChild, entry.meaning ? ` ${entry.meaning}` : "");
-      say(why, reasonOf(entry));
+      say(why, reasonOf(entry, words[entry.reason]));
     });
 }
-
-const REASONS = {
-  unsupported: "not supported by this hardware", driver: "not known to this driver (a newer one has them)",
-  denied: "need root", mig: "not given while MIG is on", not_present: "of hardware that is not here",
-  stalled: "late: the read hangs", unknown: "answered without a usable value", not_configured: "switched off",
-};
-
-const wordsOf = (reason) => REASONS[reason] ?? reason.replaceAll("_", " ");
 
 function makeAbsent() {
   return element("li", {}, element("p", {}, element("code"), element("span")), element("p"));
 }
 
-function reasonOf({ reason, detail, gpus, devices }) {
+function reasonOf({ detail, gpus, devices }, words) {
   const all = gpus.length > 2 ? [count(gpus.length, "GPU")] : gpus.map((gpu) => `GPU ${gpu}`);
   const on = [...all, ...devices].join(", ");
-  const why = `${wordsOf(reason)}${detail ? `: ${detail}` : ""}`;
+  const why = `${words}${detail ? `: ${detail}` : ""}`;
   return on ? `${on}: ${why}` : why;
 }

@@ -7,6 +7,8 @@ import pytest
 from agent.cli.once import page
 from agent.cli.table import device_ranges, table
 from agent.diagnosis.job_watch import CostConfig
+from agent.faults.monitoring import ABSENT
+from agent.model import Reason
 from agent.ranges import ranges
 from agent.simulator import SYSTEMS
 from exporters.live.findings_document import findings_document
@@ -163,5 +165,7 @@ def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
     assert " of md1 " in shown, "the disks of an array do not count besides it"
     assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
     assert not re.search(r"at rest .* ens6f1 .*without link", shown)
-    assert re.search(r"Not known: \d+ metrics: \d+ unsupported \(nvmlDeviceGetFanSpeed", shown)
+    assert set(ABSENT) > {*Reason}, "each reason has words, the same in every view"
+    words = r"not supported by this hardware"
+    assert re.search(rf"Not known: \d+ metrics: \d+ {words} \(nvmlDeviceGetFanSpeed", shown)
     assert shown.endswith("`dgx-telemetry check` has all.")

@@ -12,6 +12,7 @@ from agent.cli.assembly import Hardware
 from agent.cli.options import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
+from agent.jobs.job import WatchedJobs
 from agent.simulator import SYSTEMS
 from agent.sources import power
 from agent.sources.workload import JobConfig
@@ -286,6 +287,7 @@ def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> No
     """Of the window; what the GPUs do at this second stands apart."""
     machine = watched("dgx-station-v100:training").run(5)
     history = History(machine.view)
+    machine.page_state._view = replace(machine.view, jobs=WatchedJobs)  # each scenario has its own
     said: set[str] = set()
     for scenario, seconds in [("training", 30), ("starved-disk", 15)] * 3:
         machine.bench.machine.set_scenario(scenario)
@@ -300,3 +302,30 @@ def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> No
     lead = "4 GPUs starved by disk"
     assert all(one.startswith(lead) and ", # % of the last # " in one for one in said), said
     assert any(one.endswith(", busy now") for one in said), said
+
+
+def test_the_headline_is_of_the_job_that_runs_and_names_why_gpus_cannot_be_judged() -> None:
+    machine = watched("dgx-station-v100:starved-disk")
+    history = History(machine.view)
+
+    def shown(scenario: str, seconds: int) -> tuple[str, Document]:
+        if scenario:
+            machine.bench.machine.set_scenario(scenario)
+        for _ in range(seconds):
+            history.take(machine.tick())
+        machine.page_state.take(machine.page_state._snapshot, machine.page_state.known, history)
+        tick = machine.page_state.tick()
+        return "; ".join(one["sentence"] for one in tick["banner"]), tick["gpus"][0]
+
+    assert shown("starved-disk", 60)[0].startswith("4 GPUs starved by disk")
+    shown("idle", 15)
+    sentence, gpu = shown("training", 20)
+    assert (sentence[:11], gpu["beside"]) == ("4 GPUs busy", ""), (
+        "the job before lost, not this one"
+    )
+    sentence, gpu = shown("starved-disk", 8)
+    assert re.search(r"% of the last \d s", sentence), sentence
+    machine.bench.machine.driver.hang(True)
+    why = "cannot be judged: the driver does not answer (nvmlDeviceGetSamples: Timeout)"
+    sentence, gpu = shown("", 25)
+    assert (sentence, gpu["summary"]) == (f"4 GPUs {why} for 20 s", why)

@@ -147,8 +147,8 @@ SHOWN = {
     "GPU 3 starved by disk for 4 min; GPUs 0-2 busy; disk md0 at 31 % of its limit": HeadlineFacts(
         gpus=gpus(BUSY, BUSY, BUSY, STARVED, seconds=299.0), full=[full("disk", "md0", 0.31)]
     ),
-    "GPUs 0 and 2 starved by disk for 2 h; GPU 1 cannot be judged; GPU 3 idle": HeadlineFacts(
-        gpus=gpus(STARVED, None, STARVED, IDLE, seconds=8000.0)
+    "GPUs 0 and 2 starved by disk for 2 h; GPU 1 cannot be judged for 2 h": HeadlineFacts(
+        gpus=gpus(STARVED, None, STARVED, seconds=8000.0)
     ),
     "2 GPUs communicating over NVLink; NVLink of GPU 1 at 50 % of its limit": HeadlineFacts(
         gpus=gpus(TALKING, TALKING),
@@ -191,7 +191,7 @@ def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     assert headline(facts)[2].startswith("Look at the GPU that it waits for")
     alone = HeadlineFacts(gpus=[late._replace(number=0)])
     assert headline(alone)[1] == "The GPU is starved by the CPU, 12 % of the time, busy now"
-    settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose], window=900.0)
+    settling = HeadlineFacts(gpus=[one._replace(settling=True, window=900.0) for one in lose])
     assert headline(settling)[1] == (
         "3 GPUs starved by a slow peer, 11 % of the last 15 min, changing now"
     )
