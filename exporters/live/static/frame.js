@@ -8,6 +8,7 @@ export function whole(machine, tick) {
     machine: machine.machine,
     graph: machine.graph,
     absent: machine.absent,
+    reasons: machine.reasons,
     events: machine.events,
     gpus: machine.gpus.map((gpu, place) => gpuOf(gpu, tick.gpus[place])),
     paths: machine.paths.map((path, place) => {
