@@ -14,7 +14,18 @@ from typing import Any
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
+from agent.cli.table import (
+    UNKNOWN,
+    divided,
+    flows,
+    number,
+    of,
+    prose,
+    share,
+    speeds,
+    table,
+    terminal_width,
+)
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
@@ -167,6 +178,8 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
         yield from jobs(frame["jobs"], width)
     yield ""
     yield from flows(frame["paths"], width)
+    for line in speeds(frame):
+        yield from prose(line, width, hanging="  ")
     yield ""
     yield from prose(host(frame["host"]), width, indent="")
     yield from prose(unknown(frame["absent"], frame["reasons"]), width, indent="", hanging="  ")

@@ -144,6 +144,12 @@ ORIGINS = {
     "hardware": "from the hardware now",
 }
 
+SPEEDS = {
+    "below": "below full speed",
+    "at": "at full speed (ports: negotiated, of the spec sheet; others: as the GPU reports)",
+    "not known": "of which the full speed is not known, or that are at rest",
+}
+
 BUSY = "busy nearly all the time, limit unknown"
 
 QUIET = 0.01
@@ -180,6 +186,39 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
         if which:
             named = f"{words}{below * (words == at_rest)}: {_named(which)}"
             yield from prose(named, width, hanging="  ")
+
+
+def speeds(frame: Document) -> Iterator[str]:
+    """`links below full speed: pcie gpu0, generation 5 x8 of 5 x16`, and so on: ports by what they
+    negotiated of the spec sheet, NVLink and PCIe by what the GPU reports."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for way in frame["paths"]:
+        now, most = way.get("negotiated"), way.get("sheet")
+        if way["up"] and now and way["direction"] in INWARD:
+            how = "not known" if not most else "below" if now < 0.99 * most else "at"
+            key = how, way["path"], rate(now, most, way["path"])
+            found.setdefault(key, []).append(way["device"])
+    for gpu in frame["gpus"]:
+        name = f"gpu{gpu['gpu']}"
+        links = [one["up"] for one in frame["links"] if one["gpu"] == gpu["gpu"]]
+        if any(up is not None for up in links):
+            up = links.count(True)
+            key = "at" if up == len(links) else "below", "nvlink", f"{up} of {len(links)} links up"
+            found.setdefault(key, []).append(name)
+        generation, lanes, newest, widest = gpu["pcie"]
+        if None not in gpu["pcie"]:
+            how = "below" if lanes < widest else "at" if generation == newest else "not known"
+            rest = " (lower at rest)" * (generation < newest)
+            text = f"generation {generation:.0f} x{lanes:.0f} of {newest:.0f} x{widest:.0f}{rest}"
+            found.setdefault((how, "pcie", text), []).append(name)
+    for how, title in SPEEDS.items():
+        parts = [
+            f"{path} {device_ranges(devices, ' ')}, {text}"
+            for (which, path, text), devices in found.items()
+            if which == how
+        ]
+        if parts:
+            yield f"links {title}: {'; '.join(parts)}"
 
 
 def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:

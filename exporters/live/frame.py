@@ -9,9 +9,11 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
     {"edition": 3,
      "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
                  "version", "simulated", "host", "started", "no_gpus": why},
-     "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
+     "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}],
+                  "pcie": [generation, lanes, and what is possible of both]}],
      "paths":   [{"path", "device", "gpu", "direction", "limit", "origin", "source", "threshold",
-                  "up": a port has a link, "array": of which a disk is a member}],
+                  "up": a port has a link, "negotiated": its bytes a second, "sheet": those that its
+                  spec sheet has, "array": of which a disk is a member}],
      "words":   {"state/cause": words},
      "reasons": {why a metric is absent: words},
      "links":   [{"gpu", "link", "remote": {"kind", "gpu"}}],

@@ -17,6 +17,11 @@ COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
 """Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
 GPU have one, or nothing is known of them."""
 
+PORTS = {
+    "network": (network.LINK_UP, network.SPEED),
+    "infiniband": (infiniband.LINK_UP, infiniband.RATE),
+}
+
 MOVES = 5e6
 """Bytes a second from which a direction of a busy disk is said to be the one that is full."""
 
@@ -76,9 +81,19 @@ class PathDirections:
         """Return the data that seldom change."""
         arrays = {one["device"]: one["array"] or None for one in samples.labelled(disk.INFO)}
         return [
-            _static_of(one) | {"up": _up(one.key, samples), "array": arrays.get(one.key.device)}
+            _static_of(one)
+            | {"array": arrays.get(one.key.device)}
+            | (self._port(one.key, samples) if one.key.path in PORTS else {"up": None})
             for one in self.path_directions
         ]
+
+    def _port(self, key: PathKey, samples: SampleStore) -> Document:
+        """Return whether a port has a link, its speed, and that of the spec sheet (bytes a second);
+        None where that is not known."""
+        labels = key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
+        up, speed = (samples.value(metric, *labels) for metric in PORTS[key.path])
+        known = None if up is None else bool(up)
+        return {"up": known, "negotiated": speed, "sheet": self.bandwidth.specs.get(key)}
 
     def dynamic(self, samples: SampleStore, *, silent: bool = False) -> list[PathValues]:
         """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of
@@ -111,15 +126,6 @@ def _static_of(path_direction: PathDirection) -> Document:
         "source": limit.source if limit else None,
         "threshold": path_direction.threshold,
     }
-
-
-def _up(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link; None where that is not known, or it is no port."""
-    found = {
-        "network": samples.value(network.LINK_UP, key.device),
-        "infiniband": samples.value(infiniband.LINK_UP, *key.device.rpartition(":")[::2]),
-    }.get(key.path)
-    return None if found is None else bool(found)
 
 
 def _unlimited(path_direction: PathDirection, samples: SampleStore, *, limited: bool) -> PathValues:

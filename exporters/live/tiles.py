@@ -8,7 +8,7 @@ from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import by_kind
 from agent.model import GpuKey, Metric, Snapshot, State, Verdict
 from agent.series import SampleStore
-from agent.sources import activity, clocks, memory, power, process, temperature, workload
+from agent.sources import activity, clocks, memory, pcie, power, process, temperature, workload
 from exporters.live.headline import GpuSummary, beside_words, costs, of_window
 from exporters.messages import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
 
@@ -40,6 +40,7 @@ METERS = (
     MeterModel("temperature", "celsius", 0, temperature.TEMPERATURE),
     MeterModel("clock", "hertz", 0, clocks.CLOCK, ("sm",)),
 )
+PCIE = (pcie.GENERATION, pcie.WIDTH, pcie.GENERATION_LIMIT, pcie.WIDTH_LIMIT)
 LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
     "memory": (memory.TOTAL, ((),)),
     "power": (power.POWER_LIMIT, ((),)),
@@ -74,7 +75,9 @@ def static(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
         {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, samples)}
         for meter in METERS
     ]
-    return {"gpu": str(gpu.index), "uuid": gpu.uuid, "model": model, "meters": meters}
+    link = [samples.value(metric, *gpu.labels) for metric in PCIE]
+    named = {"gpu": str(gpu.index), "uuid": gpu.uuid, "model": model}
+    return {**named, "meters": meters, "pcie": link}
 
 
 def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:
