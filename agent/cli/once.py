@@ -5,10 +5,9 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from textwrap import shorten
 from typing import Any
 
 from agent.cli.assembly import Agent
@@ -182,7 +181,7 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
         yield from prose(line, width, hanging="  ")
     yield ""
     yield from prose(host(frame["host"]), width, indent="")
-    yield from prose(unknown(frame["absent"], frame["reasons"]), width, indent="", hanging="  ")
+    yield from prose(unknown(frame), width, indent="", hanging="  ")
 
 
 NO_GPUS = {
@@ -367,22 +366,18 @@ def _verdict(gpu: Document) -> tuple[str, str, str]:
     return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
 
 
-def unknown(absent: Iterable[Document], words: Mapping[str, str]) -> str:
-    """Return how many metrics are absent for each reason, with the detail of one."""
-    details: dict[str, dict[str, str]] = {}  # by reason and metric
-    for one in absent:
-        details.setdefault(one["reason"], {})[one["metric"]] = one["detail"]
-    if not details:
-        return ""
-    most = sorted(details.items(), key=lambda item: -len(item[1]))
-    parts = (
-        f"{len(by)} {words[reason]} ({shorten(why, 60, placeholder=' ...')})"
-        for reason, by in most
-        for why in list(by.values())[:1]
-    )
-    which = len({metric for by in details.values() for metric in by})
-    several = "s" * (which > 1)
-    return f"Not known: {which} metric{several}: {', '.join(parts)}. `dgx-telemetry check` has all."
+def unknown(frame: Document) -> str:
+    """Return how many metrics are absent for each reason: one of several counts for the usual."""
+    often = Counter(one["reason"] for one in frame["absent"])
+    by_metric = {
+        one["metric"]: one["reason"]
+        for one in sorted(frame["absent"], key=lambda one: often[one["reason"]])
+    }
+    parts = [f"{n} {frame['reasons'][why]}" for why, n in Counter(by_metric.values()).most_common()]
+    where = frame.get("runbook", "").removesuffix("/runbook.html")
+    command = f"once --agent {where} --json" if where else "check"
+    known = f"Not known: {len(by_metric)} metric{'s' * (len(by_metric) > 1)}: {', '.join(parts)}"
+    return f"{known}. `dgx-telemetry {command}` has all." * bool(parts)
 
 
 def host(found: Document) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.cli.once import page
+from agent.cli.once import page, unknown
 from agent.cli.table import device_ranges, table
 from agent.diagnosis.job_watch import CostConfig
 from agent.faults.monitoring import ABSENT
@@ -184,6 +184,9 @@ def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
     assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
     assert not re.search(r"at rest .* ens6f1 .*without link", shown)
     assert set(ABSENT) > {*Reason}, "each reason has words, the same in every view"
-    words = r"not supported by this hardware"
-    assert re.search(rf"Not known: \d+ metrics: \d+ {words} \(nvmlDeviceGetFanSpeed", shown)
-    assert shown.endswith("`dgx-telemetry check` has all.")
+    sums = re.search(r"Not known: (\d+) metrics: ([^(]*)\. `dgx-telemetry check` has all\.$", shown)
+    assert sums
+    assert sum(map(int, re.findall(r"\d+", sums[2]))) == int(sums[1])
+    assert f" {ABSENT[Reason.UNSUPPORTED]}, " in sums[2]
+    asked = unknown({**watched("k40").run(2).frame(), "runbook": "http://h:1/runbook.html"})
+    assert asked.endswith("`dgx-telemetry once --agent http://h:1 --json` has all.")
