@@ -197,7 +197,7 @@ def machine(identity: Document) -> str:
     if found is None:
         return f"{name}, {NO_GPUS.get(identity['no_gpus'], 'its GPUs could not be asked')}"
     answering = f"{found} of {expected} GPUs" if expected else f"{found} GPUs"
-    simulated = "Simulated, not this host's GPUs: " * bool(identity["simulated"])
+    simulated = "Simulated, not this host's GPUs: " * bool(identity.get("simulated"))
     return f"{simulated}{name}, driver {identity['driver_version']}, {answering}"
 
 
