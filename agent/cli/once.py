@@ -285,7 +285,9 @@ MORE: tuple[tuple[str, Cell], ...] = (
 
 def times(found: Iterable[Document], width: int) -> Iterator[str]:
     """Return the division of GPU time over the last seconds, for GPUs with more than one state."""
-    several = sorted((gpu for gpu in found if len(_parts(gpu)) > 1), key=_most)
+    several = sorted(
+        (gpu for gpu in found if max(gpu["shares"].values(), default=1.0) <= 1 - SEEN), key=_most
+    )
     for _, group in groupby(several, key=_most):
         alike = list(group)
         names = ranges(int(gpu["gpu"]) for gpu in alike)
@@ -299,11 +301,6 @@ def times(found: Iterable[Document], width: int) -> Iterator[str]:
 def _most(gpu: Document) -> str:
     """Return what most of the GPU's time went to."""
     return str(max(gpu["shares"], key=lambda pair: float(gpu["shares"][pair])))
-
-
-def _parts(gpu: Document) -> tuple[str, ...]:
-    """Return the parts of the GPU's time."""
-    return tuple(pair for pair, part in gpu["shares"].items() if part >= SEEN)
 
 
 def _pair(state: str, cause: str) -> str:

@@ -25,7 +25,6 @@ from agent.report.questions import (
     from_hours,
     from_prometheus,
     price_of,
-    rules_loaded,
 )
 from exporters.settings import HttpConfig
 
@@ -146,9 +145,8 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
-        asked, cure = SECONDS_RECORD.name, "load the rules of dgx-report.yaml"
-        if rules_loaded(arguments.prometheus):
-            cure = f"its rule is loaded, and needs {REPORT_EVERY} of samples: ask again later"
+        asked = SECONDS_RECORD.name
+        cure = f"load the rules of dgx-report.yaml, which need {REPORT_EVERY} of samples"
         if arguments.by != "node":
             asked += " with a job_id"
             cure += ", and let agents name jobs (`info = true` below [job])"

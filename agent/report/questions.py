@@ -93,18 +93,6 @@ def _by_pair(
     return found
 
 
-def rules_loaded(url: str) -> bool:
-    """Return whether this Prometheus has the rules that reports need; false if it does not list
-    them."""
-    try:
-        groups = fetched(f"{url.rstrip('/')}/api/v1/rules")["data"]["groups"]
-        return any(
-            rule["name"] == SECONDS_RECORD.name for group in groups for rule in group["rules"]
-        )
-    except (NoAnswer, KeyError, TypeError):
-        return False
-
-
 def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:
     """The start of the record (wall time) and the hourly sums of one agent, of 7 days at most;
     nothing by job, user or account where it may not name jobs. Raises NoAnswer."""

@@ -171,14 +171,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "pcie-degraded": Scenario(
         STATION,
-        (
-            Alert(
-                "DgxPcieDegraded",
-                "warning",
-                rf"{GPU}: the PCIe link runs at x8 instead of x16",
-                FIRST,
-            ),
-        ),
+        (Alert("DgxPcieDegraded", "warning", rf"{GPU}: the PCIe link runs at x8 ", FIRST),),
     ),
     "port-degraded": Scenario(
         H100,

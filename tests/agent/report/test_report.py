@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.cli.parser import run_command
-from agent.faults.records import SECONDS_RECORD
 from agent.model import Cause, State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import GpuTime, Report, document, ordered
@@ -186,7 +185,7 @@ def test_a_job_is_asked_for_by_its_number_and_no_more(capsys: pytest.CaptureFixt
     [
         (None, "answers 500: no such thing"),
         ([], "does not answer as Prometheus does"),
-        ({"data": {"result": []}}, "load the rules of dgx-report.yaml"),
+        ({"data": {"result": []}}, "load the rules of dgx-report.yaml, which need 5m of samples"),
     ],
 )
 def test_what_is_no_answer_is_one_sentence(
@@ -201,16 +200,6 @@ def test_what_is_no_answer_is_one_sentence(
     assert expected in said
     assert "secret" not in said
     assert said.count("\n") == 1
-
-
-def test_rules_that_are_loaded_need_five_minutes(capsys: pytest.CaptureFixture[str]) -> None:
-    def answer(path: str, _: str) -> Any:
-        rules = {"groups": [{"rules": [{"name": SECONDS_RECORD.name}]}]}
-        return {"data": rules if path.endswith("/rules") else {"result": []}}
-
-    with server(answer) as (address, _):
-        assert report("--prometheus", f"http://{address}") == 2
-    assert "its rule is loaded, and needs 5m of samples: ask again later" in capsys.readouterr().err
 
 
 def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
