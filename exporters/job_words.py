@@ -33,10 +33,10 @@ from exporters.messages import (
 Document = dict[str, Any]
 
 NO_STEP = {
-    Reason.NOT_ENOUGH: "training speed not known yet",
-    Reason.TOO_SHORT: "training speed cannot be read: its steps are too short",
-    Reason.IRREGULAR: "training speed cannot be read from its power draw",
-    Reason.FLAT: "training speed cannot be read from its power draw, which hardly varies",
+    Reason.NOT_ENOUGH: "steps per second: not known yet",
+    Reason.TOO_SHORT: "steps per second: not known, the steps are too short",
+    Reason.IRREGULAR: "steps per second: not visible in the GPUs' power",
+    Reason.FLAT: "steps per second: not visible in the GPUs' power, which hardly varies",
 }
 """Sentences on why a job has no steps per second."""
 
@@ -188,7 +188,7 @@ def _pace(job: Job) -> str:
         return "answers requests, in no rhythm"
     if job.step:
         return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
-    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "training speed not known")
+    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
 
 
 def _hang_text(hang: Hang) -> str:
@@ -199,8 +199,7 @@ def _hang_text(hang: Hang) -> str:
     names = ", ".join(map(culprit_name, hang.culprits))
     if hang.launched is None:
         return f"{text}: it waits for {names}"
-    several = "s" if len(hang.culprits) == 1 else ""
-    verb = "has" if several else "have"
+    verb = "has" if len(hang.culprits) == 1 else "have"
     return (
         f"{text}: {names} {verb} launched {hang.launched} {hang.kind}, others "
         f"{hang.others_launched}"
@@ -302,7 +301,7 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
         return ""
-    less = f"{percent(first.saved / receipt.watched)} less time"
+    less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
     rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # and sets no pace
@@ -312,8 +311,8 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def percent(share: float) -> str:
-    """`76 %`."""
-    return f"{100 * share:.0f} %"
+    """`76 %`; what is more than none is never `0 %`."""
+    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
 def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
@@ -340,13 +339,15 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
     receipt = job.receipt
     whole = receipt.gpu_seconds
     lost = time_in(receipt.seconds, *LOST_STATES)
+    more = [WRONG] * bool(job.hang or job.lost) + [LEVELS[Severity.INFO]] * bool(job.slower)
     return {
         "id": receipt.id,
         "ids": ids(receipt, job.pids),
         "title": title(receipt),
         "user": receipt.labels.user,
+        "named": bool(receipt.name),
         "gpus": ranges(gpu.index for gpu in receipt.gpus),
-        "level": UNKNOWN if silent else level(job),
+        "level": UNKNOWN if silent else worst_level([receipt_level(receipt), *more]),
         "sentence": UNANSWERED if silent else sentence(job),
         "rates": [None if rate is None else round(rate, 3) for rate in job.rates],
         "shares": [
@@ -365,16 +366,14 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
     }
 
 
-def level(job: Job) -> str:
-    """Return the severity: that of the worst state that takes a quarter of its time."""
-    whole = job.receipt.gpu_seconds
+def receipt_level(receipt: Receipt) -> str:
+    """Return the severity of what a job lost: of the worst state that took a quarter of it."""
     lost: dict[Severity, float] = {}
-    for pair, part in job.receipt.seconds.items():
+    for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
             lost[known] = lost.get(known, 0.0) + part
-    grave = [LEVELS[known] for known, part in lost.items() if part > MUCH * whole]
-    grave += [LEVELS[Severity.INFO]] * bool(job.slower)
-    return WRONG if job.hang or job.lost else worst_level([*grave, GOOD])
+    grave = [LEVELS[known] for known, part in lost.items() if part > MUCH * receipt.gpu_seconds]
+    return worst_level([*grave, GOOD])
 
 
 def ids(receipt: Receipt, pids: Iterable[int] = ()) -> list[str]:

@@ -49,7 +49,7 @@ def _small(sentence: str) -> str:
 
 READ_FASTER = (
     "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
-    "memory; more loaders only help while the disk is not full."
+    "memory; more loaders only help while the disk is not at its limit."
 )
 CHECKPOINT = (
     "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
@@ -91,8 +91,8 @@ ADVICE: dict[Pair, str] = {
     f"{_small(CHECKPOINT)}",
     (State.STARVED, Cause.NETWORK): "Copy what is read to the local disks first, or cache it; "
     "write checkpoints asynchronously; look at the storage server and at the link's rate.",
-    (State.STARVED, Cause.CPU): "Give the input pipeline more: more loader processes or cores, or "
-    "decode and augment on the GPU.",
+    (State.STARVED, Cause.CPU): "Start more loader processes while cores are free, give the job "
+    "cores where its threads wait for them, or decode and augment on the GPU.",
     (State.STARVED, Cause.HOST_THREAD): "Relieve the thread that launches: CUDA graphs or "
     "torch.compile for many small kernels, loader processes for what it prepares itself.",
     (
@@ -115,6 +115,8 @@ BY_FACT: dict[FactKind, str] = {
     FactKind.JOB_READS: READ_FASTER,
     FactKind.DISK_WRITES: CHECKPOINT,
     FactKind.JOB_WRITES: CHECKPOINT,
+    FactKind.WORKERS_RUNNING: "Start more loader processes while cores are free, or decode "
+    "and augment on the GPU.",
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "

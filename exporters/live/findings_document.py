@@ -1,11 +1,12 @@
 """Findings and absences, which take milliseconds to work out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.faults.findings import findings
 from agent.model import Absence, Cause, Finding, Reason, Severity, Snapshot, State
+from agent.ranges import natural, ranges
 from agent.series import SampleStore
 from exporters.live.timeline import Place, Timeline, hold, place_of
 from exporters.live.view import View, silence
@@ -71,33 +72,34 @@ def _ages(view: View, snapshot: Snapshot) -> dict[Place, float]:
     }
 
 
-@dataclass(slots=True)
-class _Group:
-    """One metric absent for one reason: of which GPUs and devices."""
-
-    meaning: str
-    gpus: set[str] = field(default_factory=set)
-    devices: set[str] = field(default_factory=set)
-
-
 def _grouped(absences: Iterable[Absence]) -> list[Document]:
     """A row for each metric, reason and detail, by reason."""
-    groups: dict[tuple[Reason, str, str], _Group] = {}
+    groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
     for metric, labels, reason, detail in absences:
-        names = dict(zip(metric.labels, labels, strict=False))
-        group = groups.setdefault((reason, metric.name, detail), _Group(metric.meaning))
-        if names.get("gpu"):
-            group.gpus.add(names["gpu"])
-        elif names.get("device"):
-            group.devices.add(names["device"])
+        key = reason, metric.name, detail, metric.meaning
+        groups.setdefault(key, []).append(dict(zip(metric.labels, labels, strict=False)))
     return [
-        {
-            "metric": name,
-            "meaning": group.meaning,
-            "reason": reason.value,
-            "detail": detail,
-            "gpus": sorted(group.gpus, key=int),
-            "devices": sorted(group.devices),
-        }
-        for (reason, name, detail), group in sorted(groups.items())
+        {"metric": name, "meaning": meaning, "reason": reason.value, "detail": detail}
+        | {"where": _where(places)}
+        for (reason, name, detail, meaning), places in sorted(groups.items())
     ]
+
+
+def _where(places: Sequence[Mapping[str, str]]) -> str:
+    """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: what exactly is absent, by labels."""
+    further: dict[str, dict[str, None]] = {}  # by GPU
+    for labels in places:
+        rest = [
+            f"{name} {value}" if value.isdecimal() else value
+            for name, value in labels.items()
+            if name not in ("gpu", "uuid") and value
+        ]
+        further.setdefault(labels.get("gpu", ""), {})[" ".join(rest)] = None
+    alike: dict[tuple[bool, str], list[str]] = {}
+    for gpu, words in further.items():
+        rest = sorted(filter(None, words), key=natural)
+        alike.setdefault((bool(gpu), ", ".join(rest)), []).append(gpu)
+    return "; ".join(
+        f"GPU{'s' * (len(gpus) > 1)} {ranges(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
+        for (of_gpu, rest), gpus in alike.items()
+    )

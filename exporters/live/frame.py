@@ -18,7 +18,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "reasons": {why a metric is absent: words},
      "links":   [{"gpu", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
-     "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}],
+     "absent":  [{"metric", "meaning", "reason", "detail", "where"}],
      "events":  [{"since", "until", "level", "text", "job"}], the newest first}
 
     tick:
@@ -37,7 +37,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "links": [[up, transmit, receive]],
      "host":  {"cpu": busy, "stalled": {"cpu", "io", "memory": share of the time}},
      "notes": {uuid: what else is said of this GPU},
-     "jobs":  [{"id", "ids", "title", "user", "gpus", "level", "sentence", "gpu_seconds", "lost",
+     "jobs":  [{"id", "ids", "title", "user", "named": not by a pid alone, "gpus",
+                "level", "sentence", "gpu_seconds", "lost",
                 "cost", "money", "rates": [steps a second each 10 s, oldest first], "saving",
                 "before", "shares": [[state, cause, share]], "seconds", "watched"}],
      "ended": [{"id", "ids", "title", "gpus", "ended", "ago", "seconds", "receipt",

@@ -9,13 +9,14 @@ from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, cpu, pressure, system, temperature
-from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
+from exporters.job_words import culprit_name, ended_row, hang_action, row, waited_for
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
 from exporters.live.instances import instances
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
+from exporters.live.timeline import job_event
 from exporters.live.view import View, silence
 from exporters.messages import pair_name
 
@@ -40,7 +41,7 @@ class PageState:
         self._history: History | None = None
         self._cures: dict[tuple[str, Pair], str] = {}  # last found for a loss of a GPU
         self._receipts: Sequence[Receipt] = ()
-        self._titles: list[str] = []
+        self._of_jobs: list[Document] = []
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
@@ -66,8 +67,8 @@ class PageState:
         changed = samples.changed(self._asked, since)
         jobs = self._view.jobs()
         self._receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
-        titles = [title(one) for one in self._receipts]  # without names once these are off
-        renamed, self._titles = titles != self._titles, titles
+        of_jobs = [job_event(one) for one in self._receipts]  # without names once these are off
+        renamed, self._of_jobs = of_jobs != self._of_jobs, of_jobs
         refreshed = (
             changed or renamed or inventory is not self._inventory or known is not self.known
         )

@@ -12,8 +12,8 @@ from agent.faults.values import seconds
 from agent.jobs.job import Receipt
 from agent.model import Finding, Reason, Snapshot, Verdict
 from agent.ranges import ranges
-from exporters.job_words import title
-from exporters.messages import GOOD, LEVELS, duration, finding_text
+from exporters.job_words import receipt_level, title
+from exporters.messages import LEVELS, duration, finding_text
 
 Document = dict[str, Any]
 
@@ -109,7 +109,7 @@ class Timeline:
             if alike is None:
                 groups.append(alike := [])
             alike.append(one)
-        found = [_event(group, now) for group in groups] + [*map(_of_job, jobs)]
+        found = [_event(group, now) for group in groups] + [*map(job_event, jobs)]
         return sorted(found, key=lambda one: -(one["since"] or 0.0))[:MOST]
 
 
@@ -179,7 +179,7 @@ def _event(group: list[Stretch], now: float) -> Document:
     }
 
 
-def _of_job(receipt: Receipt) -> Document:
+def job_event(receipt: Receipt) -> Document:
     gpus = f"GPU{'s' * (len(receipt.gpus) > 1)} {ranges(gpu.index for gpu in receipt.gpus)}"
     text = f"{title(receipt)} on {gpus}"
     if receipt.ended is not None:
@@ -187,7 +187,7 @@ def _of_job(receipt: Receipt) -> Document:
     return {
         "since": receipt.began,
         "until": receipt.ended,
-        "level": GOOD,
+        "level": receipt_level(receipt),
         "text": text,
         "job": receipt.id,
     }

@@ -20,7 +20,7 @@ READ_PAGE = """(() => {
     ports: list('tr[data-faults]', (row) => row.dataset.device),
     edges: list('#graph-drawing .edge', ({ dataset }) => `${dataset.gpus}: ${dataset.load}`),
     notes: document.querySelector('#graph-notes').textContent,
-    findings: list('#findings li', (line) => line.textContent),
+    findings: list('#findings li, .headline', (line) => line.textContent),
   };
 })()"""
 

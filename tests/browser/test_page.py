@@ -54,6 +54,20 @@ def page(chromium: Chromium) -> Iterator[Page]:
         yield tab
 
 
+HOUR_OF_NINE_MINUTES = """import('/day.js').then(async ({ followDay }) => {
+  const [now, of] = [new Date(), { 'starved/disk': 540 }];
+  now.setHours(1, 30);
+  Date.now = () => +now;
+  const hour = Math.floor(now / 3.6e6) - 1;
+  const rows = [{ seconds: of }, { seconds: of }];
+  const found = { hours: [{ hour, rows, gpus: { a: of, b: of } }] };
+  window.fetch = async () => ({ ok: true, json: async () => found });
+  await followDay(document.getElementById('day'));
+  return document.querySelector('#day + .key').textContent;
+})"""
+"""Two GPUs of which the last nine minutes of an hour are recorded; what is said of it."""
+
+
 def arrive(page: Page, address: str) -> None:
     page.go(address)
     page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
@@ -92,7 +106,7 @@ def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: M
     places = "#legend", ".lead .state", "#jobs", "#headline"
     page.until(lambda p: all("starved by disk" in p.text(w) for w in places), 40, "one name")
     assert "metrics not known" in page.text("#unmeasured")
-    assert "of it lost: " in page.text("#jobs")
+    assert "of it lost:" in page.text("#jobs")
     assert "a message, no call" in page.text("#headline")
     page.run("""document.querySelectorAll('.paths details').forEach((one) => {
       one.open = !one.open; one.dataset.was = one.open; })""")
@@ -286,3 +300,34 @@ def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Ma
     page.until(lambda p: "GPU 7, " in p.text("#tip"), 10, "every GPU at that time")
     page.run("location.hash = '#job=none-such'")
     page.until(lambda p: "No job none-such" in p.text("#link"), 10, "that there is none")
+
+
+def test_a_picture_says_what_it_draws_and_nothing_twice(
+    chromium: Chromium, machines: Callable[..., Machines]
+) -> None:
+    ill = "dgx-1-v100:starved-disk+nvlink-down+pcie-degraded"
+    with Page(chromium, (1300, 1000)) as page:
+        arrive(page, machines(4, ill=ill).page("ill"))
+        page.until(lambda p: "not near its limit" in p.text(".faults"), 60, "PCIe is read")
+        page.until(lambda p: p.all("#events li", "data-level")[:1] == ["costly"], 60, "its loss")
+        for place, words in {
+            "#headline": "GPU 0: NVLink 2 is down",
+            "#events": "since the agent's start at ",
+            "#graph-scale": "below 1 %downGPU with a link down",
+            "#paths-key": "saturation threshold (NVLink 85 %, PCIe 80 %",
+            "[data-path=infiniband] summary": "4 x 100 Gb/s (spec sheet)",
+            "#absent": "GPU 0 link 2; GPU 3 link 0: not supported by this hardware",
+            ".job-name": "GPUs 0-7, since ",
+        }.items():
+            assert words in page.text(place).replace("\u00a0", " "), place
+        assert "GPU 0: NVLink" not in page.text("#findings")
+        assert page.all(".node[data-ring]", "data-gpu") == ["0", "3"]
+        assert page.run(HOUR_OF_NINE_MINUTES).endswith("nothing is recorded before 00:51")
+        drawn = """(({ width }, pen) => [...pen.getImageData(0, 5, width, 1).data]
+          .filter((one, place) => place % 4 === 3 && one).length / width)(
+          ...[[...document.querySelectorAll('#day canvas')].at(-2)]
+          .flatMap((one) => [one, one.getContext('2d')]))"""
+        page.until(lambda p: p.run(drawn), 30, "the hour")
+        assert 0.1 < page.run(drawn) < 0.2
+        page.run("document.querySelector('.tile button').click()")
+        assert "Judged by what" in page.text(".rule")

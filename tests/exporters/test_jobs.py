@@ -65,10 +65,10 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     assert cost_text(runs) == "cost so far 8.00, of it lost: 2.00; 16.00 an hour"
     assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of it lost: 2.00"
     assert cost_text(replace(runs, cost=None)) == ""
-    less = "without the time starved by disk, the job would take 25 % less time for the same work"
+    less = "without the time starved by disk, the job would take up to 25 % less time for the same "
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)
-        assert saving_text(replace(runs, savings=(saving,))) == less + then
+        assert saving_text(replace(runs, savings=(saving,))) == f"{less}work{then}"
     hung, held = (State.HUNG, Cause.NONE), (State.HELD, Cause.NONE)
     for pair, rest in ((hung, disk), (disk, held), (disk, hung)):
         found = replace(runs, savings=(Saving(pair, 1800.0, 450.0, rest, slowest),))

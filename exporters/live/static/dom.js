@@ -78,9 +78,9 @@ export function keep(parent, entries, keyOf, make, update) {
   }
 }
 
-/** A figure and its unit stay on one line. */
+/** A figure and its unit stay on one line, and so do a price and its name. */
 export function bound(text) {
-  return text.replace(/(\d) (?=%|[A-Z]?i?B|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
+  return text.replace(/(cost so far|cost|lost:) (?=[\d<])/g, (words) => words.replaceAll(" ", "\u00a0")).replace(/(\d) (?=%|[A-Z]?i?B|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
 }
 
 /** A list of sentences. */

@@ -8,11 +8,15 @@ import { deviceName, makeFlow, showFlow } from "./paths.js";
 import { findingsOf } from "./problems.js";
 import { nameOf } from "./states.js";
 import { canvas, drawStates } from "./strip.js";
-import { putState, showShares, stateOf, symbolOf } from "./tiles.js";
+import { putState, showShares, sinceOf, stateOf, symbolOf } from "./tiles.js";
 
 const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
   nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
+};
+const RULES = { // by the file that decided: what it looked at
+  division: "Judged by what the GPU itself did: its work, its copies, its clocks.",
+  inactive_share: "Judged by what its processes did while the GPU was inactive.",
 };
 const METERS = ["activity", "sm", "tensor", "memory", "power", "temperature", "clock"];
 
@@ -49,17 +53,15 @@ export class Evidence {
     putState(this.dialog, gpu);
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
     point(lead.firstChild.firstChild, symbolOf(gpu));
-    const held = gpu.seconds === null ? "" : ` for ${span(gpu.seconds)}`;
-    say(lead.lastChild, `${stateOf(gpu)}${held}`);
+    say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame.timestamp)}`.trim());
     list(faults, findingsOf(frame, gpu).map(({ text }) => text));
     list(why, gpu.evidence);
-    say(why.querySelector("code"), gpu.rule ?? "");
-    why.querySelector(".rule").hidden = !gpu.rule;
+    say(why.lastChild, RULES[gpu.rule?.split(".")[0]] ?? "");
     list(doubts, gpu.doubts);
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
     showPast(past, gpu, history);
-    day.hidden = !showDay(day.lastChild, gpu.uuid);
+    day.hidden = !showDay(day.children[1], gpu.uuid);
     list(who, gpu.processes.map(wordsOfProcess));
     showMeters(meters.lastChild, gpu, history, METERS);
     showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
@@ -73,7 +75,7 @@ function makeParts() {
   return {
     lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
     faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
-    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "rule" }, "by the rule agent/diagnosis/", element("code"))),
+    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "rule" })),
     doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
     advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
     who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),
@@ -85,7 +87,7 @@ function makeParts() {
       element("p", { class: "axis" }, element("span", {}, "15 min ago"), element("span", {}, "now")),
       element("ul", { class: "shares" }),
     ),
-    day: element("section", {}, title("The last 24 hours"), element("ol", { class: "day" })),
+    day: element("section", {}, title("The last 24 hours"), element("ol", { class: "day" }), element("p", { class: "key" })),
     meters: element("section", {}, title("Figures"), meterList()),
     paths: element("section", {}, title("Data paths (line on a bar: saturation threshold)"), element("table", {}, element("tbody"))),
     identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),

@@ -2,7 +2,6 @@
 
 const GIB = 1024 ** 3;
 const UNITS = {
-  ratio: { of: (v) => (100 * v).toFixed(0), unit: "%" },
   bytes: { of: (v) => (v / GIB).toFixed(1), unit: "GiB" },
   watts: { of: (v) => v.toFixed(0), unit: "W" },
   celsius: { of: (v) => v.toFixed(0), unit: "°C" },
@@ -13,7 +12,8 @@ const UNITS = {
 export function reading(meter) {
   const { of, unit } = UNITS[meter.unit] ?? { of: (v) => v.toPrecision(3), unit: meter.unit };
   if (meter.value === null) return ["not known", ""];
-  if (meter.limit === null || meter.unit === "ratio") return [`${of(meter.value)} ${unit}`, ""];
+  if (meter.unit === "ratio") return [percent(meter.value), ""];
+  if (meter.limit === null) return [`${of(meter.value)} ${unit}`, ""];
   return [of(meter.value), `${of(meter.limit)} ${unit}`];
 }
 
@@ -61,6 +61,14 @@ export function gpuHours(seconds) {
 /** Time of day of a moment in milliseconds since the epoch: this browser's, of 24 hours. */
 export function timeOfDay(milliseconds) {
   return new Date(milliseconds).toLocaleTimeString([], { hourCycle: "h23" });
+}
+
+/** The hour and minute of a wall time (s); with the day where it was another than that of `now`. */
+export function clock(seconds, now) {
+  const time = new Date(1000 * seconds);
+  const text = time.toLocaleTimeString([], { hourCycle: "h23", hour: "2-digit", minute: "2-digit" });
+  const today = new Date(1000 * now).toDateString() === time.toDateString();
+  return today ? text : `${time.toLocaleDateString([], { weekday: "short" })} ${text}`;
 }
 
 /** 1 link, 2 links. */

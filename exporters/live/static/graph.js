@@ -4,7 +4,6 @@ import { bound, drawing, element, keep, put, say } from "./dom.js";
 import { count, percent } from "./figures.js";
 import { WIDTH, layout } from "./layout.js";
 import { LOADS, edgesOf } from "./links.js";
-import { putState } from "./tiles.js";
 
 const KINDS = {
   switch: "through NVSwitch", mesh: "hybrid cube-mesh", full: "fully connected", pairs: "in pairs",
@@ -23,8 +22,9 @@ export function showGraph(figure, frame) {
   const plan = layout(frame.graph.kind, gpus.map((gpu) => gpu.gpu), joiner(frame, edges));
   put(svg, "viewBox", `0 0 ${WIDTH} ${plan.height}`);
   say(caption.lastChild, bound(wordsOf(frame, edges)));
-  keep(svg, parts(plan, gpus, edges), (part) => part.key, makePart, showPart);
-  keep(scale, LOADS.filter(([load]) => edges.some((edge) => edge.load === load)),
+  keep(svg, parts(plan, gpus, edges, frame), (part) => part.key, makePart, showPart);
+  const ailing = gpus.some((gpu) => ringOf(frame, gpu)) ? [["ring", "GPU with a link down, or lost"]] : [];
+  keep(scale, [...LOADS.filter(([load]) => edges.some((edge) => edge.load === load)), ...ailing],
     ([load]) => load, makeSample, () => {});
   keep(notes, notesOf(frame, edges), (note) => note.key,
     () => element("li"), (node, note) => {
@@ -48,12 +48,12 @@ function joiner(frame, edges) {
 }
 
 /** Everything that is drawn, edges first: nodes lie on top. */
-function parts(plan, gpus, edges) {
+function parts(plan, gpus, edges, frame) {
   const lines = edges
     .filter((edge) => plan.places.has(edge.a) && (edge.b === null || plan.places.has(edge.b)))
     .map((edge) => ({ kind: "edge", key: `e${edge.a}-${edge.b}-${edge.lane}`, edge, plan }));
   const hub = plan.hub ? [{ kind: "hub", key: "hub", plan }] : [];
-  const nodes = gpus.map((gpu) => ({ kind: "node", key: `n${gpu.uuid}`, gpu, plan }));
+  const nodes = gpus.map((gpu) => ({ kind: "node", key: `n${gpu.uuid}`, gpu, plan, ring: ringOf(frame, gpu) }));
   return [...lines, ...hub, ...nodes];
 }
 
@@ -107,20 +107,26 @@ function showHub(node, { plan }) {
   say(text, "NVSwitch");
 }
 
-function showNode(node, { gpu, plan }) {
+/** What concerns NVLink alone: a GPU that is lost, or has a link down. */
+function ringOf({ links }, gpu) {
+  if (gpu.lost) return "lost";
+  return links.some((link) => link.gpu === gpu.gpu && link.up === false) ? "down" : null;
+}
+
+function showNode(node, { gpu, plan, ring }) {
   const [x, y] = plan.places.get(gpu.gpu);
   put(node, "transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
   const radius = plan.places.size > 8 ? 15 : 21;
   put(node.firstChild, "r", radius);
   put(node.children[1], "r", radius + 3);
   put(node, "data-gpu", gpu.gpu);
-  putState(node, gpu);
+  put(node, "data-ring", ring);
   say(node.lastChild, gpu.gpu);
 }
 
 function makeSample([load, words]) {
   const line = drawing("path", {
-    class: "edge", "data-load": load, d: "M1 5H23", "stroke-width": load === "full" ? 6 : 3,
+    class: "edge", "data-load": load, d: load === "ring" ? "M8 5a4 4 0 1 0 8 0a4 4 0 1 0 -8 0" : "M1 5H23", "stroke-width": load === "full" ? 6 : 3,
   });
   return element("li", {}, drawing("svg", { viewBox: "0 0 24 10", "aria-hidden": "true" }, line), words);
 }

@@ -1,7 +1,7 @@
 // A row for each job: how fast it is and was, its GPUs, where their time goes; receipts below.
 
 import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
-import { gpuHours, percent, span } from "./figures.js";
+import { clock, gpuHours, percent, span } from "./figures.js";
 import { codeOf, wordsOf } from "./states.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
@@ -27,12 +27,12 @@ export function makeJobTools(changed) {
   return element("div", { class: "tools", hidden: "" }, search, " ", sort);
 }
 
-export function showJobs(list, all, tools) {
+export function showJobs(list, all, tools, now) {
   tools.hidden = all.length < MANY;
   const [search, sort] = tools.children;
   const wanted = tools.hidden ? "" : search.value.trim().toLowerCase();
   const by = tools.hidden ? null : SORTS[sort.value];
-  const jobs = all.filter((job) => [job.title, job.sentence, `gpu ${job.gpus}`, ...job.ids].join(" ").toLowerCase().includes(wanted));
+  const jobs = all.filter((job) => [job.title, job.user, job.sentence, `gpu ${job.gpus}`, ...job.ids].join(" ").toLowerCase().includes(wanted));
   if (by) jobs.sort((a, b) => by(a) - by(b));
   keep(list, jobs, (job) => job.id, makeJob, (node, job) => {
     const [mark, words, curve] = node.children;
@@ -40,7 +40,7 @@ export function showJobs(list, all, tools) {
     put(node, "data-id", job.id);
     point(mark, job.level);
     const [name, sentence, shares, receipt] = words.children;
-    say(name, `${job.title}, ${gpusOf(job)}, ${span(job.seconds)}`);
+    say(name, [job.title, job.user, gpusOf(job), `since ${clock(now - job.seconds, now)}`].filter(Boolean).join(", "));
     put(name, "href", `#job=${encodeURIComponent(job.id)}`);
     say(sentence, bound(job.sentence));
     const points = pointsOf(job.rates);

@@ -1,10 +1,12 @@
 // What joins which GPUs: the links of a tick as edges, each with its load.
 
+const LITTLE = 0.01; // below which nothing that counts is moved
 const MID = 0.4; // share of the limit from which an edge is drawn as well used
 
 /** Words and limits of the loads, for the scale below the drawing. */
 export const LOADS = [
-  ["low", `below ${100 * MID} %`],
+  ["none", "below 1 %"],
+  ["low", `1 to ${100 * MID} %`],
   ["mid", `from ${100 * MID} %`],
   ["full", "full"],
   ["less", "some links down"],
@@ -35,7 +37,7 @@ function loadOf(up, ratio, full) {
   if (up === false) return "down";
   if (ratio === null) return "unknown";
   if (ratio >= full) return "full";
-  return ratio >= MID ? "mid" : "low";
+  return ratio >= MID ? "mid" : ratio >= LITTLE ? "low" : "none";
 }
 
 function meshes(frame, full) {

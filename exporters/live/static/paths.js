@@ -9,11 +9,16 @@ const DIRECTIONS = ["transmit", "receive", "read", "write", "total"];
 const TITLES = { disk: "Disks", network: "Network" };
 const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
 const NOTES = { nvlink: "% of raw link; payload GB/s" };
+const PORTS = ["infiniband", "network"]; // devices that negotiate their speed
 const MOVES = 0.1; // of the limit, from which a kind of path is opened
 const LITTLE = 1e-6; // of the limit: not 0
 
 /** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
-export function showPaths(parent, { paths, findings }) {
+export function showPaths(parent, { paths, findings }, key) {
+  const by = new Map(paths.filter(({ limit }) => limit !== null).map((p) => [p.path, percent(p.threshold)]));
+  const same = new Set(by.values()).size === 1;
+  const words = same ? [...by.values()][0] : [...by].map(([path, at]) => `${TITLES[path] ?? nameOf(path)} ${at}`).join(", ");
+  say(key, by.size ? `line on a bar: saturation threshold (${words}); orange: above it` : "");
   keep(parent, grouped(paths), (group) => group.path, makeTable,
     (panel, group) => showTable(panel, group, findings));
 }
@@ -59,10 +64,18 @@ function fold(panel, group, faults) {
   const busy = full && !ratios.length ? ", nearly always busy" : "";
   const unplugged = new Set(group.flows.filter(({ up }) => up === false).map(({ device }) => device)).size;
   const without = unplugged ? `, ${unplugged} without link` : "";
-  say(panel.querySelector(".peak"), `${rates.length ? `${most}${busy}` : "not known"}${without}`);
+  const speeds = PORTS.includes(group.path) ? speedsOf(group) : "";
+  say(panel.querySelector(".peak"), `${speeds}${rates.length ? `${most}${busy}` : "not known"}${without}`);
   if (opened.has(panel) || !(peak >= MOVES || full || faults)) return;
   opened.add(panel);
   panel.open = true;
+}
+
+/** `8 x 400 Gb/s (spec sheet), `: the speeds of ports that have a link. */
+function speedsOf({ path, directions, flows }) {
+  const limits = flows.filter((f) => f.direction === directions[0] && f.limit !== null && f.up !== false)
+    .map((f) => `${rate(f.limit, path)} (${ORIGINS[f.origin] ?? f.origin})`);
+  return [...new Set(limits)].map((one) => `${limits.filter((l) => l === one).length} x ${one}, `).join("");
 }
 
 function showTable(panel, group, findings) {
@@ -107,7 +120,9 @@ function captionOf({ path, flows, directions }) {
   const limits = directions.map((d) => limitsOf(flows.filter((flow) => flow.direction === d)));
   const alike = new Set(limits).size === 1;
   const words = alike ? limits.slice(0, 1) : limits.map((limit, place) => `${directions[place]}: ${limit}`);
-  return [...words, NOTES[path]].filter(Boolean).join("; ");
+  const busy = flows.find((flow) => flow.saturated && flow.limit === null);
+  const note = busy && `"busy": has a request at least ${percent(busy.threshold)} of the time`;
+  return [...words, NOTES[path], note].filter(Boolean).join("; ");
 }
 
 /** `limit 150 GB/s (spec sheet), 125 GB/s on GPU 0 (hardware now)`: most have the first. */

@@ -1,34 +1,40 @@
 // What is wrong against the spec, and what the hardware does not answer.
 
 import { bound, element, keep, put, say, symbol, point } from "./dom.js";
-import { count, span, timeOfDay } from "./figures.js";
+import { clock, count, percent } from "./figures.js";
 
 const LEVELS = { critical: "wrong", warning: "costly", info: "notice" };
 export const WORST = ["wrong", "costly", "notice", "unknown", "good"];
-const NONE = "All expected hardware is present and at full speed.";
 
-/** Every finding: since when, what to do where the banner does not say it, and its runbook page. */
-export function showFindings(list, findings, now, banner = []) {
-  const entries = findings.length ? findings : [{ sentence: NONE, level: "good" }];
+/** The findings that the banner does not say already. */
+export const furtherOf = ({ findings, banner }) => findings.filter(
+  (one) => !banner.some(({ sentence }) => sentence.startsWith(one.sentence)),
+);
+
+/** Each: since when, what to do where the banner does not say it, and its runbook page. */
+export function showFindings(list, entries, { banner, paths, timestamp: now }) {
   const repeated = new Set(entries.filter(({ action }, place) => action === entries[place - 1]?.action));
   keep(list, entries, (entry) => `${entry.sentence} ${entry.device}`, makeFinding, (node, entry) => {
-    const level = entry.level ?? LEVELS[entry.severity] ?? "wrong";
+    const level = LEVELS[entry.severity] ?? "wrong";
     put(node, "data-level", level);
     point(node.firstChild, level);
     const [words, since, todo, calls] = node.lastChild.children;
-    say(words, bound(entry.sentence));
-    say(since, sinceOf(entry, now));
+    say(words, bound(`${entry.sentence}${partOf(entry, paths)}`));
+    say(since, entry.since ? ` since ${clock(entry.since, now)}` : "");
     const said = repeated.has(entry) || banner.some(({ action }) => action === entry.action);
     doing(todo, said ? "" : entry.action, entry.alert);
     say(calls, bound(entry.notifies ?? ""));
   });
 }
 
-/** ` since 14:03 (5 min)`; nothing where it was there before the agent looked first. */
-function sinceOf({ since }, now) {
-  if (!since) return "";
-  const lasted = now - since >= 60 ? ` (${span(now - since)})` : "";
-  return ` since ${timeOfDay(1000 * since).slice(0, 5)}${lasted}`;
+const NEAR = 0.5; // of the limit that is left, below which a narrow PCIe link costs nothing
+
+/** Whether a PCIe link that is narrow or slow limits anything now, where its traffic is known. */
+function partOf({ kind, gpu }, paths) {
+  if (!kind.startsWith("pcie_")) return "";
+  const known = paths.filter((p) => p.path === "pcie" && p.gpu === gpu && p.ratio !== null);
+  const ratio = Math.max(...known.map((p) => p.ratio));
+  return known.length && ratio < NEAR ? `; not near its limit now (${percent(ratio)})` : "";
 }
 
 function makeFinding() {
@@ -52,7 +58,7 @@ export function doing(node, action, alert) {
 /** What is wrong with one GPU, without its name: findings, and that others wait for its process. */
 export function findingsOf(frame, gpu) {
   const found = frame.findings.filter(({ uuid }) => uuid === gpu.uuid)
-    .map(({ text, severity }) => ({ text, level: LEVELS[severity] }));
+    .map((one) => ({ text: `${one.text}${partOf(one, frame.paths)}`, level: LEVELS[one.severity] }));
   const note = frame.notes[gpu.uuid];
   return note ? [{ text: note, level: "wrong" }, ...found] : found;
 }
@@ -79,9 +85,6 @@ function makeAbsent() {
   return element("li", {}, element("p", {}, element("code"), element("span")), element("p"));
 }
 
-function reasonOf({ detail, gpus, devices }, words) {
-  const all = gpus.length > 2 ? [count(gpus.length, "GPU")] : gpus.map((gpu) => `GPU ${gpu}`);
-  const on = [...all, ...devices].join(", ");
-  const why = `${words}${detail ? `: ${detail}` : ""}`;
-  return on ? `${on}: ${why}` : why;
+function reasonOf({ detail, where }, words) {
+  return [where, words, detail].filter(Boolean).join(": ");
 }

@@ -130,15 +130,15 @@ export function drawSample(target, code) {
   sheet.context.fillRect(0, 0, sheet.width, sheet.height);
 }
 
-/** Seconds by code as one stack, work at the bottom. */
-export function drawStack(target, sums, all) {
+/** Seconds by code as one stack, work at the bottom, over that part of the width. */
+export function drawStack(target, sums, all, from = 0, to = 1) {
   const sheet = clean(target);
   if (!sheet || !all) return;
   let below = 0;
   for (const [code, seconds] of [...sums].sort((a, b) => b[0] - a[0])) {
     const tall = (sheet.height * seconds) / all;
     sheet.context.fillStyle = formOf(code, sheet.context);
-    sheet.context.fillRect(0, sheet.height - below - tall, sheet.width, tall);
+    sheet.context.fillRect(from * sheet.width, sheet.height - below - tall, (to - from) * sheet.width, tall);
     below += tall;
   }
 }

@@ -1,7 +1,7 @@
 // A row for each GPU. What GPUs below one another have in common is said once, above the first.
 
 import { bound, element, keep, point, put, say, style, symbol } from "./dom.js";
-import { count, gpuHours, percent, reading, span } from "./figures.js";
+import { clock, count, gpuHours, percent, reading, span } from "./figures.js";
 import { cellList, showCells } from "./meters.js";
 import { doing, findingsOf, makeDo } from "./problems.js";
 import { wordsOf } from "./states.js";
@@ -14,7 +14,7 @@ export function showTiles(list, frame, history, open) {
     const [lead, row, parts, faults] = tile.children;
     showLead(lead, runs.get(gpu.uuid), frame);
     showInstances(parts, gpu.instances);
-    showRow(tile, row, gpu, history);
+    showRow(tile, row, gpu, history, frame.jobs);
     showFaults(faults, tile, findingsOf(frame, gpu));
   });
 }
@@ -63,7 +63,7 @@ function makeTile(gpu, open) {
 
 /** What the GPUs of a run do, why, since when, and what to do where the banner does not say it;
  * nothing on the rows below the first. */
-function showLead(lead, run, { gpus, banner }) {
+function showLead(lead, run, { gpus, banner, timestamp }) {
   lead.hidden = !run;
   if (!run) return;
   const [first] = run;
@@ -72,7 +72,7 @@ function showLead(lead, run, { gpus, banner }) {
   put(lead, "data-level", first.level);
   const beside = run.find((gpu) => gpu.beside);
   say(state.firstChild, bound(`${namesOf(run, gpus.length)}: ${beside ? `${beside.beside}, ${stateOf(first)} now` : stateOf(first)}`));
-  say(state.lastChild, beside ? "" : bound(`${sinceOf(run)}${first.of_window && `, ${first.of_window}`}`));
+  say(state.lastChild, beside ? "" : bound(`${sinceOf(run, timestamp)}${first.of_window && `, ${first.of_window}`}`));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
   say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));
@@ -102,7 +102,7 @@ function namesOf(run, all) {
   return run.length === all ? `All ${all} GPUs` : `GPUs ${run[0].gpu}-${run.at(-1).gpu}`;
 }
 
-function showRow(tile, row, gpu, history) {
+function showRow(tile, row, gpu, history, jobs) {
   putState(tile, gpu);
   put(tile, "data-gpu", gpu.gpu);
   put(tile, "data-settling", gpu.settling);
@@ -111,15 +111,16 @@ function showRow(tile, row, gpu, history) {
   put(title.firstChild, "aria-label", `GPU ${gpu.gpu}: ${stateOf(gpu)}. Why?`);
   drawStates(strip, history, gpu.uuid);
   showCells(cells, gpu);
-  say(who, whoOf(gpu.processes));
+  say(who, whoOf(gpu.processes, jobs));
 }
 
-/** The largest process, and how many more. */
-function whoOf([first, ...rest]) {
+/** The largest process by the name of its job, and how many more. */
+function whoOf([first, ...rest], jobs) {
   if (!first) return "";
+  const job = jobs.find(({ named, ids }) => named && ids.includes(String(first.pid)));
   const more = rest.length ? ` and ${rest.length} more` : "";
   // The user last: it is what a narrow column may cut off.
-  return `${first.program || "process"} (${first.pid})${more}${first.user && `, ${first.user}`}`;
+  return `${job?.title || first.program || "process"} (pid ${first.pid})${more}${first.user && `, ${first.user}`}`;
 }
 
 /** What is wrong with it. */
@@ -148,11 +149,11 @@ export function stateOf(gpu) {
   return gpu.summary || (gpu.lost ? "lost" : "not known");
 }
 
-function sinceOf(run) {
+export function sinceOf(run, now) {
   if (run[0].settling) return "changing";
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
   const gaps = Math.max(...run.map((gpu) => gpu.gaps ?? 0));
-  return seconds < 0 ? "" : `for ${span(seconds)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
+  return seconds < 0 ? "" : `since ${clock(now - seconds, now)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
 }
 
 const LEAST = 0.005; // share of the time below which a state cannot be seen in a strip

@@ -61,10 +61,10 @@ def test_every_system_makes_a_frame_and_json(frame: Document) -> None:
 
 def test_what_is_not_known_is_null_and_has_its_reason(frame: Document) -> None:
     metrics = {meter.name: meter.metric.name for meter in METERS}
-    absent = {(row["metric"], gpu) for row in frame["absent"] for gpu in row["gpus"]}
+    absent = {row["metric"] for row in frame["absent"] if "GPU" in row["where"]}
     for gpu in frame["gpus"]:
         unknown = [meter["name"] for meter in gpu["meters"] if meter["value"] is None]
-        assert all((metrics[name], gpu["gpu"]) in absent for name in unknown)
+        assert absent.issuperset(metrics[name] for name in unknown)
         assert "activity" not in unknown
     assert all(row["reason"] and row["meaning"] for row in frame["absent"])
 
@@ -329,3 +329,16 @@ def test_the_headline_is_of_the_job_that_runs_and_names_why_gpus_cannot_be_judge
     why = "cannot be judged: the driver does not answer (nvmlDeviceGetSamples: Timeout)"
     sentence, gpu = shown("", 25)
     assert (sentence, gpu["summary"]) == (f"4 GPUs {why} for 20 s", why)
+
+
+def test_what_is_absent_is_named_by_its_labels_and_a_job_has_the_level_of_its_loss() -> None:
+    """A link that is down has no counters; the five others of its GPU have."""
+    machine = watched("dgx-1-v100:starved-disk+nvlink-down").run(4).hurry().run(8)
+    machine.page_state.take(machine.tick(), findings_document(machine.view))
+    frame = machine.frame()
+    where = {row["metric"]: row["where"] for row in frame["absent"]}
+    assert where["dgx_nvlink_link_received_bytes_total"] == "GPU 0 link 2; GPU 3 link 0"
+    assert where["dgx_gpu_row_remap_pending"] == "GPUs 0-7"
+    (job,) = (one for one in frame["events"] if one["job"])
+    assert job["level"] == frame["jobs"][0]["level"] == "costly"
+    assert frame["machine"]["started"] <= frame["timestamp"]
