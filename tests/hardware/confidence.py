@@ -23,9 +23,11 @@ RELABELLED = (
     "compile",
     "off-policy",
     "gpt-accumulating",
+    *("poisson-server", "bursty-server", "generation-server"),
 )
 """Begins of names: what a main thread prepares itself was `cpu`, copies that it makes through a
-buffer were `pcie`; hangs are seconds of other states until they are known."""
+buffer were `pcie`, requests that a server waits for `unknown`; hangs are seconds of other states
+until they are known."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
 
