@@ -118,7 +118,7 @@ PAGE_MACHINES = {
               ailing=(0,)),
     )),
     "sixteen": PageMachine("sixteen", 16, (
-        Shown("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
+        Shown("training", ("16 GPUs busy",), "good", "busy"),
         Shown("exposed-communication", ("16 GPUs only communicating",), "notice", "busy"),
         Shown("checkpoint", ("16 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("idle", ("16 GPUs idle",), "good", "idle"),

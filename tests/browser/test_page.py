@@ -195,7 +195,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     )
     bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
     assert page.run(bottom) <= size[1]
-    assert re.fullmatch(r"process \(\d+\)", page.text(".who"))
+    assert re.fullmatch(r"process \(pid \d+\)", page.text(".who"))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#updated"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
     assert page.run(folded) > 0, "paths at rest are one line"
@@ -203,7 +203,8 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
 
 def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("switch"))
-    page.until(lambda p: "for" in p.text(".since"), 60, "it stands")
+    page.until(lambda p: "disk since" in p.text(".lead .state"), 60, "it stands")
+    page.run("new Promise((done) => setTimeout(done, 4000))")
     page.run("""(() => {
       const strip = document.querySelector('.strip').getBoundingClientRect();
       document.querySelector('.row').dispatchEvent(new PointerEvent('pointermove', {
@@ -278,7 +279,7 @@ def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
     evil = json.dumps({"sentence": "<img src=x onerror=alert(1)>"})
     found = page.run(f"""import('/problems.js').then((module) => {{
       const list = document.createElement('ul');
-      module.showFindings(list, [{evil}]);
+      module.showFindings(list, [{evil}], {{ banner: [], paths: [] }});
       return [list.textContent, list.querySelector('img')];
     }})""")
     assert found[0].startswith("<img src=x onerror=alert(1)>")

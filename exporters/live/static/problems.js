@@ -31,7 +31,7 @@ const NEAR = 0.5; // of the limit that is left, below which a narrow PCIe link c
 
 /** Whether a PCIe link that is narrow or slow limits anything now, where its traffic is known. */
 function partOf({ kind, gpu }, paths) {
-  if (!kind.startsWith("pcie_")) return "";
+  if (!kind?.startsWith("pcie_")) return "";
   const known = paths.filter((p) => p.path === "pcie" && p.gpu === gpu && p.ratio !== null);
   const ratio = Math.max(...known.map((p) => p.ratio));
   return known.length && ratio < NEAR ? `; not near its limit now (${percent(ratio)})` : "";
