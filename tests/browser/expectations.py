@@ -20,7 +20,7 @@ READ_PAGE = """(() => {
     ports: list('tr[data-faults]', (row) => row.dataset.device),
     edges: list('#graph-drawing .edge', ({ dataset }) => `${dataset.gpus}: ${dataset.load}`),
     notes: document.querySelector('#graph-notes').textContent,
-    findings: list('#findings li, .headline', (line) => line.textContent),
+    findings: list('#findings li, .headline, #in-order:not([hidden])', (line) => line.textContent),
   };
 })()"""
 
@@ -118,7 +118,7 @@ PAGE_MACHINES = {
               ailing=(0,)),
     )),
     "sixteen": PageMachine("sixteen", 16, (
-        Shown("training", ("16 GPUs busy",), "good", "busy"),
+        Shown("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
         Shown("exposed-communication", ("16 GPUs only communicating",), "notice", "busy"),
         Shown("checkpoint", ("16 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("idle", ("16 GPUs idle",), "good", "idle"),
