@@ -14,7 +14,7 @@ from agent.cli.assembly import Agent, Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child, running_for
 from agent.cli.once import machine
 from agent.cli.options import config_path, first_snapshot_now, hardware_of, settings_of, settled
-from agent.cli.table import USUAL, device_ranges, prose, table, terminal_width
+from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import check_target
 from agent.diagnosis.advice import SUMMARIES
@@ -28,7 +28,7 @@ from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import LOST_STATES, Absence, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
-from agent.ranges import ranges
+from agent.ranges import device_ranges, ranges
 from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP

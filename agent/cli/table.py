@@ -8,7 +8,8 @@ from math import log, log2
 from statistics import fmean
 from typing import Any
 
-from agent.ranges import natural, ranges
+from agent.ranges import device_ranges, natural
+from exporters.live.paths import INWARD
 from exporters.messages import rate
 
 UNKNOWN = "-"
@@ -120,37 +121,16 @@ def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
 
 
-def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
-    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
-    named = sorted(filter(None, devices), key=natural)
-    gpus = [int(name[3:]) for name in named if _is_gpu(name)]
-    others = [name for name in named if not _is_gpu(name)]
-    return between.join([*([f"gpu{ranges(gpus)}"] if gpus else []), *others])
-
-
-def _is_gpu(name: str) -> bool:
-    return name.startswith("gpu") and name[3:].isdigit()
-
-
 Document = dict[str, Any]
 
 HEADER = ("path", "device", "in/read", "%", "out/write", "%", "")
-INWARD = ("receive", "read", "total")
-"""Directions that stand on the left; those of disks are seen from the host."""
-
 ORIGINS = {
     "configured": "from the configuration",
     "spec": "from the spec sheet",
     "hardware": "from the hardware now",
 }
 
-SPEEDS = {
-    "below": "below full speed",
-    "at": "at full speed (ports: negotiated, of the spec sheet; others: as the GPU reports)",
-    "not known": "of which the full speed is not known, or that are at rest",
-}
-
-BUSY = "busy nearly all the time, limit unknown"
+BUSY = "busy nearly all the time, "
 
 QUIET = 0.01
 """Ratio below which both directions go without a row."""
@@ -188,39 +168,6 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
             yield from prose(named, width, hanging="  ")
 
 
-def speeds(frame: Document) -> Iterator[str]:
-    """`links below full speed: pcie gpu0, generation 5 x8 of 5 x16`, and so on: ports by what they
-    negotiated of the spec sheet, NVLink and PCIe by what the GPU reports."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for way in frame["paths"]:
-        now, most = way.get("negotiated"), way.get("sheet")
-        if way["up"] and now and way["direction"] in INWARD:
-            how = "not known" if not most else "below" if now < 0.99 * most else "at"
-            key = how, way["path"], rate(now, most, way["path"])
-            found.setdefault(key, []).append(way["device"])
-    for gpu in frame["gpus"]:
-        name = f"gpu{gpu['gpu']}"
-        links = [one["up"] for one in frame["links"] if one["gpu"] == gpu["gpu"]]
-        if any(up is not None for up in links):
-            up = links.count(True)
-            key = "at" if up == len(links) else "below", "nvlink", f"{up} of {len(links)} links up"
-            found.setdefault(key, []).append(name)
-        generation, lanes, newest, widest = gpu["pcie"]
-        if None not in gpu["pcie"]:
-            how = "below" if lanes < widest else "at" if generation == newest else "not known"
-            rest = " (lower at rest)" * (generation < newest)
-            text = f"generation {generation:.0f} x{lanes:.0f} of {newest:.0f} x{widest:.0f}{rest}"
-            found.setdefault((how, "pcie", text), []).append(name)
-    for how, title in SPEEDS.items():
-        parts = [
-            f"{path} {device_ranges(devices, ' ')}, {text}"
-            for (which, path, text), devices in found.items()
-            if which == how
-        ]
-        if parts:
-            yield f"links {title}: {'; '.join(parts)}"
-
-
 def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
     """`nvlink, disk from the spec sheet; pcie from the hardware now`."""
     ways = [way for pair in pairs for way in pair.values()]
@@ -235,7 +182,7 @@ def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
     devices that are alike together, and disks without a limit beside them."""
     ways = [way for pair in pairs for way in pair.values()]
     most = max((way["ratio"] or 0.0 for way in ways), default=0.0)
-    at = f"none above {100 * QUIET:.0f} %"
+    at = f"of those with a known limit none above {100 * QUIET:.0f} %"
     if most >= QUIET:
         first = next(way for way in ways if way["ratio"] == most)
         kind = first["path"], first["direction"]
@@ -245,8 +192,13 @@ def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
         devices = device_ranges((way["device"] for way in alike), " ")
         mean = share(fmean(way["ratio"] for way in alike))
         at = f"{kind[0]} {devices}, {kind[1]}, at {mean}"
-    full = (w for w in ways if w["saturated"] and not w["limit"] and not w.get("array"))
-    beside = (f"; {w['path']} {w['device']}, {w['direction']}, {BUSY}" for w in full)
+    free = [w for w in ways if not w["limit"] and not w.get("array")]
+    fullest = sorted(free, key=lambda w: w["bytes_per_second"] or 0.0)[-1:]
+    beside = (
+        f"; {w['path']} {w['device']}, {w['direction']}, {BUSY * w['saturated']}limit unknown"
+        for w in free
+        if w["saturated"] or (w in fullest and _moves(w))
+    )
     return f"nearest to its limit: {at}{''.join(beside)}"
 
 

@@ -18,6 +18,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "reasons": {why a metric is absent: words},
      "links":   [{"gpu", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
+     "speeds":  [sentences: which links run below, or at, full speed, or cannot be judged],
      "absent":  [{"metric", "meaning", "reason", "detail", "where"}],
      "events":  [{"since", "until", "level", "text", "job"}], the newest first}
 

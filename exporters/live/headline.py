@@ -242,15 +242,20 @@ def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
     alert, shares = (
         ALERTS[pair[0]][0],
         {
-            State.STARVED: (limits.starved_share, limits.starved_window),
-            State.COMMUNICATING: (limits.exposed_share, limits.starved_window),
-            State.THROTTLED: (limits.throttled_share, limits.throttled_window),
-            State.HELD: (limits.held_share, limits.held_window),
+            State.STARVED: (
+                (limits.starved_share, limits.starved_window),
+                (limits.starved_hours_share, limits.starved_hours),
+            ),
+            State.COMMUNICATING: ((limits.exposed_share, limits.starved_window),),
+            State.THROTTLED: ((limits.throttled_share, limits.throttled_window),),
+            State.HELD: ((limits.held_share, limits.held_window),),
         },
     )
-    share, window = shares.get(pair[0], (0.0, "0s"))
-    when = f"fires from {100 * share:.0f} % of {duration(seconds(window))}" if share else ""
-    return alert, notifies(grade, alert, when)
+    of = " or ".join(
+        f"{100 * share:.0f} % of {duration(seconds(window))}"
+        for share, window in shares.get(pair[0], ())
+    )
+    return alert, notifies(grade, alert, f"fires from {of}" if of else "")
 
 
 def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:

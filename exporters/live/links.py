@@ -1,7 +1,7 @@
 """NVLink link by link: what is at the far end, whether it is up, and the graph they make."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,10 +9,12 @@ from agent.limits.paths import PathAccounts
 from agent.limits.resolution import PathKey
 from agent.limits.topology import address
 from agent.model import Labels
+from agent.ranges import device_ranges
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import LinkGraph, SystemSpec
-from exporters.live.paths import DIGITS
+from exporters.live.paths import DIGITS, INWARD
+from exporters.messages import rate
 
 Document = dict[str, Any]
 
@@ -169,3 +171,48 @@ def _shape(links: list[LinkState]) -> str:
 
 def _neighbours(links: list[LinkState], one: str) -> Iterator[str]:
     return (x.remote.gpu for x in links if x.labels[0] == one and x.remote.gpu is not None)
+
+
+SPEEDS = {
+    "below": "below full speed",
+    "at": "at full speed (ports: negotiated, of the spec sheet; others: as the GPU reports)",
+    "not known": "of which the full speed is not known, or that are at rest",
+}
+
+
+def speeds(machine: Document, links: Iterable[Row]) -> Iterator[str]:
+    """`links below full speed: pcie gpu0, generation 5 x8 of 5 x16`, and so on: ports by what they
+    negotiated of the spec sheet, NVLink and PCIe by what the GPU reports."""
+    links_of = [*zip(machine["links"], links, strict=True)]
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for way in machine["paths"]:
+        now, most = way.get("negotiated"), way.get("sheet")
+        if way["up"] and now and way["direction"] in INWARD:
+            how = "not known" if not most else "below" if now < 0.99 * most else "at"
+            key = how, way["path"], rate(now, most, way["path"])
+            found.setdefault(key, []).append(way["device"])
+    for one in machine["gpus"]:
+        name = f"gpu{one['gpu']}"
+        ups = [up for link, (up, *_) in links_of if link["gpu"] == one["gpu"]]
+        if any(up is not None for up in ups):
+            count = ups.count(True)
+            key = (
+                "at" if count == len(ups) else "below",
+                "nvlink",
+                f"{count} of {len(ups)} links up",
+            )
+            found.setdefault(key, []).append(name)
+        generation, lanes, newest, widest = one["pcie"]
+        if None not in one["pcie"]:
+            how = "below" if lanes < widest else "at" if generation == newest else "not known"
+            rest = " (lower at rest)" * (generation < newest)
+            text = f"generation {generation:.0f} x{lanes:.0f} of {newest:.0f} x{widest:.0f}{rest}"
+            found.setdefault((how, "pcie", text), []).append(name)
+    for how, title in SPEEDS.items():
+        parts = [
+            f"{path} {device_ranges(devices, ' ')}, {text}"
+            for (which, path, text), devices in found.items()
+            if which == how
+        ]
+        if parts:
+            yield f"links {title}: {'; '.join(parts)}"

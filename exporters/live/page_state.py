@@ -14,7 +14,7 @@ from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
 from exporters.live.instances import instances
-from exporters.live.links import LinkStates
+from exporters.live.links import LinkStates, speeds
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.timeline import job_event
 from exporters.live.view import View, silence
@@ -115,6 +115,7 @@ class PageState:
             "absent": self.known.absent,
             "events": self.known.timeline.document(self._snapshot.at, self._receipts),
         }
+        machine["speeds"] = [*speeds(machine, self._links.dynamic(samples))]
         self._asked = frozenset(samples.asked)
         if machine != self._machine:
             self.edition += 1

@@ -12,6 +12,9 @@ from agent.sources import disk, infiniband, network
 
 Document = dict[str, Any]
 
+INWARD = ("receive", "read", "total")
+"""Directions that stand on the left; those of disks are seen from the host."""
+
 ORDER = ("nvlink", "pcie", "hbm", "disk", "network", "infiniband")
 COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
 """Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 """One promtool renders all of them, when other tests leave it a processor."""
 
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
-LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+")
+LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+|x\d+ instead of x\d")
 """A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""
 
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]

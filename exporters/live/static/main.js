@@ -53,6 +53,7 @@ function show() {
   showEnded(at("ended"), frame.ended);
   showEvents(at("events"), at("marks"), frame.events, frame.timestamp, frame.machine.started);
   showPaths(at("paths"), frame, at("paths-key"));
+  keep(at("speeds"), frame.speeds, (text) => text, () => element("li"), (node, text) => say(node, bound(text)));
   at("in-order").hidden = frame.findings.length > 0;
   showAbsent(at("absent"), at("absent-count"), at("unmeasured"), frame);
   evidence.show(frame, history);

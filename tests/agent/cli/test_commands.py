@@ -212,7 +212,7 @@ def test_once_shows_every_gpu(ended: Ends) -> None:
     end = ended[PRINTING_COMMANDS[0]].result()
     assert (end.returncode, end.stderr) == (0, "")
     assert end.stdout.startswith("8 GPUs busy")
-    assert ", driver 460.106.00, 8 of 8 GPUs\n" in end.stdout
+    assert ", driver 460.106.00, 8 of 8 GPUs" in " ".join(end.stdout.split())
     rows = [line for line in end.stdout.splitlines() if re.match(r"    \d ", line)]
     assert len(rows) == 8
     assert max(map(len, end.stdout.splitlines())) <= 80

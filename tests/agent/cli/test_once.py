@@ -5,11 +5,11 @@ import re
 import pytest
 
 from agent.cli.once import page, unknown
-from agent.cli.table import device_ranges, table
+from agent.cli.table import table
 from agent.diagnosis.job_watch import CostConfig
 from agent.faults.monitoring import ABSENT
 from agent.model import Reason
-from agent.ranges import ranges
+from agent.ranges import device_ranges, ranges
 from agent.simulator import SYSTEMS
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
@@ -31,7 +31,7 @@ def test_it_fits_the_terminal(name: str) -> None:
         assert shown[0].startswith(
             ("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy")
         )
-        assert "All expected hardware is present and at full speed." in shown
+        assert "All expected hardware is present, and no link is known to be slow." in shown
 
 
 def test_a_wide_terminal_shows_more() -> None:
@@ -170,8 +170,8 @@ def test_what_costs_gpus_at_work_has_one_cure_and_is_not_repeated(name: str) -> 
 def test_severity_reasons_and_the_nearest_path_stand_in_words() -> None:
     shown = " ".join(" ".join(lines("dgx-h100:starved-disk", seconds=40)).split())
     assert re.search(
-        r"alert DgxGpuStarved \(warning: a message, no call\) fires from 25 % of 15 min; more: "
-        r"RUNBOOK.md#DgxGpuStarved",
+        r"alert DgxGpuStarved \(warning: a message, no call\) fires from 25 % of 15 min "
+        r"or 10 % of 6 h; more: RUNBOOK.md#DgxGpuStarved",
         shown,
     )
     assert re.search(r"nearest to its limit: hbm gpu0-7, total, at \d+ %; disk md1, read, ", shown)
