@@ -175,8 +175,8 @@ def _neighbours(links: list[LinkState], one: str) -> Iterator[str]:
 
 SPEEDS = {
     "below": "below full speed",
-    "at": "at full speed (ports: negotiated, of the spec sheet; others: as the GPU reports)",
-    "not known": "of which the full speed is not known, or that are at rest",
+    "at": "at full speed",
+    "not known": "at rest, or of unknown full speed",
 }
 
 

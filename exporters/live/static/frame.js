@@ -9,6 +9,7 @@ export function whole(machine, tick) {
     graph: machine.graph,
     absent: machine.absent,
     reasons: machine.reasons,
+    speeds: machine.speeds,
     events: machine.events,
     gpus: machine.gpus.map((gpu, place) => gpuOf(gpu, tick.gpus[place])),
     paths: machine.paths.map((path, place) => {
