@@ -137,7 +137,7 @@ def firing_alerts(
                 "whole rack has no node. A name links to its page of RUNBOOK.md.",
                 (
                     Column("Alerts", either(*(alerts(by, s, places=places) for s in SEVERITIES))),
-                    Column("Began", either(*(since(by, s, places) for s in SEVERITIES))),
+                    Column("Alert since", either(*(since(by, s, places) for s in SEVERITIES))),
                 ),
                 links={"instance": TO_NODE, **links},
                 overrides=[coloured_words("severity", SEVERITIES)],

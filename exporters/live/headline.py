@@ -108,7 +108,7 @@ class Clause(NamedTuple):
     sentence: str
     action: str = ""
     alert: str = ""
-    notifies: str = ""  # how grave it is, and if it calls a person
+    notifies: str = ""  # its alert, how grave that is, and when it fires
 
 
 def banner(facts: HeadlineFacts) -> list[Clause]:
