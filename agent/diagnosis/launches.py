@@ -1,11 +1,10 @@
 """Kernels that one thread launches one by one: how many a second, and what that costs.
 
 The GPU fetches each launch from the host over PCIe, which nothing else does at these sizes. On an
-H200 (`python -m tests.hardware.launches`) a kernel launched by itself makes it send 200 to 270
-bytes (seven kinds of kernels and a small training, 23,000 to 243,000 a second; two kinds with long
-lists of arguments 360 to 440) and receive seven to thirteen times as many, a node of a CUDA graph
-1.3. And where launches do not queue each counts as active for 1.05 to 1.32 us longer than its
-kernel takes in a graph.
+H200 a kernel launched by itself was measured to make it send 200 to 270 bytes (seven kinds of
+kernels and a small training, 23,000 to 243,000 a second; two kinds with long lists of arguments 360
+to 440) and receive seven to thirteen times as many, a node of a CUDA graph 1.3. And where launches
+do not queue each counts as active for 1.05 to 1.32 us longer than its kernel takes in a graph.
 """
 
 from agent.diagnosis.evidence import Evidence

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.sources import activity
-from tests.hardware import brackets, dcgm, duty_cycle, saturation, traffic
+from tests.hardware import brackets, saturation, traffic
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
 
@@ -60,7 +60,6 @@ def _matrices(watcher: Watcher) -> Iterator[Figure]:
 PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "idle": lambda: _taped(_idle, "idle"),
     "bracket": lambda: brackets.measure(Watcher()),
-    "dcgm": lambda: dcgm.measure(Watcher()),
     "copies": lambda: _taped(traffic.copies, "copies"),
     "unit": lambda: _taped(traffic.gpm_unit, "unit"),
     "energy": lambda: traffic.energy(_warm()),
@@ -69,7 +68,6 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "sum": lambda: traffic.link_sum(_warm()),
     "saturation": lambda: _taped(saturation.nvlink, "saturation"),
     "pcie-saturation": lambda: _taped(saturation.pcie, "pcie-saturation"),
-    "duty": duty_cycle.duty,
 }
 
 

@@ -1,18 +1,25 @@
-"""The price of watching every GPU: CPU and memory in turns, scrape times, training slowed.
+"""`python -m tests.hardware.price [--idle S ...]`: the price of watching every GPU.
+
+CPU and memory of the agent beside a bare loop of the same driver calls, nvitop-exporter,
+`nvidia-smi dmon` and node_exporter, in turns; scrape times; what training loses. A line a figure.
+DGX_TRIALS_ON=SYSTEM tries it on a simulated machine: what it costs there says nothing.
 
 Programs never run side by side where both ask the driver: they would spin on its lock.
 """
 
+import argparse
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from agent.polling import intervals
 from tests.hardware import cost
+from tests.hardware.bare_loop import library_here
 from tests.hardware.bench import Figure, running
 from tests.hardware.cost import AGENT, BARE, MIB, SCRAPE, Program
 from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
@@ -332,3 +339,27 @@ def _training_load(gpus: int | None) -> Iterator[Callable[[float, float], float]
         yield length
     finally:
         load.stop()
+
+
+def main() -> int:
+    """Print every window and figure; 1 if a figure is out of its bounds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in asdict(Durations()).items():
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=type(default), default=default, metavar="N")
+    library = library_here()
+    library.nvmlInit()
+    gpus = int(library.nvmlDeviceGetCount())
+    library.nvmlShutdown()
+    if gpus < 2:
+        parser.error(f"this machine has {gpus} GPU: two are needed")
+    wrong = 0
+    for line in Price(gpus, Durations(**vars(parser.parse_args()))).run():
+        print(line, flush=True)
+        wrong += isinstance(line, Figure) and not line.holds
+    print(f"{wrong} figures out of their bounds")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

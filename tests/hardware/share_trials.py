@@ -22,7 +22,7 @@ from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
-from tests.hardware.labelled_loads.table import CHANGING, LOADS
+from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.share_comparison import Judged, TrueSpan, booked, shown, summary, write_truth
 from tests.hardware.without_gpm import without_gpm
 
@@ -146,7 +146,7 @@ class Trials:
 def main(arguments: Sequence[str]) -> int:
     """Print a line a GPU and load, and how many are as near to the truth as they should be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("slots", nargs="*", default=[n for n in LOADS if n != CHANGING.name])
+    parser.add_argument("slots", nargs="*", default=[*LOADS])
     parser.add_argument("--until", type=float, default=520.0)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each that count")

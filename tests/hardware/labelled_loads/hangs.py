@@ -13,7 +13,7 @@ from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.collectives import ExposedSteps
 from tests.hardware.labelled_loads.labels import DISK, HUNG
-from tests.hardware.labelled_loads.work import Products, count_of, length_of, sized
+from tests.hardware.labelled_loads.work import sized
 
 STEP = 0.1  # s
 SHARE = 0.1
@@ -73,30 +73,6 @@ def hang(rank: int, seconds: float, *, way: str, after: float) -> None:
     synchronize()
     clock.open(HUNG)
     WAYS[way](rank, groups)
-
-
-def slower_then_hung(
-    rank: int, seconds: float, *, after: float, by: float, slow: float, stopped: int
-) -> None:
-    """Trains for so long (s), from then on by this share of a step slower, and after `slow` seconds
-    a rank is stopped. What is added is computed on every rank. Half of each step is exchange: a
-    board at its power limit makes steps some 4 % longer by itself."""
-    groups = [dist.new_group()]
-    dist.all_reduce(torch.zeros(1, device=DEVICE), group=groups[0])
-    step = 2 * STEP
-    steps = ExposedSteps(0.5, step)
-    extra = Products()
-    added = count_of(by * step, length_of(lambda: extra.run(1), at_once=50))
-    clock = ShareClock(seconds, rank)
-    clock.begin()
-    for done in range(round((after + slow) / step)):
-        if done >= round(after / step):
-            extra.run(added)
-        steps.compute(clock)
-        steps.exchange(clock)
-    synchronize()
-    clock.open(HUNG)
-    _stopped(stopped)(rank, groups)
 
 
 def checkpoint(rank: int, seconds: float, *, every: float, writing: float) -> None:

@@ -162,14 +162,4 @@ _ALL = (
     ),
 )
 
-CHANGING = LabelledLoad(
-    "slower-then-hung",
-    "hangs.slower_then_hung",
-    {"after": 95.0, "by": 0.05, "slow": 65.0, "stopped": 1},
-    "events on the GPU's stream after each phase",
-    2,
-    seconds=200.0,
-)
-"""For `tests.hardware.job_trial`: a job over minutes."""
-
-LOADS = {load.name: load for load in (*_ALL, CHANGING)}
+LOADS = {load.name: load for load in _ALL}

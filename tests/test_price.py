@@ -1,6 +1,5 @@
-"""The script for every GPU, without one: its arithmetic, its goals, what it plays where."""
+"""The price of watching GPUs, without one: its arithmetic and its goals."""
 
-import json
 import os
 import sys
 import threading
@@ -8,13 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import pytest
 
-from tests.hardware import cost, every_gpu, price
+from tests.hardware import cost, price
 from tests.hardware.bench import Figure
-from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.price import Measuring, Window
 
 
@@ -176,36 +173,3 @@ def test_the_whole_price_is_reported(
     figures = {line.name: line for line in lines if isinstance(line, Figure)}
     assert figures["training slowed by the agent"].value == pytest.approx(10.0)
     assert {"scrape, median", "scrape, 99th percentile"} <= set(figures)
-
-
-def test_slots_are_left_out_where_a_job_would_have_one_gpu(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    joined = [slot for slot in every_gpu.SLOTS if "+" in slot]
-    assert list(every_gpu.playable(every_gpu.SLOTS, 4)) == list(every_gpu.SLOTS)
-    assert [s for s in every_gpu.SLOTS if s not in every_gpu.playable(every_gpu.SLOTS, 2)] == joined
-    assert f"{joined[0]} needs 4 GPUs: left out" in capsys.readouterr().out
-
-
-def test_a_load_of_two_plays_on_eight_and_one_of_one_does_not() -> None:
-    assert LOADS["gpt"].over(8).gpus == 8
-    assert LOADS["resnet"].over(8) is LOADS["resnet"]
-
-
-def test_lines_are_kept_as_json(tmp_path: Path) -> None:
-    lines: list[every_gpu.Line] = [
-        Figure("a", 1.0, 0.0, float("inf"), "ms"),
-        *windows("b", "idle", 2.0),
-        " by source",
-    ]
-    assert list(every_gpu.written(tmp_path, "price", lines)) == lines
-    kept = [json.loads(x) for x in (tmp_path / "price.jsonl").read_text().splitlines()]
-    assert (kept[0]["most"], kept[0]["holds"], kept[1]["cpu"]) == (None, True, 2.0)
-    assert kept[2] == {"part": "price", "note": "by source"}
-
-
-def test_what_is_not_known_is_refused() -> None:
-    for words in (["prices"], ["shares", "--slots", "gpt,nothing"]):
-        with pytest.raises(SystemExit):
-            every_gpu.arguments(words)
-    assert every_gpu.arguments(["price", "--idle", "15"]).idle == 15.0
