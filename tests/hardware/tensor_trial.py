@@ -30,8 +30,8 @@ CASES = {f"{kind}-{shape}": kind for kind in PER_CLOCK for shape in SHAPES}
 CASES |= {"gpt": "bf16", "resnet": "bf16"}
 """Loads, with the type of their tensor work."""
 
-EACH, WARM = 6.0, 2.0
-"""Seconds of each load, and those of them that do not count."""
+WARM = 3
+"""The first third of a load does not count: the board's clock falls as it warms."""
 
 
 class Row(NamedTuple):
@@ -52,19 +52,20 @@ def measured(names: Sequence[str], gpu: int, load: Load, watcher: Watcher, sms: 
         if len(lines) < 3:
             rows.append(Row(name, None, None, "refused, or no time was left"))
             continue
-        since, until = lines[0]["at"] + WARM, lines[-1]["at"]
+        since, until = lines[0]["at"], lines[-1]["at"]
+        since += (until - since) / WARM
         rate = slope([Point(one["at"], one["flop"]) for one in lines if one["at"] >= since])
         ratio = watcher.rate(activity.TENSOR_SECONDS, str(gpu), since, until)
         rows.append(Row(name, rate / (PER_CLOCK[CASES[name]] * sms * highest), ratio))
     return rows
 
 
-def played(names: Sequence[str], gpus: int, sms: int) -> Iterator[Row]:
+def played(names: Sequence[str], gpus: int, sms: int, each: float) -> Iterator[Row]:
     """Play the loads, divided among the GPUs, beside the agent."""
     watcher = Watcher(config=Settings())
     parts = [names[gpu::gpus] for gpu in range(gpus)]
     words = [(",".join(part), str(gpu)) for gpu, part in enumerate(parts)]
-    loads = [Load(part, EACH, gpu, module="tensor_loads") for part, gpu in words]
+    loads = [Load(part, each, gpu, module="tensor_loads") for part, gpu in words]
     try:
         while not all(load.ended for load in loads):
             watcher.ticks(2.0)
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="loads whose name contains this")
     parser.add_argument("--gpus", type=int, default=1, help="among which they are divided")
     parser.add_argument("--sms", type=int, default=132, help="multiprocessors of the GPU")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each load")
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args(arguments)
     rows: list[Row] = []
@@ -92,7 +94,9 @@ def main(arguments: Sequence[str]) -> int:
         passed = bench.clock.monotonic() - at
         rows += [Row("simulated", None, (after[gpu] - before[gpu]) / passed) for gpu in before]
     else:
-        for row in played([n for n in CASES if given.only in n], given.gpus, given.sms):
+        for row in played(
+            [n for n in CASES if given.only in n], given.gpus, given.sms, given.seconds
+        ):
             print(row, flush=True)
             rows.append(row)
     given.out.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from tests.hardware.traced.marks import Marks
 
+SERVER = 27.0
+"""Seconds until a job may be seen to be a server: its first half minute is no evidence."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:

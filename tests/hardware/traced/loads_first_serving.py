@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from tests.hardware.traced import loads_first as base
-from tests.hardware.traced.load import Load
+from tests.hardware.traced.load import SERVER, Load
 from tests.hardware.traced.loads_first import child, made, on_gpu, size, start, steps
 from tests.hardware.traced.marks import Marks
 
@@ -361,9 +361,9 @@ def offload_adam(marks: Marks) -> None:
 
 
 LOADS = {
-    "first_serve_light": Load(serve_light, regular=False),
-    "first_serve_half_graph": Load(serve_half_graph, regular=False),
-    "first_serve_busy_batching": Load(serve_busy_batching, regular=False),
+    "first_serve_light": Load(serve_light, regular=False, settles=SERVER),
+    "first_serve_half_graph": Load(serve_half_graph, regular=False, settles=SERVER),
+    "first_serve_busy_batching": Load(serve_busy_batching, regular=False, settles=SERVER),
     "first_jax_python_data": Load(
         jax_python_data, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     ),

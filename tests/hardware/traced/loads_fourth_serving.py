@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from tests.hardware.traced.load import Load
+from tests.hardware.traced.load import SERVER, Load
 from tests.hardware.traced.loads_fourth import begin, blocks, drain
 from tests.hardware.traced.marks import Marks
 
@@ -218,6 +218,6 @@ def chat_server(marks: Marks) -> None:
 
 
 LOADS = {
-    "chat_server": Load(chat_server, regular=False),
-    "image_server": Load(image_server, regular=False),
+    "chat_server": Load(chat_server, regular=False, settles=SERVER),
+    "image_server": Load(image_server, regular=False, settles=SERVER),
 }

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.hardware.traced.load import Load
+from tests.hardware.traced.load import SERVER, Load
 from tests.hardware.traced.loads_second import adam, begin, gpt, loss_of, repeat, sized
 from tests.hardware.traced.loads_second_more import photos, resnet, scaled
 from tests.hardware.traced.marks import Marks
@@ -298,8 +298,8 @@ def sampled_graph(marks: Marks) -> None:
 
 LOADS = {
     "second_streamed_shards": Load(streamed_shards),
-    "second_pictures_on_request": Load(pictures_on_request, regular=False),
-    "second_polling_server": Load(polling_server),
+    "second_pictures_on_request": Load(pictures_on_request, regular=False, settles=SERVER),
+    "second_polling_server": Load(polling_server, settles=SERVER),
     "second_distillation": Load(distillation, regular=False),
     "second_sampled_graph": Load(sampled_graph),
 }

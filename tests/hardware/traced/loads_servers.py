@@ -11,7 +11,7 @@ import threading
 import time
 
 from tests.hardware.labelled_loads.playing import cgroup_root
-from tests.hardware.traced.load import Load
+from tests.hardware.traced.load import SERVER, Load
 from tests.hardware.traced.loads_fourth import begin
 from tests.hardware.traced.loads_fourth_serving import ChatModel, ChatServer
 from tests.hardware.traced.marks import Marks
@@ -20,10 +20,6 @@ LOADS_OF_SERVERS = (0, 20, 40, 60, 80, 100)
 """Per cent of the requests a second that one answer after the other would allow."""
 
 PROMPT, ANSWER, REQUEST = 192, 48, 256  # tokens, tokens, bytes
-
-
-SETTLES = 27.0
-"""Seconds until a job may be seen to be a server: its first half minute is no evidence."""
 
 
 def _drop(connection: socket.socket) -> None:
@@ -118,7 +114,8 @@ LOADS = {
     f"server_{way}_{percent}": Load(
         functools.partial(server, percent=percent, graph=way == "graph"),
         regular=False,
-        settles=SETTLES,
+        settles=SERVER,
+        seconds=60.0,
     )
     for way in ("graph", "eager")
     for percent in LOADS_OF_SERVERS

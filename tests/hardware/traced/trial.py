@@ -20,16 +20,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from math import inf
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import cgroup_root
-from tests.hardware.share_comparison import Judged, TrueSpan, booked, shown, summary, write_truth
+from tests.hardware.share_comparison import (
+    Judged,
+    Seconds,
+    TrueSpan,
+    booked,
+    shown,
+    summary,
+    write_truth,
+)
 from tests.hardware.traced import play, truth
 from tests.hardware.without_gpm import without_gpm
 
@@ -42,6 +52,32 @@ FEW = 4000.0
 judged, else the trace before is applied to the steps of the judged time."""
 
 FLUSHED = 0.6  # s after which a trace has been written
+
+
+Files = tuple[Path, list[Path]]
+"""The marks of a rank, and its traces."""
+
+
+class Truth(NamedTuple):
+    """Kernels and copies a second, true shares, and the usual step (s) of one rank."""
+
+    records: float
+    is_traced: bool
+    shares: dict[str, float]
+    step: float | None
+
+
+def truths(files: Sequence[Files], traced: truth.Span, window: truth.Span) -> list[Truth]:
+    """The truth of each rank of a load in a window, of which all or a slice was traced."""
+    records = [truth.read(*one) for one in files]
+    found = []
+    for one, record in zip(truth.shares(records, *traced), records, strict=True):
+        whole = traced == window
+        shares = one.shares if whole else truth.of_window(record, one, traced, window)
+        lengths = record.steps(*window)
+        step = float(statistics.median(lengths)) if len(lengths) else None
+        found.append(Truth(one.records, bool(one.records or one.idle), shares, step))
+    return found
 
 
 def tracer(room: Path) -> Path:
@@ -112,9 +148,9 @@ class Rank:
         self.process.stdin.write(b"go\n")
         self.process.stdin.flush()
 
-    def records(self) -> truth.RankRecords:
-        """Return the records that it has left by now."""
-        return truth.read(self.marks, sorted(self._room.glob("trace.[0-9]*")))
+    def files(self) -> Files:
+        """Return the files of the records that it has left by now."""
+        return self.marks, sorted(self._room.glob("trace.[0-9]*"))
 
     def trace(self, *, on: bool) -> None:
         """Begin or end to record what the GPU does."""
@@ -130,10 +166,13 @@ class Rank:
         return self._errors.read_text(encoding="utf-8", errors="replace")[-1200:]
 
     def stop(self) -> None:
-        """End it and all that it began."""
+        """End it and all that it began; its files stay."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def clear(self) -> None:
+        """Remove its files."""
         shutil.rmtree(self._room, ignore_errors=True)
 
 
@@ -154,7 +193,19 @@ class Played:
     def records_a_second(self, span: truth.Span) -> float:
         """Kernels and copies a second, of the rank with most."""
         time.sleep(0.1)
-        return max(one.records for one in truth.shares([r.records() for r in self.ranks], *span))
+        records = [truth.read(*rank.files()) for rank in self.ranks]
+        return max(one.records for one in truth.shares(records, *span))
+
+
+class Window(NamedTuple):
+    """A load that was judged, its truth in the making, and what each agent had booked."""
+
+    load: Played
+    truths: Future[list[Truth]]
+    since: float
+    until: float
+    before: dict[str, dict[int, Seconds]]
+    after: dict[str, dict[int, Seconds]]
 
 
 def _span(seconds: float) -> truth.Span:
@@ -193,6 +244,9 @@ class Trial:
         self.threads: list[dict[str, Any]] = []
         self._end = time.monotonic() + until
         self._ready: dict[str, list[Played]] = {}
+        self._windows: list[Window] = []
+        # a trace of millions of kernels takes longer to read than its load to play
+        self._readers = ProcessPoolExecutor(4, mp_context=get_context("fork"))
         self._port = 29600
 
     def run(self, slots: Sequence[str]) -> Iterator[Judged]:
@@ -205,7 +259,8 @@ class Trial:
                 if self._end - time.monotonic() < 30:
                     print(f"no time left for {slot}", flush=True)
                     continue
-                yield from self._play(slot, loads)
+                self._play(slot, loads)
+                yield from self._judged(wait=False)
             finally:
                 for load in loads:
                     for rank in load.ranks:
@@ -214,6 +269,7 @@ class Trial:
             for load in loads:
                 for rank in load.ranks:
                     rank.stop()
+        yield from self._judged(wait=True)
 
     def write(self, out: Path) -> None:
         """The tape, and what was true, in seconds of the tape."""
@@ -231,7 +287,7 @@ class Trial:
                 self._port += 1
                 self._ready[slot].append(Played(name, gpu, self._port, self._library))
 
-    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Judged]:
+    def _play(self, slot: str, loads: Sequence[Played]) -> None:
         ranks = [rank for load in loads for rank in load.ranks]
         watchers = list(self.watchers.values())
         for rank in ranks:
@@ -243,7 +299,9 @@ class Trial:
             rank.trace(on=True)
         asyncio.run(_tick(watchers, time.monotonic() + TRACED))
         slice_ = _span(TRACED - 0.7)
-        sparse = [load for load in left if load.records_a_second(slice_) < self._few]
+        sparse = [
+            load for load in left if self._few == inf or load.records_a_second(slice_) < self._few
+        ]
         for load in left:
             if load not in sparse:
                 load.trace(on=False)
@@ -259,30 +317,32 @@ class Trial:
             load.trace(on=False)
         time.sleep(FLUSHED)
         for load in left:
-            whole = load in sparse
-            spans = self._spans(load, window, window if whole else slice_, since)
-            for span in spans:
+            files = [rank.files() for rank in load.ranks]
+            traced = window if load in sparse else slice_
+            found = self._readers.submit(truths, files, traced, window)
+            self._windows.append(Window(load, found, since, window[1] / 1e9, before, after))
+
+    def _judged(self, *, wait: bool) -> Iterator[Judged]:
+        """Compare what was counted with what is true, where that is known by now."""
+        for one in list(self._windows):
+            if not wait and not one.truths.done():
+                continue
+            self._windows.remove(one)
+            if error := one.truths.exception():
+                print(f"FAILED {one.load.name}: {error}", flush=True)
+                continue
+            load = one.load.load
+            for rank, true in zip(one.load.ranks, one.truths.result(), strict=True):
+                rank.clear()
+                print(f"  {one.load.name}: {true.records:.0f} kernels and copies a second")
+                if not true.is_traced:  # nor does it wait
+                    print(f"FAILED {one.load.name}: its GPU was not traced", flush=True)
+                    continue
+                step = true.step if load.regular else None
+                span = TrueSpan(one.load.name, rank.gpu, one.since, one.until, true.shares, step)
                 self.spans.append(span)
                 for signals, watcher in self.watchers.items():
-                    yield shown(span, signals, watcher, before[signals], after[signals])
-
-    def _spans(
-        self, load: Played, window: truth.Span, traced: truth.Span, since: float
-    ) -> Iterator[TrueSpan]:
-        """Return the truth of each GPU of a load in a window, of which all or a slice was
-        traced."""
-        records = [rank.records() for rank in load.ranks]
-        for rank, one, record in zip(
-            load.ranks, truth.shares(records, *traced), records, strict=True
-        ):
-            print(f"  {load.name}: {one.records:.0f} kernels and copies a second", flush=True)
-            if not one.records and not one.idle:  # nor does it wait
-                raise RuntimeError(f"{load.name}: its GPU was not traced")
-            whole = traced == window
-            shares = one.shares if whole else truth.of_window(record, one, traced, window)
-            lengths = record.steps(*window) if load.load.regular else ()
-            step = statistics.median(lengths) if len(lengths) else None
-            yield TrueSpan(load.name, rank.gpu, since, window[1] / 1e9, shares, step)
+                    yield shown(span, signals, watcher, one.before[signals], one.after[signals])
 
     def _await_steady(self, loads: Sequence[Played]) -> list[Played]:
         """The loads whose warm-up is over; those that ended or take too long are printed."""
