@@ -18,8 +18,6 @@ Tree = dict[str, Content]
 
 PCI = "/sys/bus/pci/devices"
 MELLANOX = "0x15b3"
-SECTOR = 512
-ETHERNET, LOOPBACK = "1", "772"
 HCA_ERRORS = (
     *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
     *("port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors"),
@@ -36,9 +34,7 @@ def _below(folder: str, files: Mapping[str, Content]) -> Tree:
 def _sysfs(machine: Machine) -> Tree:
     """Path to content."""
     system, host = machine.system, machine.host_health
-    files = _below(
-        "/sys/class/dmi/id", {"product_name": system.product, "sys_vendor": system.vendor}
-    )
+    files: Tree = {"/sys/class/dmi/id/product_name": system.product}
     for disk in system.disks:
         files |= _disk(machine, disk)
     for array in system.arrays:
@@ -61,8 +57,7 @@ def _sysfs(machine: Machine) -> Tree:
         "in1_label": "PSU 1",
     }
     files |= _below("/sys/class/hwmon/hwmon7", sensors if system.chassis else {})
-    loopback: Tree = {"type": LOOPBACK, "mtu": 65536, "operstate": "unknown", "carrier": 1}
-    return files | _below("/sys/class/net/lo", {**loopback, "speed": _no_speed})
+    return files | {"/sys/class/net/lo/operstate": "unknown"}
 
 
 def _unlisted(machine: Machine) -> Tree:
@@ -111,10 +106,7 @@ def _disk(machine: Machine, disk: DiskModel) -> Tree:
     host, nvme = machine.host_health, disk.name.startswith("nvme")
     alive, dead = ("live", "dead") if nvme else ("running", "offline")
     files: Tree = {
-        "dev": procfs.device_number(disk.name),
-        "size": disk.size // SECTOR,
         "device/model": disk.model,
-        "queue/rotational": 0,
         "device/state": lambda: dead if disk.name in host.dead_disks else alive,
     }
     if nvme:
@@ -131,9 +123,6 @@ def _array(machine: Machine, array: ArrayModel) -> Tree:
     health = machine.host_health
     first = next((a for a in machine.system.arrays if not a.striped), None)
     files: Tree = {
-        "dev": procfs.device_number(array.name),
-        "size": array.size // SECTOR,
-        "queue/rotational": 0,
         "md/level": array.level,
         "md/raid_disks": len(array.members),
         "md/array_state": "clean",
@@ -146,8 +135,6 @@ def _array(machine: Machine, array: ArrayModel) -> Tree:
 def _nic(machine: Machine, nic: NicModel) -> Tree:
     speed = machine.traffic.speed
     files: Tree = {
-        "type": ETHERNET,
-        "mtu": 1500,
         "device/vendor": MELLANOX,
         "operstate": lambda: "up" if speed(nic) else "down",
         "carrier": lambda: int(bool(speed(nic))),
@@ -156,18 +143,12 @@ def _nic(machine: Machine, nic: NicModel) -> Tree:
     return _below(f"/sys/class/net/{nic.name}", files)
 
 
-def _no_speed() -> str:
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "/sys/class/net/lo/speed")
-
-
 def _hca(machine: Machine, hca: HcaModel) -> Tree:
     traffic = machine.traffic
     flows = {
         "port_xmit_data": ("xmit", WORD),
         "port_rcv_data": ("rcv", WORD),
         "port_xmit_wait": ("wait", 1),
-        "port_xmit_packets": ("xmit", 4096),
-        "port_rcv_packets": ("rcv", 4096),
         "symbol_error": ("symbol_error", 1),
         "link_downed": ("link_downed", 1),
     }
@@ -176,8 +157,6 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
         return lambda: int(traffic.read(f"{flow}:{hca.name}", machine.now) / unit)
 
     files: Tree = {
-        "link_layer": "InfiniBand",
-        "lid": 10,
         **{f"counters/{name}": 0 for name in HCA_ERRORS},
         **{f"counters/{name}": count(*flow) for name, flow in flows.items()},
         "rate": lambda: traffic.rate(hca),

@@ -51,7 +51,6 @@ class SimulatedProcess:
     started: float
     rank: int | None = None  # in its job, as its environment says
     stopped: bool = False  # by a signal
-    allowed: str = ""  # CPUs, as the kernel lists them; empty: all
     uid: int = USER
 
     def state(self, now: float) -> str:
@@ -85,9 +84,8 @@ class ProcessTeam(NamedTuple):
 
 class SimulatedJobs:
     """Every process. The meter counts by name and number: `cpu:TID` and `queued:TID` in seconds,
-    `read:PID` and `written:PID` in bytes; for all that ever ran `cgroup:cpu` in seconds,
-    `cgroup:read` and `cgroup:written` in bytes of disks, `cgroup:shared` in bytes of a network
-    file system."""
+    `read:PID` and `written:PID` in bytes; for all that ever ran `cgroup:read` and `cgroup:written`
+    in bytes of disks."""
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
@@ -160,10 +158,7 @@ class SimulatedJobs:
         readers = max(1, len(self.teams) * max(1, job.loaders))
         rates: dict[str, float] = {}
         for place, team in enumerate(self.teams):
-            first = job.allowed * place  # those of the next GPU beside them
-            allowed = f"{first}-{first + job.allowed - 1}" if job.allowed else ""
             for process in team.members:
-                process.allowed = allowed
                 loads = job.threads if process is team.trainer else (job.loader,)
                 for thread, load in zip(process.threads, loads, strict=True):
                     thread.load = AT_REST if place == job.waiting else load
@@ -176,9 +171,7 @@ class SimulatedJobs:
         self.cores = sum(load.cores for load in threads)
         self.blocked = sum(load.blocked for load in threads)
         rates |= {
-            "cgroup:cpu": self.cores,
             "cgroup:read": storage.from_disks if self.teams else 0.0,
-            "cgroup:shared": storage.read - storage.from_disks,
             "cgroup:written": storage.written if self.teams else 0.0,
         }
         self.meter.flow(now, rates)

@@ -68,7 +68,6 @@ class SimulatedJob(Struct, frozen=True):
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first is the main thread
     loaders: int = 0
     loader: ThreadLoad = ThreadLoad()
-    allowed: int = 0  # CPUs that they may use together; 0: all
     waiting: int | None = None  # the rank whose processes sleep: it waits for input
     alone: bool = False  # no rank of a job with the other GPUs: a server of its own
 

@@ -1,8 +1,8 @@
 """A simulated machine: its parts, its time, the player of its scenarios, its controls."""
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 from agent.clock import Clock
@@ -12,7 +12,7 @@ from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import VOLTA, SystemModel
-from agent.simulator.scenarios import SLOT, TOUR, Breakage, SimulatedFaults, faults_of, parts, stops
+from agent.simulator.scenarios import SLACK, Breakable, Change, parts, timeline
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
 HERE = "127.0.0.1"
@@ -57,79 +57,7 @@ class CollectiveCounts:
         return Communicator(f"0x{min(r.pid for r in ranks):x} 0x1d:0x2d", there, gone)
 
 
-SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
-
-
-@dataclass(slots=True)
-class _Due:
-    """Time at which a fault of the scenario strikes next."""
-
-    fault: Breakage
-    at: float
-
-
-class ScenarioPlayer:
-    """Goes through the parts of one scenario over and over, or through the tour's scenarios."""
-
-    def __init__(self, system: SystemModel) -> None:
-        self.scenario = ""
-        self._system = system
-        self._tour: Sequence[str] = ()
-        self._stop = 0
-        self._stop_ends = inf
-        self._parts: Sequence[ScenarioLoad] = ()
-        self._part = 0
-        self._part_ends = inf
-        self._due: list[_Due] = []
-        self.next_change = inf  # When something happens next: a scenario, a part of it, a fault
-
-    @property
-    def load(self) -> ScenarioLoad:
-        return self._parts[self._part]
-
-    def start(self, name: str, now: float) -> None:
-        self._tour = stops(self._system) if name == TOUR else ()
-        self._stop = 0
-        self._stop_ends = now + SLOT if self._tour else inf
-        self._play(self._tour[0] if self._tour else name, now)
-        self._plan()
-
-    def _play(self, name: str, now: float) -> None:
-        self.scenario = name
-        self._parts = parts_of(parts(name)[0])
-        self._part = 0
-        self._part_ends = now + self._parts[0].seconds
-        self._due = [_Due(fault, now + fault.at) for fault in faults_of(name)]
-
-    def _plan(self) -> None:
-        self.next_change = min(self._stop_ends, self._part_ends, *(due.at for due in self._due))
-
-    def next_scenario(self, now: float) -> bool:
-        if self._stop_ends > now + SLACK:
-            return False
-        self._stop = (self._stop + 1) % len(self._tour)
-        self._play(self._tour[self._stop], self._stop_ends)
-        self._stop_ends += SLOT
-        self._plan()
-        return True
-
-    def next_part(self, now: float) -> bool:
-        if self._part_ends > now + SLACK:
-            return False
-        self._part = (self._part + 1) % len(self._parts)
-        self._part_ends += self._parts[self._part].seconds
-        self._plan()
-        return True
-
-    def due(self, now: float) -> list[Breakage]:
-        struck = [due for due in self._due if due.at <= now + SLACK]
-        for due in struck:
-            due.at = due.at + due.fault.every if due.fault.every else inf
-        self._plan()
-        return [due.fault for due in struck]
-
-
-class Machine:
+class Machine(Breakable):
     """Everything that is simulated. It is brought up to the clock whenever somebody asks something:
     counters run by themselves, only scenarios and faults have to be caught up with."""
 
@@ -146,11 +74,11 @@ class Machine:
         self.driver.log_xid = self._log_xid
         self.host_health = HostHealth()
         self.traffic.health = self.host_health
-        self.faults = SimulatedFaults(
-            self.gpus, self.traffic, self.driver, self.host_health, self.kernel_log
-        )
         self.now = 0.0
-        self._player = ScenarioPlayer(system)
+        self.scenario_now = ""
+        self._load = parts_of("")[0]
+        self._changes: Iterator[Change] = iter(())
+        self._next: Change = (inf, "")
         self.collectives = CollectiveCounts(self.gpus, self.jobs)
         self._began = clock.monotonic()
         self._epoch = clock.time()
@@ -162,7 +90,7 @@ class Machine:
     @property
     def scenario(self) -> str:
         self.advance()
-        return self._player.scenario
+        return self.scenario_now
 
     def micros(self, at: float) -> int:
         return round((self._epoch + at) * 1e6)
@@ -174,13 +102,17 @@ class Machine:
         """Bring the machine up to the clock."""
         with self.lock:
             now = max(self.now, self.clock.monotonic() - self._began)
-            while (change := self._player.next_change) <= now + SLACK:
-                self.now = max(self.now, change)
-                if self._player.next_scenario(self.now):
-                    self._begin_scenario()
-                elif self._player.next_part(self.now):
-                    self._begin_part()
-                self._strike()
+            while self._next[0] <= now + SLACK:
+                at, change = self._next
+                self.now = max(self.now, at)
+                if isinstance(change, str):
+                    self._begin_scenario(change)
+                elif isinstance(change, ScenarioLoad):
+                    self._begin_part(change)
+                else:
+                    change(self)
+                    self.apply()
+                self._next = next(self._changes, (inf, ""))
             self.now = now
 
     def apply(self) -> None:
@@ -188,21 +120,22 @@ class Machine:
             gpu.apply(self.now)
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
-    def _begin_scenario(self) -> None:
-        self.faults.repair()
+    def _begin_scenario(self, name: str) -> None:
+        self.scenario_now = name
+        self.repair()
         for gpu in self.gpus:
             for process in gpu.processes:
                 if process.pid not in self.jobs.trainers.values():
                     self.jobs.end(process.pid)
-        self._begin_part()
+        self._begin_part(parts_of(parts(name)[0])[0])
         for gpu in self.gpus:
             held = int(gpu.work.memory * gpu.model.memory)
             pid = self.jobs.trainers.get(gpu.index)
             gpu.processes = [] if pid is None else [SimulatedGpuProcess(pid, held)]
         self.apply()
 
-    def _begin_part(self) -> None:
-        load = self._player.load
+    def _begin_part(self, load: ScenarioLoad) -> None:
+        self._load = load
         self.traffic.load = load.host
         busy = [gpu.index for gpu in self.gpus if load.of(gpu.index).memory]
         self.jobs.run(self.now, busy, load.job, self.traffic.storage())
@@ -211,17 +144,11 @@ class Machine:
         self.collectives.follow(self.now)
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
-    def _strike(self) -> None:
-        for fault in self._player.due(self.now):
-            if fault.strike:
-                fault.strike(self.faults)
-            self.apply()
-
     def communicator(self) -> Communicator | None:
         """What NCCL knows of the job; None where no job runs on two GPUs or more."""
         with self.lock:
             self.advance()
-            return self.collectives.communicator(self.now, self._player.load.late)
+            return self.collectives.communicator(self.now, self._load.late)
 
     def _log_xid(self, index: int, code: int) -> None:
         gpu = self.gpus[index]
@@ -231,6 +158,6 @@ class Machine:
     def set_scenario(self, name: str) -> None:
         with self.lock:
             self.advance()
-            self._player.start(name, self.now)
-            self._begin_scenario()
-            self._strike()
+            self._changes = timeline(self.system, name, self.now)
+            self._next = next(self._changes)
+            self.advance()

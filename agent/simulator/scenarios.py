@@ -9,14 +9,19 @@ After any of the faults the machine lets its counters follow (`Machine.apply`).
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
+from heapq import merge
+from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
+from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from agent.simulator import driver, odd_answers
 from agent.simulator.driver import GARBAGE, SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu
+from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
@@ -29,22 +34,15 @@ FAILING = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
 FLOOD = 300  # Lines of each flood: garbage, and page faults of one program
 
 
-class SimulatedFaults:
-    """Breaks and repairs GPUs, links, ports and the driver."""
+class Breakable:
+    """Parts of a machine that break, and how."""
 
-    def __init__(
-        self,
-        gpus: Sequence[SimulatedGpu],
-        traffic: SimulatedTraffic,
-        driver: SimulatedDriver,
-        host: HostHealth,
-        kernel_log: SimulatedKernelLog,
-    ) -> None:
-        self.gpus = gpus
-        self.traffic = traffic
-        self.host = host
-        self.kernel_log = kernel_log
-        self.driver = driver
+    system: SystemModel
+    gpus: list[SimulatedGpu]
+    traffic: SimulatedTraffic
+    host_health: HostHealth
+    kernel_log: SimulatedKernelLog
+    driver: SimulatedDriver
 
     def lose(self, index: int) -> None:
         self.kernel_log.fallen(self.gpus[index].bus)
@@ -84,14 +82,14 @@ class SimulatedFaults:
 
     def end_fabric(self) -> None:
         """Stop the Fabric Manager, without which no GPU joins."""
-        self.host.fabric_service = False
+        self.host_health.fabric_service = False
         for gpu in self.gpus:
             gpu.health.fabric_state = 2
 
     def lose_member(self) -> None:
-        array = next(a for a in self.traffic.system.arrays if not a.striped)
-        self.host.lost_members = 1
-        self.host.dead_disks.add(array.members[-1].name)
+        array = next(a for a in self.system.arrays if not a.striped)
+        self.host_health.lost_members = 1
+        self.host_health.dead_disks.add(array.members[-1].name)
 
     def flood(self) -> None:
         for number in range(FLOOD):
@@ -100,8 +98,8 @@ class SimulatedFaults:
 
     def flap(self) -> None:
         """Down for one look, and up again."""
-        self.host.port_down = not self.host.port_down
-        if self.host.port_down:
+        self.host_health.port_down = not self.host_health.port_down
+        if self.host_health.port_down:
             self.traffic.lose_link()
 
     def answer_oddly(self, kind: str) -> None:
@@ -121,8 +119,7 @@ class SimulatedFaults:
         self.driver.odd = None
         self.driver.failures.clear()
         for part in fields(HostHealth):
-            setattr(self.host, part.name, getattr(HostHealth(), part.name))
-        self.traffic.slow_port = False
+            setattr(self.host_health, part.name, getattr(HostHealth(), part.name))
         for gpu in self.gpus:
             gpu.slow = 0.0
             gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
@@ -150,7 +147,7 @@ NAMES: tuple[str, ...] = (
 XID = re.compile(r"xid-([1-9]\d{0,2})")
 SOON, FLOOD_EVERY = 5.0, 1.0  # s
 
-Strike = Callable[[SimulatedFaults], None]
+Strike = Callable[[Breakable], None]
 
 
 class Need(NamedTuple):
@@ -200,11 +197,11 @@ def _set(part: str, value: object) -> Strike:
 
 
 def _host(part: str, value: object) -> Strike:
-    return lambda f: setattr(f.host, part, value)
+    return lambda f: setattr(f.host_health, part, value)
 
 
 def _first_disk(part: str) -> Strike:
-    return lambda f: getattr(f.host, part).add(f.traffic.system.disks[0].name)
+    return lambda f: getattr(f.host_health, part).add(f.system.disks[0].name)
 
 
 SCENARIOS: dict[str, Breakage] = {
@@ -217,7 +214,7 @@ SCENARIOS: dict[str, Breakage] = {
     "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
     "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
     "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
-    "port-degraded": Breakage(PORTS, lambda f: setattr(f.traffic, "slow_port", True)),
+    "port-degraded": Breakage(PORTS, _host("slow_port", True)),
     "xid": Breakage(ANY, lambda f: f.xid(ECC_XID if f.gpus[0].model.ecc else HALT_XID), SOON, 20.0),
     "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
@@ -232,11 +229,11 @@ FAULTS: dict[str, Breakage] = {
     "rows-near": Breakage(ROWS, _set("rows", 450)),
     "pages-near": Breakage(PAGES, _set("pages", 55)),
     "ecc-rising": Breakage(ECC, _set("corrected", 40.0)),
-    "double-bit": Breakage(ECC, SimulatedFaults.double_bit, SOON, 20.0),
+    "double-bit": Breakage(ECC, Breakable.double_bit, SOON, 20.0),
     "pcie-replays": Breakage(ANY, _set("replays", 10.0)),
-    "system-processor": Breakage(PROCESSOR, SimulatedFaults.end_processor, SOON),
-    "calls-failing": Breakage(ANY, SimulatedFaults.fail_calls, SOON),
-    "fabric-service": Breakage(SWITCHED, SimulatedFaults.end_fabric),
+    "system-processor": Breakage(PROCESSOR, Breakable.end_processor, SOON),
+    "calls-failing": Breakage(ANY, Breakable.fail_calls, SOON),
+    "fabric-service": Breakage(SWITCHED, Breakable.end_fabric),
     "fabric-state": Breakage(FABRIC, _set("fabric_state", 2)),
     "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
     "fabric-health": Breakage(FABRIC, _set("fabric_mask", 0xA9 | 1 << 8)),
@@ -250,8 +247,8 @@ FAULTS: dict[str, Breakage] = {
     ),
     "infiniband-errors": Breakage(INFINIBAND, _host("symbol_errors", 1.0)),
     "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON),
-    "infiniband-flapping": Breakage(INFINIBAND, SimulatedFaults.flap, SOON, 10.0),
-    "raid-degraded": Breakage(ARRAYS, SimulatedFaults.lose_member),
+    "infiniband-flapping": Breakage(INFINIBAND, Breakable.flap, SOON, 10.0),
+    "raid-degraded": Breakage(ARRAYS, Breakable.lose_member),
     "disk-dead": Breakage(ANY, _first_disk("dead_disks")),
     "disk-hot": Breakage(NVME, _first_disk("hot_disks")),
     "disk-damaged": Breakage(ANY, _first_disk("damaged")),
@@ -259,10 +256,10 @@ FAULTS: dict[str, Breakage] = {
     "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
     "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
     **{
-        f"implausible-{kind}": Breakage(ANY, partial(SimulatedFaults.answer_oddly, kind=kind), SOON)
+        f"implausible-{kind}": Breakage(ANY, partial(Breakable.answer_oddly, kind=kind), SOON)
         for kind in (*KINDS, EVERYTHING)
     },
-    "log-flood": Breakage(ANY, SimulatedFaults.flood, SOON, FLOOD_EVERY),
+    "log-flood": Breakage(ANY, Breakable.flood, SOON, FLOOD_EVERY),
 }
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
@@ -281,10 +278,6 @@ def parts(name: str) -> tuple[str, ...]:
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
-def faults_of(name: str) -> list[Breakage]:
-    return [fault for part in parts(name) if (fault := _fault(part)) and fault.strike]
-
-
 def missing(system: SystemModel, scenario: str) -> str:
     """Return the missing requirement of the scenario on this system, in words; empty if it can
     play."""
@@ -299,3 +292,32 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 def stops(system: SystemModel) -> tuple[str, ...]:
     rest = (n for n in possible(system) if n not in ("training", TOUR))
     return tuple(stop for name in rest for stop in ("training", name))
+
+
+SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
+
+Change = tuple[float, str | ScenarioLoad | Strike]
+"""Time of a change of the machine (s), and what begins: a scenario, one of its parts, a fault."""
+
+
+def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
+    """The changes of a scenario, or of the tour's scenarios one after the other, in order."""
+    if name != TOUR:
+        return _course(name, begin, inf)
+    slots = zip(cycle(stops(system)), count(begin, SLOT))
+    return chain.from_iterable(_course(stop, at, at + SLOT) for stop, at in slots)
+
+
+def _course(name: str, begin: float, end: float) -> Iterator[Change]:
+    """A scenario up to its end (s): its parts over and over, and what breaks."""
+    loads = parts_of(parts(name)[0])
+    begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
+    changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]
+    for fault in filter(None, map(_fault, parts(name))):
+        if fault.strike:
+            first = begin + fault.at
+            times = count(first, fault.every) if fault.every else (first,)
+            changes.append(zip(times, repeat(fault.strike)))
+    yield begin, name
+    merged = merge(*changes, key=itemgetter(0))
+    yield from takewhile(lambda change: change[0] < end - SLACK, merged)

@@ -41,6 +41,7 @@ class HostHealth:
     fan_failed: bool = False
     supply_failed: bool = False
     port_down: bool = False  # the first InfiniBand port
+    slow_port: bool = False  # the same, or the first NIC where there is none
     symbol_errors: float = 0.0  # a second, of that port
 
 
@@ -50,7 +51,6 @@ class SimulatedTraffic:
     def __init__(self, system: SystemModel) -> None:
         self.system = system
         self.load = HostLoad()
-        self.slow_port = False
         self.health = HostHealth()
         self._meter = CounterMeter()
         for disk in system.disks:
@@ -73,20 +73,17 @@ class SimulatedTraffic:
         self._meter.flow(now, dict(chain(*parts)))
 
     def speed(self, nic: NicModel) -> int | None:
-        slow = self.slow_port and not self.system.hcas and nic == self.system.nics[0]
+        slow = self.health.slow_port and not self.system.hcas and nic == self.system.nics[0]
         return nic.megabits // 10 if slow and nic.megabits else nic.megabits
 
     def rate(self, hca: HcaModel) -> str:
-        return hca.lower if self._slow(hca) else hca.rate
+        return hca.lower if self.health.slow_port and hca == self.system.hcas[0] else hca.rate
 
     def is_down(self, hca: HcaModel) -> bool:
         return self.health.port_down and hca == self.system.hcas[0]
 
     def lose_link(self) -> None:
         self._meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
-
-    def _slow(self, hca: HcaModel) -> bool:
-        return self.slow_port and hca == self.system.hcas[0]
 
     def _disks(self) -> Iterator[tuple[str, float]]:
         data = self.system.data_disks

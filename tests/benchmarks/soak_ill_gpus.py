@@ -56,7 +56,7 @@ class Troubles:
             for call in self.chance.sample(CALLS, 3):
                 machine.driver.fail(f"nvmlDeviceGet{call}", self.chance.choice(CODES), gpu)
         else:
-            machine.faults.lose(gpu)
+            machine.lose(gpu)
 
     def _end(self, gpu: int) -> None:
         self._ill.discard(gpu)
@@ -65,7 +65,7 @@ class Troubles:
         for call in CALLS:
             machine.driver.fail(f"nvmlDeviceGet{call}", None, gpu)
         if machine.gpus[gpu].lost:
-            machine.faults.restore(gpu)
+            machine.restore(gpu)
 
 
 def soak(minutes: float, seed: int, speed: float | None = None) -> tuple[IllGpus, Troubles]:

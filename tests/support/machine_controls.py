@@ -13,7 +13,7 @@ def lose(machine: Machine, index: int) -> None:
     """The GPU falls off the bus, with XID 79; links to it go down."""
     with machine.lock:
         machine.advance()
-        machine.faults.lose(index)
+        machine.lose(index)
         machine.apply()
 
 
@@ -21,7 +21,7 @@ def restore(machine: Machine, index: int) -> None:
     """The GPU is back."""
     with machine.lock:
         machine.advance()
-        machine.faults.restore(index)
+        machine.restore(index)
         machine.apply()
 
 
@@ -29,7 +29,7 @@ def cut_link(machine: Machine, index: int, number: int) -> None:
     """One link goes down, at both ends where both are GPUs."""
     with machine.lock:
         machine.advance()
-        machine.faults.cut_link(index, number)
+        machine.cut_link(index, number)
         machine.apply()
 
 

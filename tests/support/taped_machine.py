@@ -211,7 +211,7 @@ def record(
     for tick in range(ticks):
         if tick == lose_at:
             recorded.driver.xid(1, 48)
-            recorded.faults.lose(1)
+            recorded.lose(1)
         seen.append(questions.all())
         if secrets and tick == 0:
             ask_for_secrets(recorder)

@@ -124,6 +124,6 @@ def test_its_series_are_there_from_the_first_tick_and_stay() -> None:
     first = shown()
     assert {labels[2:] for labels in first} == set(NAMES.values())
     assert len(first) == 2 * len(NAMES)
-    bench.machine.faults.lose(1)
+    bench.machine.lose(1)
     bench.run(30)
     assert shown() == first

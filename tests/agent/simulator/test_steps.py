@@ -91,15 +91,6 @@ def test_communication_is_seen_in_short_windows() -> None:
     assert fmean(w[1] for w in windows) == pytest.approx(0.61 * 93.7, rel=0.01)
 
 
-def test_short_windows_add_up_to_long_ones() -> None:
-    machine, clock = start("dgx-h100:late-rank", 5.0)
-    times = 40
-    before = machine.gpus[1].meter.copy(5.0)
-    short = [gpm(machine, clock, 0.15, ACTIVITY, index=1)[0] for _ in range(times)]
-    mean = machine.gpus[1].meter.read("activity", 5.0 + 0.15 * times) - before["activity"]
-    assert fmean(short) == pytest.approx(100 * mean / (0.15 * times), rel=1e-6)
-
-
 def test_links_move_only_in_their_phase() -> None:
     machine, clock = start("dgx-a100:exposed-communication", 4.0)
     totals = []
@@ -154,17 +145,6 @@ def test_power_usage_is_a_mean_on_hopper_alone() -> None:
 
     assert spread("dgx-h100") < 0.2
     assert spread("dgx-1-v100") > 0.6
-
-
-def test_a_hang_is_flat_and_does_nothing() -> None:
-    machine, clock = start("dgx-h200:hang", 30.0)
-    watts = power(machine, clock, 6.0, 1)
-    assert max(watts) - min(watts) < 2
-    assert fmean(watts) == pytest.approx(126, abs=2)
-    before = field(machine, 138, ALL_LINKS)[1]
-    figures = gpm(machine, clock, 1.0, ACTIVITY, SM, TENSOR, DRAM)
-    assert figures == pytest.approx([100, 18.18, 0, 0], abs=1e-6)
-    assert field(machine, 138, ALL_LINKS)[1] == before
 
 
 def test_one_rank_comes_late_and_the_others_wait() -> None:

@@ -82,7 +82,7 @@ def test_a_tray_knows_its_place_and_a_box_has_none(tray: AgentBench) -> None:
 
 def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
     tray = simulated("gb200-tray:idle")
-    tray.machine.faults.lose(3)
+    tray.machine.lose(3)
     tray.run(1)
     assert list(tray.samples.all(system.GPUS).values()) == [3]
     assert list(tray.samples.all(system.GPUS_EXPECTED).values()) == [4]
