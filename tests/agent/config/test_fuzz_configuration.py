@@ -3,7 +3,6 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -164,11 +163,6 @@ def test_any_text_of_a_variable(values: dict[str, str]) -> None:
         runs(config)
 
 
-def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match="/dev/zero: cannot be read: it is not a regular file"):
-        load(SECTIONS, Path("/dev/zero"), {})
-
-
 def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     line = "#" * (LONGEST_LINE - 1) + "\n"
@@ -182,18 +176,3 @@ def test_a_line_without_end_is_refused_before_it_is_parsed(tmp_path: Path) -> No
     file.write_text("\n" + "a." * 20_000 + "b = 1\n")
     with pytest.raises(ConfigError, match=r"config.toml: is not valid TOML: line 2 has more than"):
         load(SECTIONS, file, {})
-
-
-DEEP: dict[str, Any] = {
-    "tables": "[" + ".".join("a" * 9_000) + "]",
-    "keys": ".".join("a" * 9_000) + " = 1",
-    "lists": "listen = " + "[" * 9_000,
-    "inline tables": "listen = " + "{ a = " * 9_000,
-}
-
-
-@pytest.mark.parametrize("name", DEEP)
-def test_what_is_nested_deep_is_refused(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text(DEEP[name])
-    assert outcome(file, {}) is None

@@ -48,11 +48,6 @@ def test_what_does_not_vary_enough_correlates_with_nothing() -> None:
     assert autocorrelation(hardly, 32, flat=0.005).at_lag[1] == pytest.approx(-1.0, abs=0.01)
 
 
-def test_depth_is_the_range_over_the_mean() -> None:
-    values = [100.0, 300.0] * 32
-    assert autocorrelation(values, 8).depth == pytest.approx(1.0)
-
-
 def test_the_largest_sums_fit() -> None:
     values = [0.0, 1.0] * 512
     found = autocorrelation(values, 512).at_lag

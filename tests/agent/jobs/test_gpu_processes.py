@@ -1,8 +1,7 @@
 """The NVML worker writes down who is on which GPU, the host worker reads it: on whole machines."""
 
-from agent.jobs.identity import JobLabels
 from agent.model import Metric
-from agent.sources import filesystem, process
+from agent.sources import process
 from agent.sources import workload as work
 from tests.support import machines
 from tests.support.machine_controls import start_process
@@ -21,47 +20,11 @@ def shown(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_starved_gpus_show_what_their_threads_do() -> None:
-    bench = machines.simulated("dgx-a100:starved-disk", gpus=2).run(SECONDS)
-    seconds = shown(bench, work.THREADS)
-    assert seconds.keys() == {
-        (gpu, role, doing) for gpu in "01" for role in work.ROLES for doing in work.DOING
-    }
-    for gpu in "01":
-        blocked = seconds[gpu, "working", "blocked"]
-        assert 6 * SECONDS / 2 < blocked <= 6 * SECONDS, "six loaders, mostly asleep"
-        assert 0.0 < seconds[gpu, "launching", "running"] < SECONDS
-        assert shown(bench, work.WORKERS)[gpu,] == 6
-    assert shown(bench, filesystem.MOUNTS)
-    assert not shown(bench, filesystem.NETWORK_MOUNTS)
-
-
-def test_processes_of_busy_gpus_are_known_too() -> None:
-    bench = machines.simulated("dgx-h100:training").run(SECONDS)
-    jobs = shown(bench, work.JOB)
-    assert {labels[1:-1] for labels in jobs} == {("", *JobLabels(runtime="process"))}
-    assert len({labels[-1] for labels in jobs}) == 1
-    assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
-    assert {labels[0] for labels in shown(bench, work.THREADS)} == {str(n) for n in range(8)}
-
-
-def test_idle_gpus_have_no_workload() -> None:
-    bench = machines.simulated("dgx-h100:idle").run(SECONDS)
-    assert not shown(bench, process.PROCESS)
-    assert not shown(bench, work.JOB)
-
-
 def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
     bench = machines.simulated("dgx-h100:gpu-lost", gpus=4).run(60)
     answering = {labels[0] for labels in shown(bench, process.PROCESSES)}
     assert 0 < len(answering) < 4
     assert {labels[0] for labels in shown(bench, work.JOB)} == answering
-
-
-def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
-    bench = machines.simulated("dgx-h100:training").run(2)
-    assert work.JOB_INFO.name not in bench.scrape()
-    assert "researcher" not in bench.scrape()
 
 
 def test_a_server_of_mps_is_no_user() -> None:

@@ -62,41 +62,47 @@ def joined(*origins: JobOrigin) -> list[int]:
     return [min(m for m, key in keys.items() if key == keys[n]) for n in keys]
 
 
-def test_ranks_in_sessions_of_their_own_are_joined_by_torchrun() -> None:
-    ranks = [line("python3", "torchrun", group=n, pids=(n, 50)) for n in (101, 102, 103)]
-    assert joined(*ranks) == [0, 0, 0]
-
-
-def test_ranks_in_the_background_of_a_script_are_joined_by_their_group() -> None:
-    ranks = [line("python3", "bash", "sshd", pids=(n, 50, 1)) for n in (101, 102)]
-    assert joined(*(rank._replace(leader="bash") for rank in ranks)) == [0, 0]
-    assert joined(*(rank._replace(leader="") for rank in ranks)) == [0, 0]
-
-
-def test_two_commands_of_one_shell_are_two_jobs() -> None:
-    one, other = (line("python3", "bash", group=n, pids=(n, 50)) for n in (101, 102))
-    assert joined(one, other) == [0, 1]
-
-
-def test_what_a_service_starts_in_its_own_group_is_not_one_job() -> None:
-    workers = [line("python3", "raylet", pids=(n, 50)) for n in (101, 102)]
-    assert joined(*(worker._replace(leader="raylet") for worker in workers)) == [0, 1]
-
-
-def test_ranks_of_a_slurm_job_are_joined_by_its_number_alone() -> None:
-    path = "0::/system.slice/slurmstepd.scope/job_{}/step_0/user/task_{}\n"
-    ranks = [
-        line("python3", "slurmstepd", group=n, pids=(n, 50))._replace(cgroup=path.format(job, n))
-        for n, job in ((101, 7), (102, 7), (103, 8))
+def ranks(*names: str, groups: Sequence[int] = (500, 500), leader: str = "") -> list[JobOrigin]:
+    """Two processes below the same ancestors."""
+    return [
+        line(*names, group=group, pids=(n, *range(50, 51 - len(names), -1)))._replace(leader=leader)
+        for n, group in zip((101, 102), groups, strict=True)
     ]
-    assert joined(*ranks) == [0, 0, 2]
 
 
-def test_a_pid_that_is_used_again_is_another_job() -> None:
-    early = line("python3", "torchrun", group=1, pids=(101, 50))
-    late = line("python3", "torchrun", group=2, pids=(102, 50))
-    late = late._replace(line=(late.line[0], late.line[1]._replace(started=9e5)))
-    assert joined(early, late) == [0, 1]
+IN_SLURM = "0::/system.slice/slurmstepd.scope/job_{}/step_0/user/task_1\n"
+STARTED = line("python3", "torchrun", group=2, pids=(102, 50)).line
+TIED: dict[str, tuple[list[JobOrigin], list[int]]] = {
+    "ranks in sessions of their own, by torchrun": (
+        ranks("python3", "torchrun", groups=(101, 102)), [0, 0],
+    ),
+    "ranks in the background of a script, by their group": (
+        ranks("python3", "bash", "sshd", leader="bash"), [0, 0],
+    ),
+    "the same of a script that has ended": (ranks("python3", "bash", "sshd"), [0, 0]),
+    "two commands of one shell": (ranks("python3", "bash", groups=(101, 102)), [0, 1]),
+    "what a service starts in its own group": (
+        ranks("python3", "raylet", leader="raylet"), [0, 1],
+    ),
+    "one job of Slurm, by its number alone": (
+        [one._replace(cgroup=IN_SLURM.format(7)) for one in ranks("python3", "slurmstepd")], [0, 0],
+    ),
+    "two jobs of Slurm": (
+        [one._replace(cgroup=IN_SLURM.format(job)) for one, job in zip(
+            ranks("python3", "slurmstepd"), (7, 8), strict=True
+        )], [0, 1],
+    ),
+    "a pid that is used again": (
+        [line("python3", "torchrun", group=1, pids=(101, 50)),
+         JobOrigin((STARTED[0], STARTED[1]._replace(started=9e5)), "", NO_CGROUP)], [0, 1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_what_ties_processes(case: str) -> None:
+    origins, expected = TIED[case]
+    assert joined(*origins) == expected
 
 
 @settings(deadline=None)
@@ -210,15 +216,6 @@ LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
 def test_labels_of_a_job(cgroup: str, environment: dict[str, str], expected: JobLabels) -> None:
     origin = JobOrigin((), "", cgroup, environment)
     assert identity.job_labels(origin, "train.py:5") == expected
-
-
-def test_a_number_in_the_environment_joins_nothing() -> None:
-    """Anybody may set it."""
-    mine, other = (
-        line("python3", "bash", group=n, pids=(n, 50), uid=uid)._replace(environment=SHOWN)
-        for n, uid in ((101, 1000), (102, 1001))
-    )
-    assert joined(mine, other) == [0, 1]
 
 
 SLURM_RANK = line("python3", "slurmstepd")._replace(cgroup=SLURM)

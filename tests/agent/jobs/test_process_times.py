@@ -126,14 +126,6 @@ def test_no_time_is_negative_whatever_counters_do(
         assert min(*(found.launching or NONE), *found.working, found.busiest) >= 0.0
 
 
-def test_counters_that_stand_still_add_nothing(alone: ProcessTree) -> None:
-    runs(alone, 7.0, whole=9.0, queued=1.0)
-    alone.thread(MAIN, 101, "R", 2.0, 1.0)
-    reader = Reader(alone)
-    for _ in range(25):
-        assert reader.read() == GpuTimes(NONE, NONE, 0, 0.0)
-
-
 # ---- which threads launch
 
 
@@ -157,36 +149,27 @@ def named(tree: ProcessTree, tid: int, name: str, ran: float, state: str = "S") 
 
 
 @pytest.mark.parametrize(
-    ("others", "launches"),
+    ("main", "others", "launches"),
     [
-        ((0.01,), True),
-        ((0.9,), False),  # two that do as much: a pool
-        ((0.2,), False),
+        (0.02, (0.01,), True),
+        (0.02, (0.9,), False),  # two that do as much: a pool
+        (0.02, (0.2,), False),
+        (0.3, (), False),  # the main thread launches while it works at all
     ],
 )
 def test_one_thread_that_runs_in_place_of_the_main_one_launches(
-    alone: ProcessTree, others: tuple[float, ...], launches: bool
+    alone: ProcessTree, main: float, others: tuple[float, ...], launches: bool
 ) -> None:
     """The engine of a server, while the main thread answers clients."""
-    reader = Reader(alone)
+    reader, whole = Reader(alone), main + 0.9 + sum(others)
     for second in range(13):
-        runs(alone, 0.02 * second, whole=(0.92 + sum(others)) * second)
+        runs(alone, main * second, whole=whole * second)
         for number, share in enumerate((0.9, *others)):
             named(alone, 110 + number, "python3", share * second)
         found = reader.found()
-    assert (found.launching or NONE).running == pytest.approx(0.92 if launches else 0.02)
-    assert (found.launching or NONE).running + found.working.running == pytest.approx(
-        0.92 + sum(others), abs=0.011
-    )
-
-
-def test_the_main_thread_launches_while_it_works_at_all(alone: ProcessTree) -> None:
-    reader = Reader(alone)
-    for second in range(13):
-        runs(alone, 0.3 * second, whole=1.2 * second)
-        named(alone, 110, "python3", 0.9 * second)
-        found = reader.found()
-    assert (found.launching or NONE).running == pytest.approx(0.3)
+    launching = (found.launching or NONE).running
+    assert launching == pytest.approx(main + 0.9 if launches else main)
+    assert launching + found.working.running == pytest.approx(whole, abs=0.011)
 
 
 # ---- workers
@@ -314,18 +297,13 @@ def test_of_processes_that_are_all_gone_nothing_is_known(tree: ProcessTree) -> N
     assert reader.times.started(MAIN) is None
 
 
-def test_a_loader_that_is_hidden_is_passed_over(tree: ProcessTree) -> None:
-    tree.tree.errors["/proc/101/stat"] = 13
-    reader = Reader(tree)
-    reader.read()
-    tree.does(102, "R", 0.5)
-    assert reader.found().working.running == pytest.approx(0.5)
-
-
-def test_a_file_cut_short_is_a_process_that_ended(tree: ProcessTree) -> None:
+@pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "cut short"])
+def test_a_loader_that_cannot_be_read_is_passed_over(tree: ProcessTree, hidden: bool) -> None:
     reader = Reader(tree)
     reader.read()
     tree.write("/proc/101/stat", "101 (python3) R 1")
+    if hidden:
+        tree.tree.errors["/proc/101/stat"] = 13
     tree.does(102, "R", 0.5)
     assert reader.found().working.running == pytest.approx(0.5)
 
@@ -345,14 +323,6 @@ def test_without_schedstat_time_is_counted_in_steps_of_ten_milliseconds(
         reader.read()
     assert reader.launching.running == pytest.approx(3.33, abs=0.011)
     assert reader.launching.queued == 0.0
-
-
-def test_a_process_that_a_signal_stopped_is_known(alone: ProcessTree) -> None:
-    reader = Reader(alone)
-    for state, stopped in (("S", False), ("T", True), ("t", True), ("R", False)):
-        alone.does(MAIN, state, 0.0)
-        reader.read()
-        assert reader.times.is_stopped(MAIN) is stopped
 
 
 # ---- several GPUs

@@ -43,15 +43,6 @@ def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
     assert figures[work.NEWEST_PROCESS_AGE] == pytest.approx(1008)
 
 
-def test_the_first_reading_begins_at_zero_and_is_there(tree: ProcessTree) -> None:
-    """So that the second one has a rate."""
-    tree.does(100, "S", 500.0)
-    tree.occupy(100)
-    found = seconds(tree.read())
-    assert len(found) == 6
-    assert set(found.values()) == {0.0}
-
-
 def test_counters_go_on_while_processes_come_and_go(tree: ProcessTree) -> None:
     tree.start(200)
     tree.occupy(100, 200)
@@ -241,21 +232,6 @@ def test_nothing_is_read_for_a_gpu_without_a_process(tree: ProcessTree) -> None:
         assert (tree.tree.asked, tree.tree.listed) == ([], [])
 
 
-def test_a_gpu_that_is_lost_is_forgotten(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    tree.occupy(103, gpu=OTHER)
-    tree.gpu_processes.keep([OTHER])
-    assert [gpu for gpu, _ in tree.gpu_processes] == [OTHER]
-
-
-def test_a_reading_costs_one_file_a_process(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    for _ in range(64):
-        tree.read()
-    of_processes = [path for path in tree.tree.asked if path.count("/") == 3 and "/stat" in path]
-    assert sorted(of_processes) == [f"/proc/{pid}/stat" for pid in (100, 101, 102, 103)]
-
-
 def test_between_lists_of_threads_only_active_ones_are_read(tree: ProcessTree) -> None:
     """Six threads that decode, and 33 that sleep."""
     tree.occupy(100)
@@ -312,21 +288,6 @@ def test_what_the_agent_finds_is_as_old_as_its_process_and_who_comes_later_is_ne
     assert of(tree.read())[work.NEWEST_PROCESS_AGE] == 1
     tree.occupy(100)
     assert of(tree.read())[work.NEWEST_PROCESS_AGE] == pytest.approx(1003)
-
-
-def test_a_process_that_comes_to_an_idle_gpu_is_new(tree: ProcessTree) -> None:
-    tree.occupy()
-    tree.read()
-    tree.occupy(100)
-    assert of(tree.read())[work.NEWEST_PROCESS_AGE] == 0
-
-
-def test_no_user_is_named_without_job_info(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    ((*labels, key),) = labels_of(tree.read(), work.JOB)
-    assert tuple(labels) == (*GPU, "", *JobLabels(runtime="process"))
-    assert key
-    assert labels_of(tree.read(), work.JOB_INFO) == []
 
 
 def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:

@@ -130,17 +130,6 @@ def test_a_reload_is_noticed_though_every_gpu_is_lost() -> None:
     assert bench.inventory.inventory.connected
 
 
-def test_a_gpu_that_vanishes_from_the_list_is_forgotten_at_the_hourly_probe(
-    bench: GpuBench,
-) -> None:
-    bench.run(2)
-    del bench.nvml.gpus[1]
-    bench.clock.advance(intervals.TOPOLOGY)
-    bench.run()
-    assert {key.device for key in bench.readings} == {"", "GPU-0"}
-    assert {key.device for key in bench.forgotten} == {"GPU-1"}
-
-
 def test_an_index_may_shift_but_a_uuid_stays() -> None:
     bench = GpuBench(gpus=3).run(2)
     bench.nvml.gpus[0].errors["*"] = LOST
@@ -150,15 +139,6 @@ def test_an_index_may_shift_but_a_uuid_stays() -> None:
     assert bench.values(power.POWER) == {("0", "GPU-1"): 250.0, ("1", "GPU-2"): 250.0}
     assert bench.inventory.inventory.answering == 2
     assert bench.reasons(power.POWER) == {("0", "GPU-0"): Reason.LOST}
-
-
-def test_a_count_that_fails_once_costs_nothing(bench: GpuBench) -> None:
-    bench.run(2)
-    bench.nvml.errors["nvmlDeviceGetCount"] = 999
-    bench.clock.advance(intervals.TOPOLOGY)
-    bench.run(2)
-    assert bench.uuids() == ["GPU-0", "GPU-1"]
-    assert bench.forgotten == []
 
 
 def test_mig_is_the_reason_where_the_whole_gpu_refuses() -> None:

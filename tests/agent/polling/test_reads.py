@@ -7,7 +7,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.hardware.device import NvmlDevice, Scope
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, Snapshot, gauge
+from agent.model import GPU_LABELS, Absent, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
     MOST_SERIES,
     GpuRow,
@@ -16,8 +16,6 @@ from agent.polling.reads import (
     ReadCosts,
     ReadOutput,
     ReadSchedule,
-    everything_absent,
-    failure_of,
     fixed,
     is_pending,
     perform,
@@ -174,14 +172,6 @@ def test_a_surprise_is_described_with_its_place_and_costs_that_read_alone() -> N
     assert {a.detail for a in reading.absences} == {str(reading.failure)}
 
 
-def test_an_error_is_described_in_one_line() -> None:
-    with pytest.raises(ValueError, match="invalid literal") as caught:
-        int("odd")
-    text = str(failure_of(caught.value))
-    assert text.startswith("ValueError: invalid literal for int() with base 10: 'odd' (")
-    assert text.endswith(")")
-
-
 def test_price_adds_up_by_source() -> None:
     read_costs = ReadCosts()
     for _ in range(3):
@@ -200,15 +190,6 @@ def test_devices_take_turns_after_their_first_read() -> None:
     for read in reads:
         plan(read, read.due, pending=False)
     assert [read.due for read in reads] == [120.0, 105.0, 90.0, 75.0]
-
-
-def test_devices_take_turns_however_their_first_reads_follow_each_other() -> None:
-    reads = [read_of(None, every=4.0, stagger=n / 8) for n in range(8)]
-    for n, read in enumerate(reads):
-        plan(read, 100 + 0.4 * n, pending=False)
-    places = sorted(read.due % 4.0 for read in reads)
-    assert places == pytest.approx([0.5 * n for n in range(8)])
-    assert all(0.4 <= read.due - (100 + 0.4 * n) <= 4.4 for n, read in enumerate(reads))
 
 
 def test_a_turn_that_takes_long_brings_no_devices_together() -> None:
@@ -244,16 +225,6 @@ def test_a_pending_read_is_due_at_once_and_has_not_run() -> None:
     reading, _ = perform(read, clock, ReadCosts())
     assert is_pending(read, reading)
     assert (read.due, read.runs) == (7.0, 0)
-
-
-WHY = Failure("ValueError", "here.py:1", "why")
-
-
-def test_everything_absent_names_every_metric_of_the_read() -> None:
-    absent = Absent(Reason.NO_DRIVER, "gone")
-    reading = everything_absent(read_of(None, every=9.0), absent, 4.0, WHY)
-    assert (reading.at, reading.every, reading.failure) == (4.0, 9.0, WHY)
-    assert {a.metric for a in reading.absences} == {POWER, CLOCK}
 
 
 def test_an_agenda_runs_what_is_due_and_keeps_what_a_pending_read_said() -> None:

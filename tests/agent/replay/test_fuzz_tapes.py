@@ -108,14 +108,6 @@ def test_a_driver_that_answers_anything_about_itself_is_met(key: str, tmp_path: 
         watch(written(tmp_path, as_bytes(lines)))
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])
-@pytest.mark.parametrize("tape", ALL_TAPES[:4], ids=lambda path: path.stem)
-def test_a_real_tape_that_is_cut_short_is_refused(tmp_path: Path, tape: Path, share: float) -> None:
-    whole = tape.read_bytes()
-    (tmp_path / "x.tape").write_bytes(whole[: int(len(whole) * share)])
-    assert "cut short" in why(tmp_path / "x.tape") or "not a tape" in why(tmp_path / "x.tape")
-
-
 HEAD = as_bytes([{"tape": "dgx-telemetry", "version": 1, "recorded_at": 1, "agent": "x"}])
 SMALL = {"LARGEST": 100_000, "LONGEST_LINE": 20_000, "MOST_VALUES": 9_000, "MOST_QUESTIONS": 300}
 """Bounds of the size of a test; those in use are a thousand times as large."""
