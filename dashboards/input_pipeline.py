@@ -2,7 +2,7 @@
 
 from agent.limits.paths import LIMIT
 from agent.model import State
-from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressure
+from agent.sources import activity, disk, host, infiniband, network, pcie
 from dashboards.board import FULL, LOST, WORDS, Board, Row
 from dashboards.kinds import bars, graph, override, stat
 from dashboards.queries import (
@@ -78,7 +78,7 @@ STORAGE = Row(
         graph(
             "Waiting for I/O",
             "Share of time for which some task, or all of them (full), waited for I/O.",
-            Query(rate(pressure.PRESSURE, resource="io"), "{{instance}} {{kind}}"),
+            Query(rate(host.PRESSURE, resource="io"), "{{instance}} {{kind}}"),
             whole=True,
             width=24,
             height=6,
@@ -124,13 +124,17 @@ CPU = Row(
     "Is it the CPU, or the way to the GPU?",
     (
         graph(
-            "CPU busy", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8
+            "CPU busy",
+            host.BUSY.meaning,
+            Query(now(host.BUSY), "{{instance}}"),
+            whole=True,
+            width=8,
         ),
         graph(
             "Waiting for a core or for memory",
             "Share of time for which some task waited for a core or for memory.",
             Query(
-                rate(pressure.PRESSURE, resource="~cpu|memory", kind="some"),
+                rate(host.PRESSURE, resource="~cpu|memory", kind="some"),
                 "{{instance}} {{resource}}",
             ),
             width=8,

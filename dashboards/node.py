@@ -7,14 +7,12 @@ from agent.model import State
 from agent.sources import (
     activity,
     chassis,
-    cpu,
     disk,
-    host_memory,
+    host,
     memory,
     network,
     nvlink,
     power,
-    pressure,
     system,
     temperature,
     xid,
@@ -236,18 +234,18 @@ PATHS = Row(
 HOST = Row(
     "Does the host keep up?",
     (
-        graph("CPU", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8),
+        graph("CPU", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True, width=8),
         graph(
             "Memory of the host",
             "Memory that programs could still get without swapping, and all that the host has.",
-            Query(now(host_memory.AVAILABLE), "{{instance}} available"),
-            Query(now(host_memory.TOTAL).smallest(), "all of it", limit=True),
+            Query(now(host.MEMORY_AVAILABLE), "{{instance}} available"),
+            Query(now(host.MEMORY_TOTAL).smallest(), "all of it", limit=True),
             width=8,
         ),
         graph(
             "Pressure",
             "Share of time for which some task, or all of them (full), waited for the resource.",
-            Query(rate(pressure.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
+            Query(rate(host.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
             width=8,
         ),
         graph(

@@ -12,7 +12,7 @@ from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
-from agent.sources import disk, filesystem, pcie_switch, pressure, process, workload
+from agent.sources import disk, host, pcie_switch, process, workload
 
 
 class PathUse(NamedTuple):
@@ -140,7 +140,7 @@ class TickContext:
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:
         """Types of the network file systems that are mounted."""
-        return tuple(sorted(kind for (kind,) in self.samples.all(filesystem.NETWORK_MOUNTS)))
+        return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     @cached_property
     def uplinks(self) -> dict[str, tuple[float, list[GpuKey]]]:
@@ -163,7 +163,7 @@ class TickContext:
 
     def pressure(self, resource: str) -> float | None:
         """Share of the time in which some task waited for the resource."""
-        return self.samples.rate(pressure.PRESSURE, resource, "some")
+        return self.samples.rate(host.PRESSURE, resource, "some")
 
 
 class DiskActivity(NamedTuple):

@@ -24,7 +24,7 @@ from agent.faults.values import seconds
 from agent.faults.xids import OF_LINKS
 from agent.limits.topology import StrayLinks, wiring
 from agent.model import Figure, GpuKey
-from agent.sources import fabric, fabric_service, kernel_log, nvlink, system
+from agent.sources import fabric, host, kernel_log, nvlink, system
 
 FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
 LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
@@ -72,7 +72,7 @@ FABRIC_FAULTS = (
         alert=FABRIC,
         kind="fabric_service",
         severity=CRITICAL,
-        when=of(fabric_service.RUNNING).equals(0),
+        when=of(host.FABRIC_MANAGER).equals(0),
         hold="2m",
         labels={"sign": "manager"},
         sentence=("the Fabric Manager is not running, and the NVSwitches need it",),

@@ -7,7 +7,8 @@ from agent.faults.promql import increase, of
 from agent.faults.templates import COUNT, NODE, by_label, for_each, series, speed_of
 from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
-from agent.sources import chassis_faults, disk, disk_faults, infiniband
+from agent.sources import chassis as box
+from agent.sources import disk, infiniband
 
 PORT = "{{ $labels.device }}:{{ $labels.port }}"
 ERRORS, FLAPPING, RAID = "DgxInfinibandErrors", "DgxInfinibandFlapping", "DgxRaidDegraded"
@@ -127,7 +128,7 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 TARGET = ("instance", "job")
 ILL = for_each(
-    f"{series(disk_faults.FAULT, TARGET, {})} == 1",
+    f"{series(disk.FAULT, TARGET, {})} == 1",
     TARGET,
     "; disk {{ .Labels.device }} has a fault",
 )
@@ -153,7 +154,7 @@ STORAGE_FAULTS = (
         alert="DgxDiskFailing",
         kind="disk_fault",
         place=places.DEVICE,
-        when=of(disk_faults.FAULT).equals(1),
+        when=of(disk.FAULT).equals(1),
         hold="5m",
         summary="disk is failing",
         sentence=("disk {device} shows a sign of failing ({0}): {means}",),
@@ -174,7 +175,7 @@ def chassis() -> Fault:
         alert="DgxChassisFault",
         kind="chassis_fault",
         place=places.SENSOR,
-        when=of(chassis_faults.FAULT).equals(1),
+        when=of(box.FAULT).equals(1),
         hold="2m",
         summary="chassis alarm",
         sentence=("{device} raises an alarm ({0}): {means}",),

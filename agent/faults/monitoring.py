@@ -26,7 +26,7 @@ from agent.faults.values import seconds
 from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.model import Figure, Reason
-from agent.sources import chassis, chassis_faults, disk_faults, kernel_log, system
+from agent.sources import chassis, disk, kernel_log, system
 from agent.sources.agent_health import (
     ABSENT_VALUES,
     CLOCK_STEPPED_AT,
@@ -87,8 +87,8 @@ TO_SEE: tuple[str, ...] = (
 """Reasons that need attention; the others are what this hardware is like."""
 
 OPTIONAL = {
-    *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
-    *(disk_faults.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
+    *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis.FAULT.name),
+    *(disk.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
     *(kernel_log.FORGED.name, kernel_log.SWITCH_ERRORS.name),
 }
 """Metrics that many machines do not have, or keep for root: absent without harm."""

@@ -1,4 +1,5 @@
-"""Chassis sensors: power and air temperature, where hwmon shows them without root."""
+"""Chassis sensors: power, air temperature, and alarms of fans and power supplies, where hwmon shows
+them without root."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.context import MOST_DEVICES, HostOptions, left_out
+from agent.sources.context import HostOptions, bounded, flag
 
 CLASS = "/sys/class/hwmon"
 SENSOR = ("sensor",)
@@ -28,6 +29,13 @@ TEMPERATURE = gauge(
     "exhaust. Sensors of CPUs, disks and cards are left out.",
     "/sys/class/hwmon: temp*_input whose label names the air",
     SENSOR,
+)
+FAULT = gauge(
+    "dgx_chassis_fault",
+    "1 while a fan, a power supply or a temperature of the box raises an alarm, as its own chip "
+    "reports; 0 otherwise.",
+    "/sys/class/hwmon: *_alarm and *_fault of the box's chips",
+    ("sensor", "kind"),
 )
 
 MICRO, MILLI = 1e-6, 1e-3
@@ -89,16 +97,12 @@ class Chassis:
         self._files = files
         self._chips: list[str] | None = None
         self._sensors: list[Sensor] = []
-        self._left_out: Absent | None = None
 
     def read(self, out: ReadOutput) -> None:
         chips = names_in(self._files, CLASS)
         if chips != self._chips:
-            self._chips, found = chips, list(sensors(self._files, chips))
-            self._sensors, self._left_out = found[:MOST_DEVICES], left_out(len(found))
-        if self._left_out is not None:
-            out.absent(POWER, self._left_out)
-        for sensor in self._sensors:
+            self._chips, self._sensors = chips, list(sensors(self._files, chips))
+        for sensor in bounded(out, POWER, self._sensors):
             out.ask(sensor.kind.metric, partial(value, self._files, sensor), sensor.name)
         for kind in KINDS:
             if not any(sensor.kind is kind for sensor in self._sensors):
@@ -141,6 +145,35 @@ def value(files: FileTree, sensor: Sensor) -> float:
     return read
 
 
+FLAG = re.compile(r"((fan|in|curr|power|temp)\d+)_(?:\w+_)?(?:alarm|fault)")
+ALARM_KINDS = {"fan": "fan", "in": "power_supply", "curr": "power_supply", "power": "power_supply"}
+NO_ALARMS = re.compile(
+    r"(coretemp|k10temp|nvme|drivetemp|mlx5|amdgpu|nouveau|acpitz|iwlwifi|"
+    r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
+)
+"""Chips of CPUs, disks and cards; and of boards whose unused inputs raise alarms all day."""
+
+
+def _alarms(files: FileTree, out: ReadOutput) -> None:
+    raised: dict[tuple[str, str], bool] = {}
+    for chip in names_in(files, CLASS):
+        folder = f"{CLASS}/{chip}"
+        maker = text_or_nothing(files, f"{folder}/name")
+        for file in names_in(files, folder) if not NO_ALARMS.fullmatch(maker) else ():
+            if match := FLAG.fullmatch(file):
+                label = text_or_nothing(files, f"{folder}/{match[1]}_label") or match[1]
+                key = f"{maker} {chip}: {label}", ALARM_KINDS.get(match[2], "temperature")
+                raised[key] = raised.get(key, False) or bool(flag(files, f"{folder}/{file}"))
+    if not raised:
+        why = f"{CLASS} has no alarm of fans or power supplies (as root, ask the BMC)"
+        raise Absent(Reason.MISSING, why)
+    alarms_first = sorted(raised, key=lambda labels: (not raised[labels], labels))
+    for labels in bounded(out, FAULT, alarms_first):
+        out.add(FAULT, raised[labels], *labels)
+
+
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
-    run, key = Chassis(host.files).read, ReadKey("chassis", "sensors")
-    yield Read(key, (POWER, TEMPERATURE), run, fixed(intervals.CHASSIS))
+    sensors, alarms = Chassis(host.files).read, partial(_alarms, host.files)
+    key, every = ReadKey("chassis", "sensors"), fixed(intervals.CHASSIS)
+    yield Read(key, (POWER, TEMPERATURE), sensors, every)
+    yield Read(ReadKey("chassis_faults", "alarms"), (FAULT,), alarms, every)

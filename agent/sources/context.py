@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from agent.clock import Clock
 from agent.config.settings import Configuration, Section, Settings
@@ -14,6 +15,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput, fixed
 
+T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
@@ -21,20 +23,31 @@ MOST_DEVICES = 256
 scrape."""
 
 
-def left_out(count: int, key: str = "") -> Absent | None:
-    """Return the absence that says how many of so many devices are left out; `key` is the setting
-    that selects them."""
-    if count <= MOST_DEVICES:
-        return None
-    why = f"{count - MOST_DEVICES} of {count} devices are left out"
-    return Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why)
+def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
+    """The first MOST_DEVICES; that others are left out is reported as an absence of the metric.
+    `key` is the setting that selects them."""
+    if len(found) > MOST_DEVICES:
+        why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
+        out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))
+    return found[:MOST_DEVICES]
 
 
-def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[str], Absent | None]:
-    """As many names as are kept, those that begin with `first` before others, and what says that
-    some are left out."""
-    kept = sorted(names, key=lambda name: (not name.startswith(first), name))[:MOST_DEVICES]
-    return sorted(kept), left_out(len(names), key)
+@dataclass(slots=True)
+class Listing:
+    """Devices, found again each minute, and when the names of what is counted or the settings
+    change: folders are not listed at each tick."""
+
+    find: Callable[[Collection[str]], list[str]]
+    _known: tuple[object, object] | None = None
+    _until: float = 0.0
+    _devices: list[str] = field(default_factory=list)
+
+    def at(self, now: float, names: Collection[str], setting: object = None) -> list[str]:
+        known = frozenset(names), setting
+        if now >= self._until or known != self._known:
+            self._known, self._until = known, now + intervals.LINKS
+            self._devices = self.find(names)
+        return self._devices
 
 
 def flag(files: FileTree, path: str) -> bool | None:
@@ -78,9 +91,7 @@ class GpuContext:
     host: Host
     identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs of the driver
     configuration: Configuration = field(default_factory=Configuration)
-    gpu_processes: GpuProcesses = field(
-        default_factory=GpuProcesses
-    )  # where the host worker learns of pids
+    gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)  # for the host's worker
 
     def read(
         self,

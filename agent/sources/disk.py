@@ -1,18 +1,18 @@
-"""Whole disks and arrays: bytes, requests, times, models, and whether one has lost a member."""
+"""Whole disks and arrays: bytes, requests, times, models, whether one has lost a member, and disks
+that fail, by what the kernel shows to everybody, and by SMART where udisks2 reports it."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
 
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, ReadKey, Reason, counter, gauge
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.context import MOST_DEVICES, HostOptions, bounded, left_out
+from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
 class DiskConfig(Section, frozen=True):
@@ -22,53 +22,29 @@ class DiskConfig(Section, frozen=True):
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
 
 
-READ_BYTES = counter(
-    "dgx_disk_read_bytes_total",
-    "Bytes read from the disk or array since boot.",
-    "psutil.disk_io_counters(perdisk=True).read_bytes, of /proc/diskstats",
-    ("device",),
-    fastest=FASTEST_WIRE,
+def _counted(name: str, meaning: str, answer: str, fastest: float | None = None) -> Metric:
+    origin = f"psutil.disk_io_counters(perdisk=True).{answer}, of /proc/diskstats"
+    return counter(f"dgx_disk_{name}_total", meaning, origin, ("device",), fastest=fastest)
+
+
+_BYTES = "Bytes {} the disk or array since boot."
+_FINISHED = "{} requests that the disk or array has finished since boot; its rate is IOPS."
+_TOOK = (
+    "Seconds that all {0} requests took together since boot; over the rate of dgx_disk_{0}s_total "
+    "it is the mean latency of a {0}."
 )
-WRITTEN_BYTES = counter(
-    "dgx_disk_written_bytes_total",
-    "Bytes written to the disk or array since boot.",
-    "psutil.disk_io_counters(perdisk=True).write_bytes, of /proc/diskstats",
-    ("device",),
-    fastest=FASTEST_WIRE,
-)
-BUSY = counter(
-    "dgx_disk_busy_seconds_total",
+READ_BYTES = _counted("read_bytes", _BYTES.format("read from"), "read_bytes", FASTEST_WIRE)
+WRITTEN_BYTES = _counted("written_bytes", _BYTES.format("written to"), "write_bytes", FASTEST_WIRE)
+BUSY = _counted(
+    "busy_seconds",
     "Seconds since boot in which the disk or array had at least one request in flight; being busy "
     "all of the time is not yet saturation, because NVMe disks serve many requests at once.",
-    "psutil.disk_io_counters(perdisk=True).busy_time, of /proc/diskstats",
-    ("device",),
+    "busy_time",
 )
-READS = counter(
-    "dgx_disk_reads_total",
-    "Read requests that the disk or array has finished since boot; its rate is IOPS.",
-    "psutil.disk_io_counters(perdisk=True).read_count, of /proc/diskstats",
-    ("device",),
-)
-WRITES = counter(
-    "dgx_disk_writes_total",
-    "Write requests that the disk or array has finished since boot; its rate is IOPS.",
-    "psutil.disk_io_counters(perdisk=True).write_count, of /proc/diskstats",
-    ("device",),
-)
-READ_SECONDS = counter(
-    "dgx_disk_read_seconds_total",
-    "Seconds that all read requests took together since boot; over the rate of "
-    "dgx_disk_reads_total it is the mean latency of a read.",
-    "psutil.disk_io_counters(perdisk=True).read_time, of /proc/diskstats",
-    ("device",),
-)
-WRITE_SECONDS = counter(
-    "dgx_disk_write_seconds_total",
-    "Seconds that all write requests took together since boot; over the rate of "
-    "dgx_disk_writes_total it is the mean latency of a write.",
-    "psutil.disk_io_counters(perdisk=True).write_time, of /proc/diskstats",
-    ("device",),
-)
+READS = _counted("reads", _FINISHED.format("Read"), "read_count")
+WRITES = _counted("writes", _FINISHED.format("Write"), "write_count")
+READ_SECONDS = _counted("read_seconds", _TOOK.format("read"), "read_time")
+WRITE_SECONDS = _counted("write_seconds", _TOOK.format("write"), "write_time")
 INFO = gauge(
     "dgx_disk_info",
     "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
@@ -82,64 +58,65 @@ MEMBERS = gauge(
     "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
+FAULT = gauge(
+    "dgx_disk_fault",
+    "1 while the disk shows this sign of failing, 0 while it shows that it is healthy: its "
+    "controller is gone, it reports that it is too hot, its file system has recorded errors, SMART "
+    "says that it fails.",
+    "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
+    "udisks2",
+    ("device", "kind"),
+)
 
-BLOCK = "/sys/block"
+BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9
 STOPPED = {"clear", "inactive"}  # States of an array that does not run; `raid_disks` may be 0 then
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
+COUNTS = {
+    READ_BYTES: "read_bytes",
+    WRITTEN_BYTES: "write_bytes",
+    READS: "read_count",
+    WRITES: "write_count",
+}
+TIMES = {BUSY: "busy_time", READ_SECONDS: "read_time", WRITE_SECONDS: "write_time"}
 
 
-class DiskCountersRead:
-    """Bytes, requests and times of every whole disk; which those are is asked when names change."""
+def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
+    """The read of the counters of every whole disk."""
 
-    def __init__(self, host: Host, options: HostOptions) -> None:
-        self._host = host
-        self._options = options
-        self._ignored = options.settings[DiskConfig].ignore
-        self._seen: frozenset[str] = frozenset()
-        self._devices: list[str] = []
-        self._left_out: Absent | None = None
-        self._list_at = 0.0
+    def find(names: Collection[str]) -> list[str]:
+        return [disk for disk in whole_disks(host.files, options) if disk in names]
 
-    def read(self, out: ReadOutput) -> None:
-        stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
-        ignored = self._options.settings[DiskConfig].ignore
-        if out.at >= self._list_at or stats.keys() != self._seen or ignored != self._ignored:
-            self._list_at, self._ignored = out.at + intervals.LINKS, ignored
-            self._seen = frozenset(stats)
-            disks = [disk for disk in whole_disks(self._host.files, ignored) if disk in stats]
-            self._devices, self._left_out = bounded(disks, "disk.ignore", "md")
-        if not self._devices:
+    listing = Listing(find)
+
+    def read(out: ReadOutput) -> None:
+        stats = host.psutil.disk_io_counters(perdisk=True, nowrap=False)
+        disks = listing.at(out.at, stats, options.settings[DiskConfig].ignore)
+        if not disks:
             raise Absent(Reason.MISSING, NO_DISK)
-        for device in self._devices:
-            self._add(out, device, stats[device])
-        if self._left_out is not None:
-            out.absent(READ_BYTES, self._left_out)
+        for disk in bounded(out, READ_BYTES, disks, "disk.ignore"):
+            of = stats[disk]
+            for metric, answer in COUNTS.items():
+                out.add(metric, getattr(of, answer), disk)
+            uncounted = of.busy_time == 0 and of.read_bytes + of.write_bytes > 0
+            for metric, answer in TIMES.items():
+                if uncounted:  # arrays on kernels before 5.10
+                    out.absent(metric, NO_BUSY_TIME, disk)
+                else:
+                    out.add(metric, getattr(of, answer) / 1000, disk)
 
-    def _add(self, out: ReadOutput, device: str, of: Any) -> None:
-        out.add(READ_BYTES, of.read_bytes, device)
-        out.add(WRITTEN_BYTES, of.write_bytes, device)
-        out.add(READS, of.read_count, device)
-        out.add(WRITES, of.write_count, device)
-        times = {BUSY: of.busy_time, READ_SECONDS: of.read_time, WRITE_SECONDS: of.write_time}
-        uncounted = of.busy_time == 0 and of.read_bytes + of.write_bytes > 0
-        for metric, milliseconds in times.items():
-            if uncounted:  # arrays on kernels before 5.10
-                out.absent(metric, NO_BUSY_TIME, device)
-            else:
-                out.add(metric, milliseconds / 1000, device)
+    return read
 
 
 def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
-    files = host.files
-    disks = whole_disks(files, options.settings[DiskConfig].ignore)
+    files, disks = host.files, whole_disks(host.files, options)
     if not disks:
         raise Absent(Reason.MISSING, NO_DISK)
     blocks = names_in(files, BLOCK)
     arrays = {a: members(files, a, blocks) for a in arrays_among(files, blocks)}
-    for disk in bounded(disks, "disk.ignore", "md")[0]:
+    for disk in bounded(out, INFO, disks, "disk.ignore"):
         kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
         within = ",".join(array for array, its in arrays.items() if disk in its)
         name = text_or_nothing(files, f"{BLOCK}/{disk}/{model}")
@@ -147,19 +124,18 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 
 
 def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
-    blocks, ignored = names_in(host.files, BLOCK), options.settings[DiskConfig].ignore
-    arrays = [a for a in arrays_among(host.files, blocks) if not ignored.search(a)]
+    files, blocks = host.files, names_in(host.files, BLOCK)
+    ignored = options.settings[DiskConfig].ignore
+    arrays = [a for a in arrays_among(files, blocks) if not ignored.search(a)]
     if not arrays:
         raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
-    if (more := left_out(len(arrays), "disk.ignore")) is not None:
-        out.absent(MEMBERS, more)
-    for array in arrays[:MOST_DEVICES]:
+    for array in bounded(out, MEMBERS, arrays, "disk.ignore"):
         try:
-            if text_or_nothing(host.files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
+            if text_or_nothing(files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
                 expected, working = 1, 0  # how many it had is not known any more
             else:
-                expected = raid_disks(host.files, array)
-                working = working_members(host.files, array, expected, blocks)
+                expected = raid_disks(files, array)
+                working = working_members(files, array, expected, blocks)
         except Absent as absent:
             out.absent(MEMBERS, absent, array)
         else:
@@ -167,12 +143,15 @@ def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
             out.add(MEMBERS, max(0, expected - working), array, "missing")
 
 
-def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
-    return [
+def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
+    """The arrays first."""
+    ignored = options.settings[DiskConfig].ignore
+    found = [
         name
         for name in names_in(files, BLOCK)
-        if not ignore.search(name) and text_or_nothing(files, f"{BLOCK}/{name}/hidden") != "1"
+        if not ignored.search(name) and text_or_nothing(files, f"{BLOCK}/{name}/hidden") != "1"
     ]
+    return sorted(found, key=lambda name: not name.startswith("md"))
 
 
 def arrays_among(files: FileTree, blocks: Collection[str]) -> list[str]:
@@ -213,11 +192,55 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
         return len(members(files, array, blocks))
 
 
+DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
+DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
+"""States of NVMe controllers and SCSI devices that do no work any more; others pass."""
+
+ALARM = re.compile(r"/temp\d+_alarm$")
+SILENT = Absent(
+    Reason.UNSUPPORTED, "udisks2 does not show SMART of it (of an NVMe disk since its version 2.10)"
+)
+
+
+def _real_disks(files: FileTree) -> list[str]:
+    disks = [name for name in names_in(files, BLOCK) if DISK.fullmatch(name)]
+    if not disks:
+        raise Absent(Reason.MISSING, f"{BLOCK} lists no NVMe, SATA or SAS disk")
+    return disks
+
+
+def _signs(files: FileTree, out: ReadOutput) -> None:
+    for disk in bounded(out, FAULT, _real_disks(files)):
+        device = f"{BLOCK}/{disk}/device"
+        state = partial(read_text, files, f"{device}/state")
+        out.ask(FAULT, lambda state=state: state() in DEAD, disk, "controller")  # type: ignore[misc]
+        chips = [f"{device}/{name}" for name in names_in(files, device) if "hwmon" in name]
+        chips += [f"{chip}/{name}" for chip in chips for name in names_in(files, chip)]
+        found = [f"{chip}/{file}" for chip in chips for file in names_in(files, chip)]
+        flags = [flag(files, path) for path in found if ALARM.search(path)]
+        alarms = [raised for raised in flags if raised is not None]
+        silent = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
+        out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")
+    for volume in bounded(out, FAULT, names_in(files, EXT4)):
+        errors = flag(files, f"{EXT4}/{volume}/errors_count")
+        if errors is not None:
+            out.add(FAULT, errors, volume, "file_system")
+
+
+def _smart(host: Host, out: ReadOutput) -> None:
+    disks = _real_disks(host.files)
+    failing = host.smart.failing()
+    for disk in bounded(out, FAULT, disks):
+        out.add(FAULT, failing.get(disk, SILENT), disk, "smart")
+
+
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    counted = (READ_BYTES, WRITTEN_BYTES, BUSY, READS, WRITES, READ_SECONDS, WRITE_SECONDS)
-    counters = DiskCountersRead(host, options)
-    infos, arrays = partial(_infos, host, options), partial(_arrays, host, options)
-    key = ReadKey("disk", "counters")
-    yield Read(key, counted, counters.read, options.every, varies=True)
-    yield Read(ReadKey("disk", "info"), (INFO,), infos, fixed(intervals.LINKS))
-    yield Read(ReadKey("disk", "arrays"), (MEMBERS,), arrays, fixed(ARRAY_STATE))
+    run, key = _counters(host, options), ReadKey("disk", "counters")
+    yield Read(key, (*COUNTS, *TIMES), run, options.every, varies=True)
+    for source, part, metric, done, every in (
+        ("disk", "info", INFO, partial(_infos, host, options), intervals.LINKS),
+        ("disk", "arrays", MEMBERS, partial(_arrays, host, options), ARRAY_STATE),
+        ("disk_faults", "signs", FAULT, partial(_signs, host.files), intervals.LINKS),
+        ("disk_faults", "smart", FAULT, partial(_smart, host), intervals.SMART),
+    ):
+        yield Read(ReadKey(source, part), (metric,), done, fixed(every))

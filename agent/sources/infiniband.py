@@ -11,52 +11,49 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter,
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.context import MOST_DEVICES, HostOptions, left_out
+from agent.sources.context import HostOptions, bounded
 
+CLASS = "/sys/class/infiniband"
+_PORT = f"{CLASS}/<device>/ports/<port>"
 MOST_DIGITS = 9
 PORT_LABELS = ("device", "port")
-RECEIVED = counter(
-    "dgx_infiniband_received_bytes_total",
-    "Bytes that the port received on all virtual lanes.",
-    "/sys/class/infiniband/<device>/ports/<port>/counters/port_rcv_data (4-byte words)",
-    PORT_LABELS,
-    fastest=FASTEST_WIRE,
-)
-TRANSMITTED = counter(
-    "dgx_infiniband_transmitted_bytes_total",
-    "Bytes that the port transmitted on all virtual lanes.",
-    "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_data (4-byte words)",
-    PORT_LABELS,
-    fastest=FASTEST_WIRE,
+RECEIVED, TRANSMITTED = (
+    counter(
+        f"dgx_infiniband_{done}_bytes_total",
+        f"Bytes that the port {done} on all virtual lanes.",
+        f"{_PORT}/counters/{file} (4-byte words)",
+        PORT_LABELS,
+        fastest=FASTEST_WIRE,
+    )
+    for done, file in (("received", "port_rcv_data"), ("transmitted", "port_xmit_data"))
 )
 WAIT = counter(
     "dgx_infiniband_wait_ticks_total",
     "Ticks of the port's clock in which it had data to transmit but no credits: congestion. The "
     "length of a tick is the vendor's.",
-    "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_wait",
+    f"{_PORT}/counters/port_xmit_wait",
     PORT_LABELS,
     fastest=FASTEST_WIRE,
 )
 ERRORS = event_counter(
     "dgx_infiniband_errors_total",
     "Errors of the port by kind; many ports stop counting at 255 or 65535.",
-    "/sys/class/infiniband/<device>/ports/<port>/counters, files named after the kind",
+    f"{_PORT}/counters, files named after the kind",
     (*PORT_LABELS, "kind"),
 )
 LINK_UP = gauge(
     "dgx_infiniband_link_up",
     "1 if the port is active and its physical link is up.",
-    "/sys/class/infiniband/<device>/ports/<port>/state (4: ACTIVE) and phys_state (5: LinkUp)",
+    f"{_PORT}/state (4: ACTIVE) and phys_state (5: LinkUp)",
     PORT_LABELS,
 )
 RATE = internal(
     "dgx_infiniband_rate_bytes_per_second",
     "Negotiated rate of an active port in bytes per second and direction.",
-    "/sys/class/infiniband/<device>/ports/<port>/rate (Gb/s)",
+    f"{_PORT}/rate (Gb/s)",
     PORT_LABELS,
 )
 
-CLASS = "/sys/class/infiniband"
 LINK_STATE = 5.0  # seconds between two checks of the links
 WORD = 4  # bytes in the unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
@@ -68,16 +65,6 @@ ERROR_FILES = (
 )
 
 
-class Port(NamedTuple):
-    """One port of one adapter."""
-
-    device: str
-    port: str
-
-    def path(self, name: str) -> str:
-        return f"{CLASS}/{self.device}/ports/{self.port}/{name}"
-
-
 class PortCounter(NamedTuple):
     """One counter of a port: the files that may hold it, the best first, and its unit."""
 
@@ -87,7 +74,8 @@ class PortCounter(NamedTuple):
     kind: tuple[str, ...] = ()
 
 
-Fact = Callable[[FileTree, Port], float]
+Port = tuple[str, str]  # the adapter, and the number of its port
+Fact = Callable[[FileTree, str], float]  # below the folder of the port
 
 TRAFFIC = (
     *(
@@ -108,51 +96,43 @@ class InfinibandPorts:
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._ports: list[Port] = []
+        self._ports: dict[Port, str] = {}  # with their folders
         self._list_at = 0.0
-        self._left_out: Absent | None = None
         self._known: dict[tuple[Port, PortCounter], str | Absent] = {}  # the file, or why none
 
-    def at(self, now: float) -> list[Port]:
-        """The ports at monotonic time `now` (s); raises Absent where there are none."""
-        if now >= self._list_at:
-            self._list_at = now + intervals.LINKS
-            ports = [
-                Port(device, port)
+    def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
+        """The ports and their folders; raises Absent where there are none."""
+        if out.at >= self._list_at:
+            self._list_at = out.at + intervals.LINKS
+            self._ports = {
+                (device, port): f"{CLASS}/{device}/ports/{port}"
                 for device in names_in(self._files, CLASS)
                 for port in names_in(self._files, f"{CLASS}/{device}/ports")
-            ]
-            self._ports, self._left_out = ports[:MOST_DEVICES], left_out(len(ports))
+            }
             known = self._known.items()
-            self._known = {k: v for k, v in known if k[0] in ports and isinstance(v, str)}
+            self._known = {k: v for k, v in known if k[0] in self._ports and isinstance(v, str)}
         if not self._ports:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
-        return self._ports
+        return iter(bounded(out, metric, list(self._ports.items())))
 
     def read(self, out: ReadOutput, table: tuple[PortCounter, ...]) -> None:
-        for port in self.at(out.at):
+        for port, folder in self._at(out, table[0].metric):
             for row in table:
-                out.ask(row.metric, partial(self._value, port, row), *port, *row.kind)
-        self._add_left_out(out, table[0].metric)
+                out.ask(row.metric, partial(self._value, port, folder, row), *port, *row.kind)
 
     def facts(self, out: ReadOutput, metric: Metric, fact: Fact) -> None:
-        for port in self.at(out.at):
-            out.ask(metric, partial(fact, self._files, port), *port)
-        self._add_left_out(out, metric)
+        for port, folder in self._at(out, metric):
+            out.ask(metric, partial(fact, self._files, folder), *port)
 
-    def _add_left_out(self, out: ReadOutput, metric: Metric) -> None:
-        if self._left_out is not None:
-            out.absent(metric, self._left_out)
-
-    def _value(self, port: Port, row: PortCounter) -> int:
+    def _value(self, port: Port, folder: str, row: PortCounter) -> int:
         """From the file that answered before, of which a first failure is forgiven, else from the
         first that does; where none does, the first one's reason stands."""
         known = self._known.pop((port, row), None)
         refusal = known if isinstance(known, Absent) else None
-        paths = [known] if isinstance(known, str) else [*map(port.path, row.files)]
+        paths = [known] if isinstance(known, str) else [f"{folder}/{file}" for file in row.files]
         for path in [] if refusal else paths:
             try:
-                value = _value(self._files, path)
+                value = _count(self._files, path)
             except Absent as absent:
                 refusal = refusal or absent.without_traceback()
             else:
@@ -164,7 +144,7 @@ class InfinibandPorts:
         raise refusal.without_traceback()
 
 
-def _value(files: FileTree, path: str) -> int:
+def _count(files: FileTree, path: str) -> int:
     value = read_int(files, path)
     if value == FULL:
         raise Absent(Reason.UNKNOWN, f"{path} is full at {FULL}, expected a counter that moves")
@@ -180,21 +160,22 @@ def _state(files: FileTree, path: str) -> int:
     return int(number)
 
 
-def link_up(files: FileTree, port: Port) -> float:
+def link_up(files: FileTree, folder: str) -> float:
     """1 or 0."""
-    active = _state(files, port.path("state")) == ACTIVE
-    return float(active and _state(files, port.path("phys_state")) == PHYSICALLY_UP)
+    active = _state(files, f"{folder}/state") == ACTIVE
+    return float(active and _state(files, f"{folder}/phys_state") == PHYSICALLY_UP)
 
 
-def rate(files: FileTree, port: Port) -> float:
+def rate(files: FileTree, folder: str) -> float:
     """Bytes per second and direction; a port that is down shows a rate that no one agreed on."""
-    if not link_up(files, port):
-        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} has no meaning while the port is down")
-    text = read_text(files, port.path("rate"))
+    path = f"{folder}/rate"
+    if not link_up(files, folder):
+        raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")
+    text = read_text(files, path)
     number, _, unit = text.partition(" ")
     known = number.replace(".", "", 1).isdecimal() and len(number) <= MOST_DIGITS
     if not known or not unit.startswith("Gb/sec"):
-        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} holds {text!r:.60}, expected <n> Gb/sec")
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <n> Gb/sec")
     return float(number) * 1e9 / 8
 
 

@@ -12,7 +12,7 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, interna
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
-from agent.sources.context import HostOptions, bounded
+from agent.sources.context import HostOptions, Listing, bounded
 
 
 class NetworkConfig(Section, frozen=True):
@@ -24,19 +24,15 @@ class NetworkConfig(Section, frozen=True):
     )
 
 
-RECEIVED = counter(
-    "dgx_network_received_bytes_total",
-    "Bytes that the NIC received.",
-    "psutil.net_io_counters(pernic=True).bytes_recv, of /proc/net/dev",
-    ("device",),
-    fastest=FASTEST_WIRE,
-)
-TRANSMITTED = counter(
-    "dgx_network_transmitted_bytes_total",
-    "Bytes that the NIC transmitted.",
-    "psutil.net_io_counters(pernic=True).bytes_sent, of /proc/net/dev",
-    ("device",),
-    fastest=FASTEST_WIRE,
+RECEIVED, TRANSMITTED = (
+    counter(
+        f"dgx_network_{done}_bytes_total",
+        f"Bytes that the NIC {done}.",
+        f"psutil.net_io_counters(pernic=True).{answer}, of /proc/net/dev",
+        ("device",),
+        fastest=FASTEST_WIRE,
+    )
+    for done, answer in (("received", "bytes_recv"), ("transmitted", "bytes_sent"))
 )
 LINK_UP = gauge(
     "dgx_network_link_up",
@@ -70,39 +66,26 @@ def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[st
     return [name for name in named if names_in(files, f"{NET}/{name}/device")] or named
 
 
-class InterfaceCounters:
-    """Bytes of every NIC; names are matched against what to ignore only when they change."""
+def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
+    listing = Listing(lambda names: sorted(nics(host.files, names, options)))
 
-    def __init__(self, host: Host, options: HostOptions) -> None:
-        self._host = host
-        self._options = options
-        self._ignored = options.settings[NetworkConfig].ignore
-        self._seen: frozenset[str] = frozenset()
-        self._devices: list[str] = []
-        self._left_out: Absent | None = None
-
-    def read(self, out: ReadOutput) -> None:
-        stats = self._host.psutil.net_io_counters(pernic=True, nowrap=False)
-        ignored = self._options.settings[NetworkConfig].ignore
-        if stats.keys() != self._seen or ignored != self._ignored:
-            self._ignored, self._seen = ignored, frozenset(stats)
-            counted = nics(self._host.files, stats, self._options)
-            self._devices, self._left_out = bounded(counted, "network.ignore")
-        if not self._devices:
+    def read(out: ReadOutput) -> None:
+        stats = host.psutil.net_io_counters(pernic=True, nowrap=False)
+        devices = listing.at(out.at, stats, options.settings[NetworkConfig].ignore)
+        if not devices:
             raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
-        for device in self._devices:
-            of = stats[device]
-            out.add(RECEIVED, of.bytes_recv, device)
-            out.add(TRANSMITTED, of.bytes_sent, device)
-        if self._left_out is not None:
-            out.absent(RECEIVED, self._left_out)
+        for device in bounded(out, RECEIVED, devices, "network.ignore"):
+            out.add(RECEIVED, stats[device].bytes_recv, device)
+            out.add(TRANSMITTED, stats[device].bytes_sent, device)
+
+    return read
 
 
 def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: ReadOutput) -> None:
     devices = nics(host.files, names_in(host.files, NET), options)
     if not devices:
         raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
-    for device in bounded(devices, "network.ignore")[0]:
+    for device in bounded(out, metric, devices, "network.ignore"):
         out.ask(metric, partial(fact, host.files, device), device)
 
 
@@ -133,11 +116,11 @@ def speed(files: FileTree, device: str) -> float:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    counters = InterfaceCounters(host, options)
-    links, speeds = (
-        partial(facts, host, options, *one) for one in ((LINK_UP, link_up), (SPEED, speed))
-    )
-    key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)
-    yield Read(key, both, counters.read, options.every, varies=True)
-    yield Read(ReadKey("network", "links"), (LINK_UP,), links, fixed(LINK_STATE))
-    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds, fixed(intervals.LINKS))
+    key, run = ReadKey("network", "counters"), _counters(host, options)
+    yield Read(key, (RECEIVED, TRANSMITTED), run, options.every, varies=True)
+    for part, metric, fact, every in (
+        ("links", LINK_UP, link_up, LINK_STATE),
+        ("speeds", SPEED, speed, intervals.LINKS),
+    ):
+        run = partial(facts, host, options, metric, fact)
+        yield Read(ReadKey("network", part), (metric,), run, fixed(every))

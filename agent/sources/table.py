@@ -23,10 +23,7 @@ GPU_SOURCES = _modules(
     "gpu memory power clocks temperature process instances activity media pcie pcie_switch nvlink "
     "fabric nvlink_quality c2c ecc"
 )  # in the order of one turn
-HOST_SOURCES = _modules(
-    "disk disk_faults network infiniband cpu host_memory pressure filesystem chassis "
-    "chassis_faults fabric_service"
-)
+HOST_SOURCES = _modules("disk network infiniband host chassis")
 SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
     **dict.fromkeys((48, 94, 95), (ecc.ERRORS, "uncorrected")),
     154: (gpu.RECOVERY_ACTION, ""),

@@ -8,7 +8,7 @@ from agent.faults.monitoring import ABSENT
 from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
-from agent.sources import activity, cpu, pressure, system, temperature
+from agent.sources import activity, host, system, temperature
 from exporters.job_words import culprit_name, ended_row, hang_action, row, waited_for
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
@@ -290,10 +290,10 @@ def identity(samples: SampleStore) -> Document:
 def _host(samples: SampleStore) -> Document:
     """Return the load of the CPUs, and the share of the last seconds in which tasks waited."""
     stalled = {
-        resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=tiles.SETTLED)
-        for resource in pressure.KINDS
+        resource: samples.rate(host.PRESSURE, resource, "some", seconds=tiles.SETTLED)
+        for resource in host.STALLS
     }
-    return {"cpu": samples.value(cpu.BUSY), "stalled": stalled}
+    return {"cpu": samples.value(host.BUSY), "stalled": stalled}
 
 
 COSTS = 0.25

@@ -21,7 +21,7 @@ from agent.diagnosis import accounting
 from agent.hardware.host import real_host
 from agent.series import SampleStore
 from agent.simulator import build, parse
-from agent.sources import filesystem, workload
+from agent.sources import host, workload
 from agent.sources.workload import JobConfig
 
 TIMEOUT = 30.0  # seconds
@@ -82,7 +82,7 @@ def diagnosis(pid: int) -> dict[str, Any]:
     return {
         "uid": os.getuid(),
         "verdict": [labels[2:] for labels, value in states if value],
-        "mounts": look.value(filesystem.MOUNTS),
+        "mounts": look.value(host.MOUNTS),
         "jobs": [labels for labels in look.labelled(workload.JOB) if labels["gpu"] == "0"],
         "workers": list(look.where(workload.WORKERS, gpu="0").values()),
         "seconds": {

@@ -2,19 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.sources import (
-    answers,
-    chassis_faults,
-    disk,
-    disk_faults,
-    ecc,
-    fabric_service,
-    gpu,
-    infiniband,
-    kernel_log,
-    pcie,
-    xid,
-)
+from agent.sources import answers, disk, ecc, gpu, host, infiniband, kernel_log, pcie, xid
+from agent.sources import chassis as chassis_source
 from agent.sources import fabric as fabric_source
 from tests.support.alert_input import (
     Case,
@@ -93,7 +82,7 @@ def nvlink5(s: System) -> Iterator[Case]:
 
 
 def fabric(s: System) -> Iterator[Case]:
-    name, running = "DgxFabricFault", named(fabric_service.RUNNING)
+    name, running = "DgxFabricFault", named(host.FABRIC_MANAGER)
     critical = {"severity": "critical"}
     down = {running: [*steady(1.0, 5), *steady(0.0, 2.25)]}
     yield Case(name, "no one manages", down, ({**critical, "sign": "manager"},))
@@ -180,8 +169,8 @@ def storage(_: System) -> Iterator[Case]:
     for kind in ("controller", "temperature", "file_system", "smart"):
         one = {"device": "nvme0n1", "kind": kind}
         fires = ({"severity": "warning", **one},)
-        yield Case(name, kind, {named(disk_faults.FAULT, **one): steady(1.0, 5.25)}, fires)
-    well = named(disk_faults.FAULT, device="nvme0n1", kind="controller")
+        yield Case(name, kind, {named(disk.FAULT, **one): steady(1.0, 5.25)}, fires)
+    well = named(disk.FAULT, device="nvme0n1", kind="controller")
     yield Case(name, "all well", {well: steady(0.0, 10)})
 
 
@@ -190,8 +179,8 @@ def chassis(_: System) -> Iterator[Case]:
     for kind in ("fan", "power_supply", "temperature"):
         one = {"sensor": "pmbus hwmon1: fan1", "kind": kind}
         fires = ({"severity": "warning", **one},)
-        yield Case(name, kind, {named(chassis_faults.FAULT, **one): steady(1.0, 2.25)}, fires)
-    well = named(chassis_faults.FAULT, sensor="pmbus hwmon1: fan1", kind="fan")
+        yield Case(name, kind, {named(chassis_source.FAULT, **one): steady(1.0, 2.25)}, fires)
+    well = named(chassis_source.FAULT, sensor="pmbus hwmon1: fan1", kind="fan")
     yield Case(name, "turning", {well: steady(0.0, 5)})
 
 

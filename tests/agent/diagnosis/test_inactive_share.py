@@ -15,7 +15,7 @@ from agent.diagnosis.inactive_share import COPY_RATE, DATA_RATE, divide_inactive
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, TickContext
 from agent.model import Absence, Cause, Fact, Reading, Reason, SignalQuality, State, Verdict
-from agent.sources import activity, disk, filesystem, nvlink, pcie, pressure, process
+from agent.sources import activity, disk, host, nvlink, pcie, process
 from agent.sources import workload as work
 from exporters.messages import fact_text
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
@@ -62,8 +62,8 @@ def copied(sent: float, received: float) -> Figures:
 
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
 QUIET_DISK: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 1e3, (disk.BUSY, ("nvme0n1",)): 0.01}
-NFS: Figures = {(filesystem.NETWORK_MOUNTS, ("nfs4",)): 1}
-HOST_IO: Figures = {(pressure.PRESSURE, ("io", "some")): 0.5}
+NFS: Figures = {(host.NETWORK_MOUNTS, ("nfs4",)): 1}
+HOST_IO: Figures = {(host.PRESSURE, ("io", "some")): 0.5}
 ARRIVES: Figures = {(work.RECEIVED, GPU): 60e6}
 LIMIT = 63e9
 SLOT: Wires = {("pcie", "gpu0", GPU, "receive"): (0.5, LIMIT)}
@@ -350,7 +350,7 @@ def test_shares_of_any_figures_sum_to_the_inactive_share(  # noqa: PLR0917
     figures = dict(threads(active, launching, working, workers, busiest))
     figures |= {**copied(*wire), (work.RECEIVED, GPU): received, **(NFS if mounted else {})}
     figures |= stalled(io) if io is not None else {}
-    figures |= {(pressure.PRESSURE, ("io", "some")): host_io} if host_io is not None else {}
+    figures |= {(host.PRESSURE, ("io", "some")): host_io} if host_io is not None else {}
     found = found_in(evidence(figures, SLOT))
     assert sum(found.values()) == pytest.approx(1.0 - active, abs=1e-9)
     assert all(0.0 < seconds <= 1.0 for seconds in found.values())

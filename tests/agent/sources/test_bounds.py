@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from agent.model import Reason
-from agent.sources import chassis, chassis_faults, disk, disk_faults, infiniband, network
+from agent.sources import chassis, disk, infiniband, network
 from agent.sources.context import MOST_DEVICES
 from tests.support.fake_host import HostBench, shortly, values
 
@@ -73,8 +73,8 @@ def many_file_systems(bench: HostBench) -> None:
         (many_ports, infiniband, "links", MOST_DEVICES),
         (many_arrays, disk, "arrays", 2 * MOST_DEVICES),
         (many_sensors, chassis, "sensors", MOST_DEVICES),
-        (many_sensors, chassis_faults, "alarms", MOST_DEVICES),
-        (many_file_systems, disk_faults, "signs", MOST_DEVICES),
+        (many_sensors, chassis, "alarms", MOST_DEVICES),
+        (many_file_systems, disk, "signs", MOST_DEVICES),
     ],
 )
 def test_of_everything_as_many_are_reported_as_fit(
@@ -85,5 +85,5 @@ def test_of_everything_as_many_are_reported_as_fit(
     assert len(reading.samples) == most
     shown = [absence for absence in reading.absences if absence.reason is Reason.LEFT_OUT]
     assert [absence.detail[:22] for absence in shown] == ["44 of 300 devices are "]
-    if source is chassis_faults:
+    if part == "alarms":
         assert sum(shortly(reading).values()) == 1

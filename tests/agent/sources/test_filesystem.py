@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.model import Reason
-from agent.sources import filesystem
+from agent.sources import host
 from tests.support.fake_host import HostBench, values
 
 LOCAL = """/dev/md0p2 / ext4 rw,relatime 0 0
@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> HostBench:
 
 def test_mounts_of_the_network_by_kind(bench: HostBench) -> None:
     bench.write("/proc/mounts", f"{LOCAL}\n{REMOTE}")
-    assert values(bench.read(filesystem, "mounts")) == {
+    assert values(bench.read(host, "mounts")) == {
         ("dgx_workload_mounts",): 11,
         ("dgx_workload_network_mounts", "nfs4"): 2,
         ("dgx_workload_network_mounts", "lustre"): 1,
@@ -39,26 +39,26 @@ def test_mounts_of_the_network_by_kind(bench: HostBench) -> None:
 
 def test_none_mounted_is_known(bench: HostBench) -> None:
     bench.write("/proc/mounts", LOCAL)
-    assert values(bench.read(filesystem, "mounts")) == {("dgx_workload_mounts",): 6}
+    assert values(bench.read(host, "mounts")) == {("dgx_workload_mounts",): 6}
 
 
 def test_unknown_mounts_are_absent(bench: HostBench) -> None:
-    reading = bench.read(filesystem, "mounts")
+    reading = bench.read(host, "mounts")
     assert reading.samples == ()
     assert {(a.metric, a.reason) for a in reading.absences} == {
-        (filesystem.MOUNTS, Reason.MISSING),
-        (filesystem.NETWORK_MOUNTS, Reason.MISSING),
+        (host.MOUNTS, Reason.MISSING),
+        (host.NETWORK_MOUNTS, Reason.MISSING),
     }
 
 
 def test_no_mount_is_touched(bench: HostBench) -> None:
     bench.write("/proc/mounts", f"{LOCAL}\n{REMOTE}")
-    bench.read(filesystem, "mounts")
-    assert (bench.tree.asked, bench.tree.listed) == ([*filesystem.TABLES], [])
+    bench.read(host, "mounts")
+    assert (bench.tree.asked, bench.tree.listed) == ([*host.MOUNT_TABLES], [])
 
 
 def test_the_mounts_of_the_host_count_where_the_agent_sees_fewer(bench: HostBench) -> None:
     bench.write("/proc/1/mounts", f"{LOCAL}\n{REMOTE}")
     bench.write("/proc/mounts", LOCAL)
-    assert values(bench.read(filesystem, "mounts"))["dgx_workload_mounts",] == 11
+    assert values(bench.read(host, "mounts"))["dgx_workload_mounts",] == 11
     assert bench.tree.asked == ["/proc/1/mounts"]

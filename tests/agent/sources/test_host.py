@@ -10,12 +10,12 @@ import pytest
 from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
-from agent.sources import cpu, disk, host_memory, infiniband, network, pressure
+from agent.sources import disk, host, infiniband, network
 from agent.sources.context import HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
 from tests.support.frozen_clock import FrozenClock
 
-SOURCES = (disk, network, infiniband, cpu, pressure)
+SOURCES = (disk, network, infiniband, host)
 PSI = "some avg10=0.00 avg60=0.03 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.0 total={}\n"
 
 
@@ -133,7 +133,7 @@ def test_memory_of_the_host(
     bench: HostBench, text: str, found: dict[str, int], missing: list[str]
 ) -> None:
     bench.write("/proc/meminfo", text)
-    reading = bench.read(host_memory, "now")
+    reading = bench.read(host, "now")
     assert {sample.metric.name: sample.value for sample in reading.samples} == found
     absent = {absence.metric.name for absence in reading.absences}
     assert absent.issuperset(missing)
@@ -289,19 +289,19 @@ def test_a_host_without_nics(bench: HostBench, part: str) -> None:
 
 def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: HostBench) -> None:
     bench.psutil.times = (100, 1, 10, 1000, 50, 1, 1, 0)
-    first = bench.read(cpu, "busy")
+    first = bench.read(host, "busy")
     assert not first.samples
     assert not first.absences
     bench.psutil.times = (101, 1, 11, 1005, 51, 1, 1, 0)
-    assert values(bench.read(cpu, "busy")) == {("dgx_cpu_busy_ratio",): 0.25}
+    assert values(bench.read(host, "busy")) == {("dgx_cpu_busy_ratio",): 0.25}
     bench.psutil.times = (102, 1, 11, 1005, 50.5, 1, 1, 0)  # iowait is taken back
-    assert values(bench.read(cpu, "busy")) == {("dgx_cpu_busy_ratio",): 1.0}
-    still = bench.read(cpu, "busy")
+    assert values(bench.read(host, "busy")) == {("dgx_cpu_busy_ratio",): 1.0}
+    still = bench.read(host, "busy")
     assert {a.reason for a in still.absences} == {Reason.UNKNOWN}
 
 
 def test_the_first_reading_of_the_cpu_is_pending(bench: HostBench) -> None:
-    (read,) = cpu.reads(bench.host, HostOptions())
+    read = next(iter(host.reads(bench.host, HostOptions())))
     perform(read, bench.clock, ReadCosts())
     assert read.runs == 0
     bench.psutil.times = (1,) * 8
@@ -310,9 +310,9 @@ def test_the_first_reading_of_the_cpu_is_pending(bench: HostBench) -> None:
 
 
 def test_pressure_is_in_seconds(bench: HostBench) -> None:
-    for resource in pressure.KINDS:
+    for resource in host.STALLS:
         bench.write(f"/proc/pressure/{resource}", PSI.format(2_500_000, 1_000_000))
-    assert shortly(bench.read(pressure, "totals")) == {
+    assert shortly(bench.read(host, "totals")) == {
         ("cpu", "some"): 2.5,
         ("io", "some"): 2.5,
         ("io", "full"): 1.0,
@@ -325,7 +325,7 @@ def test_one_odd_pressure_file_costs_only_itself(bench: HostBench) -> None:
     bench.write("/proc/pressure/cpu", "some avg10=0.00 total=1000000")
     bench.write("/proc/pressure/io", "some avg10=0.00 total=1000000")
     bench.write("/proc/pressure/memory", "some nothing")
-    reading = bench.read(pressure, "totals")
+    reading = bench.read(host, "totals")
     assert shortly(reading) == {("cpu", "some"): 1, ("io", "some"): 1}
     assert {a.labels: a.reason for a in reading.absences} == {
         ("io", "full"): Reason.UNKNOWN,
@@ -334,14 +334,14 @@ def test_one_odd_pressure_file_costs_only_itself(bench: HostBench) -> None:
 
 
 def test_a_kernel_without_pressure(bench: HostBench) -> None:
-    reading = bench.read(pressure, "totals")
+    reading = bench.read(host, "totals")
     assert [a.reason for a in reading.absences] == [Reason.MISSING]
 
 
 def test_pressure_switched_off_at_boot(bench: HostBench) -> None:
     bench.tree.errors["/proc/pressure/"] = errno.EOPNOTSUPP
-    bench.tree.errors |= {f"/{resource}": errno.EOPNOTSUPP for resource in pressure.KINDS}
-    (absence,) = bench.read(pressure, "totals").absences
+    bench.tree.errors |= {f"/{resource}": errno.EOPNOTSUPP for resource in host.STALLS}
+    (absence,) = bench.read(host, "totals").absences
     assert absence.reason is Reason.UNSUPPORTED
     assert "psi=1" in absence.detail
 
@@ -367,8 +367,8 @@ def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: HostBench) -> Non
         for read in ticking:
             perform(read, bench.clock, ReadCosts())
     assert bench.tree.listed == []
-    per_port, pressures = 3, 3
-    assert len(bench.tree.asked) == 18 * (8 * per_port + pressures)
+    per_port, pressures, memory = 3, 3, 1
+    assert len(bench.tree.asked) == 18 * (8 * per_port + pressures + memory)
 
 
 def test_this_machine() -> None:

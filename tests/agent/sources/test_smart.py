@@ -9,7 +9,7 @@ import pytest
 
 from agent.hardware import smart
 from agent.model import Absent, Reason
-from agent.sources import disk_faults
+from agent.sources import disk
 from tests.support.machines import simulated
 
 DRIVES = f"{smart.PLACE}/drives"
@@ -110,9 +110,9 @@ def test_without_an_answer_it_is_absent(
 
 def test_a_disk_that_smart_calls_failing_is_a_fault() -> None:
     bench = simulated("gtx-1080:disk-smart").run(2)
-    shown = bench.samples.where(disk_faults.FAULT, kind="smart")
-    disk = bench.machine.system.disks[0].name
-    assert {name for (name, _), failing in shown.items() if failing} == {disk}
+    shown = bench.samples.where(disk.FAULT, kind="smart")
+    name = bench.machine.system.disks[0].name
+    assert {which for (which, _), failing in shown.items() if failing} == {name}
     assert len(shown) == len(bench.machine.system.disks)
 
 
@@ -120,6 +120,6 @@ def test_of_a_disk_that_udisks_does_not_know_it_says_so(monkeypatch: pytest.Monk
     bench = simulated("gtx-1080:idle")
     monkeypatch.setattr(bench.machine.host.smart, "failing", dict)
     bench.run(1)
-    absent = bench.samples.absence(disk_faults.FAULT, bench.machine.system.disks[0].name, "smart")
+    absent = bench.samples.absence(disk.FAULT, bench.machine.system.disks[0].name, "smart")
     assert absent
-    assert absent.detail == str(disk_faults.SILENT)
+    assert absent.detail == str(disk.SILENT)

@@ -1,0 +1,213 @@
+"""The host itself: its cores, memory, pressure, network mounts, and the Fabric Manager. A mount is
+never touched: a dead server hangs who asks it anything."""
+
+import errno
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+from agent.hardware import processes
+from agent.hardware.files import FileTree, absent_from, names_in, read_text, text_or_nothing
+from agent.hardware.host import Host, Psutil
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.reads import Read, ReadOutput, fixed
+from agent.sources.context import HostOptions
+
+BUSY = gauge(
+    "dgx_cpu_busy_ratio",
+    "Share of all cores' time, 0-1, since the last tick that was neither idle nor waiting for I/O.",
+    "psutil.cpu_times(), of /proc/stat",
+)
+MEMORY_TOTAL = gauge(
+    "dgx_host_memory_total_bytes", "Memory of the host, in bytes.", "MemTotal of /proc/meminfo"
+)
+MEMORY_AVAILABLE = gauge(
+    "dgx_host_memory_available_bytes",
+    "Memory of the host that programs could get without swapping, in bytes: what is free, and "
+    "caches that can be dropped.",
+    "MemAvailable of /proc/meminfo",
+)
+PRESSURE = counter(
+    "dgx_pressure_seconds_total",
+    "Seconds since boot in which some task, or all tasks that were not idle (full), waited for the "
+    "resource.",
+    "total in /proc/pressure/cpu, io and memory (full is not defined for cpu)",
+    ("resource", "kind"),
+)
+MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
+"""The mounts of the host, then those that the agent itself sees: a service that must not look into
+/home has none below it, and no data set of anybody's there."""
+
+_TABLE = "/proc/1/mounts, or /proc/mounts if that is hidden"
+MOUNTS = internal(
+    "dgx_workload_mounts",
+    "File systems that are mounted, of any kind: where this is known, so are those of the network.",
+    _TABLE,
+)
+NETWORK_MOUNTS = internal(
+    "dgx_workload_network_mounts",
+    "Mounts of a kind of network file system; none of a kind that is not mounted.",
+    _TABLE,
+    ("kind",),
+)
+FABRIC_MANAGER = gauge(
+    "dgx_fabric_manager_running",
+    "1 if the Fabric Manager runs, 0 if it does not although the NVSwitches of this machine need "
+    "it: then no program that uses several GPUs can start.",
+    "/proc/driver/nvidia-nvswitch/devices, and root's processes named nv-fabricmanager",
+)
+
+
+class CpuBusy:
+    """Difference between two readings of the cores' times; the first yields nothing."""
+
+    def __init__(self, psutil: Psutil) -> None:
+        self._psutil = psutil
+        self._before: tuple[float, float] | None = None
+
+    def read(self, out: ReadOutput) -> None:
+        times = self._psutil.cpu_times()
+        active = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is within user
+        now = tuple(
+            sum(getattr(times, name, 0.0) for name in names)
+            for names in (("idle", "iowait"), active)
+        )
+        before, self._before = self._before, (now[0], now[1])
+        if before is None:
+            out.pending = True
+            return
+        # the kernel may take back a little iowait
+        rested, worked = (max(0.0, new - old) for new, old in zip(now, before, strict=True))
+        if rested + worked <= 0.0:
+            raise Absent(Reason.UNKNOWN, "the CPU times have not moved since the last tick")
+        out.add(BUSY, worked / (rested + worked))
+
+
+MEMORY: dict[str, Metric] = {"MemTotal": MEMORY_TOTAL, "MemAvailable": MEMORY_AVAILABLE}
+MOST_DIGITS = 15
+
+
+def _memory(files: FileTree, out: ReadOutput) -> None:
+    """The lines of /proc/meminfo that matter; one that is missing costs only itself."""
+    lines = read_text(files, "/proc/meminfo").splitlines()
+    found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    for name, metric in MEMORY.items():
+        amount, *unit = found.get(name) or ("",)
+        if amount.isdecimal() and len(amount) <= MOST_DIGITS and unit == ["kB"]:
+            out.add(metric, int(amount) * 1024)
+        else:
+            out.absent(metric, Absent(Reason.UNKNOWN, f"/proc/meminfo has no {name} in kB"))
+
+
+STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
+
+
+def _pressure(files: FileTree, out: ReadOutput) -> None:
+    """The totals of every resource; one that cannot be read costs only itself."""
+    refused = []
+    for resource, kinds in STALLS.items():
+        path = f"/proc/pressure/{resource}"
+        try:
+            totals = _totals(files, path)
+        except Absent as absent:
+            out.absent(PRESSURE, absent, resource)
+            refused.append(absent)
+            continue
+        for kind in kinds:
+            missing = Absent(Reason.UNKNOWN, f"{path} has no line {kind!r}")
+            out.add(PRESSURE, totals.get(kind, missing), resource, kind)
+    if len(refused) == len(STALLS):
+        raise refused[0]
+
+
+def _totals(files: FileTree, path: str) -> dict[str, float]:
+    """Seconds of stall by kind, from lines like `some avg10=0.00 ... total=123` (us)."""
+    try:
+        lines = files.read(path).strip().splitlines()
+        return {line.partition(" ")[0]: int(line.rpartition("total=")[2]) / 1e6 for line in lines}
+    except (ValueError, OverflowError) as error:
+        why = f"{path} holds {lines!r:.99}, expected lines that end in total=<us>"
+        raise Absent(Reason.UNKNOWN, why) from error
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            why = f"{path} is switched off, expected psi=1 at boot"
+            raise Absent(Reason.UNSUPPORTED, why) from error
+        raise absent_from(error, path) from error
+
+
+REMOTE_KINDS = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "coda"),
+    *("lustre", "gpfs", "ceph", "beegfs", "wekafs", "glusterfs", "pvfs2", "orangefs", "panfs"),
+}
+"""Kinds of file systems whose data comes over a network, as the kernel calls them."""
+
+FUSE_KINDS = {
+    *("sshfs", "s3fs", "goofys", "gcsfuse", "rclone", "mountpoint-s3", "geesefs", "blobfuse"),
+    *("blobfuse2", "juicefs", "ceph-fuse", "glusterfs", "mfs", "alluxio-fuse", "seaweedfs"),
+    *("fuse_dfs", "dfuse", "curlftpfs", "cvmfs2"),
+}
+"""The same through FUSE: `fuse.sshfs`, or plain `fuse` with the program as the device."""
+
+
+def _mounts(files: FileTree, out: ReadOutput) -> None:
+    host, own = MOUNT_TABLES  # the first is hidden by hidepid, or in another namespace of pids
+    lines = (text_or_nothing(files, host) or read_text(files, own)).splitlines()
+    mounts = [fields for line in lines if len(fields := line.split()) > 2]
+    out.add(MOUNTS, len(mounts))
+    remote: Counter[str] = Counter()
+    for device, _, kind, *_ in mounts:
+        fuse, _, program = kind.partition(".")
+        remote[kind] += kind in REMOTE_KINDS or (
+            fuse == "fuse" and (program or device) in FUSE_KINDS
+        )
+    for kind, number in sorted((+remote).items()):
+        out.add(NETWORK_MOUNTS, number, kind)
+
+
+SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
+PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+KERNEL = "2", "kthreadd"  # Its first thread, which every host has, and no container
+PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
+
+
+class FabricManager:
+    """Looks where its own file says, and only then through all processes."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+        self._pid = ""
+
+    def read(self, out: ReadOutput) -> None:
+        if not names_in(self._files, SWITCHES):
+            raise Absent(Reason.MISSING, f"{SWITCHES} lists no NVSwitch")
+        if not self._is_roots(self._pid, PROGRAM):
+            pids = [text_or_nothing(self._files, PID_FILE), *names_in(self._files, "/proc")]
+            self._pid = next((pid for pid in pids if self._is_roots(pid, PROGRAM)), "")
+        if not self._pid and not self._is_roots(*KERNEL):
+            raise Absent(Reason.DENIED, "hidepid or a pid namespace hides what runs")
+        out.add(FABRIC_MANAGER, bool(self._pid))
+
+    def _is_roots(self, pid: str, name: str) -> bool:
+        """Return whether root runs this program; of most processes the name is enough to say no."""
+        if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
+            return False
+        try:
+            return processes.is_roots(self._files, int(pid), name)
+        except OSError:
+            return False
+
+
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
+    files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricManager(host.files).read
+    memory, both = (MEMORY_TOTAL, MEMORY_AVAILABLE), (MOUNTS, NETWORK_MOUNTS)
+    for key, metrics, run in (
+        (ReadKey("cpu", "busy"), (BUSY,), busy),
+        (ReadKey("host_memory", "now"), memory, partial(_memory, files)),
+        (ReadKey("pressure", "totals"), (PRESSURE,), partial(_pressure, files)),
+    ):
+        yield Read(key, metrics, run, options.every, varies=True)
+    mounts = partial(_mounts, files)
+    yield Read(ReadKey("filesystem", "mounts"), both, mounts, fixed(intervals.MOUNTS))
+    key = ReadKey("fabric_service", "state")
+    yield Read(key, (FABRIC_MANAGER,), manager, fixed(intervals.MANAGER))
