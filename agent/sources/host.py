@@ -171,7 +171,7 @@ KERNEL = "2", "kthreadd"  # Its first thread, which every host has, and no conta
 PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
 
 
-class FabricManager:
+class FabricService:
     """Looks where its own file says, and only then through all processes."""
 
     def __init__(self, files: FileTree) -> None:
@@ -199,7 +199,8 @@ class FabricManager:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricManager(host.files).read
+    """What says which input is short is read each tick; mounts and services now and then."""
+    files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     memory, both = (MEMORY_TOTAL, MEMORY_AVAILABLE), (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (
         (ReadKey("cpu", "busy"), (BUSY,), busy),
