@@ -4,6 +4,7 @@ serves, so that the links of alerts lead somewhere."""
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.faults.model import PAGES, Fault, Group
@@ -49,21 +50,8 @@ def _when(fault: Fault, parameters: RuleParameters) -> Iterator[str]:
     yield from ("", "  ```promql", f"  {fault.expr}", "  ```", "")
 
 
-HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Runbook of dgx-telemetry</title>
-<link rel="icon" href="icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="style.css">
-</head>
-<body class="runbook">
-<main>
-"""
-TAIL = "\n</main>\n</body>\n</html>\n"
-
+TEMPLATE = Path(__file__).with_name("runbook.template.html")
+SECTIONS = "<!-- sections -->"
 ANCHORED = re.compile(r'<a id="(\w+)"></a>(.+)')
 CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
@@ -73,7 +61,8 @@ RULE = re.compile(r"\|[-| ]+\|")
 def runbook_page(markdown: str) -> str:
     """RUNBOOK.md, in the few forms of Markdown that it has, as HTML."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
-    return HEAD + "\n".join(map(_block, blocks)) + TAIL
+    whole = TEMPLATE.read_text(encoding="utf-8")
+    return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
 
 
 def _block(block: str) -> str:

@@ -19,7 +19,7 @@ from agent.model import Snapshot
 from exporters.access_control import AccessControl
 from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
-from exporters.live import page, stream
+from exporters.live import page
 from exporters.live.feed import Feed
 from exporters.prometheus import GZIP_LEVEL, Exposition, accepts_gzip, negotiate
 from exporters.snapshot_json import document
@@ -83,9 +83,9 @@ class AgentPages:
         app.router.add_get("/api/v1/hours", self._hours)
         page.add_routes(app.router, self.feed)
         if self.feed is not None:
-            app[stream.FEED] = self.feed
-            app.router.add_get("/api/v1/stream", stream.stream)
-            app.on_shutdown.append(stream.close)
+            app[page.FEED] = self.feed
+            app.router.add_get("/api/v1/stream", page.stream)
+            app.on_shutdown.append(page.close)
         app.router.add_get("/api{rest:.*}", _no_such_address)
         return app
 

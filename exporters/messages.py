@@ -4,7 +4,9 @@ Verdicts, facts and findings are values; each kind has its sentence here. A sent
 parts; a part is left out where one of its figures or names is not known.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -41,93 +43,14 @@ Parts = Sequence[str]
 `{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees;
 `{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
 
-OF_TRAFFIC = "{traffic:rate} of {traffic_limit:rate} GB/s"
-OF_TIME = "{time:.0f} % of the time"
-AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
-
 SOON = 10.0
 """Seconds from which it is shown for how long: a sentence that changes each second is not read."""
 
 FACTS: Mapping[FactKind, Parts] = {
-    FactKind.NO_PROCESS: ("no compute process is on it",),
-    FactKind.AT_REST: ("no activity; the processes are not known",),
-    FactKind.HOLDING: (
-        "{processes:process|processes} on it, ",
-        "no activity for {quiet_for:.0f} s",
-    ),
-    FactKind.THERMAL_SLOWDOWN: (f"thermal slowdown for {OF_TIME}", AT_CLOCK),
-    FactKind.POWER_BRAKE: (f"power brake for {OF_TIME}", AT_CLOCK),
-    FactKind.POWER_CAP: (f"power cap for {OF_TIME}", AT_CLOCK),
-    FactKind.VOLTAGE_LIMIT: (f"reliability voltage limit for {OF_TIME}", AT_CLOCK),
-    FactKind.COPIES_TO_GPU: (f"copies to the GPU fill PCIe: {OF_TRAFFIC}",),
-    FactKind.COPIES_FROM_GPU: (f"copies from the GPU fill PCIe: {OF_TRAFFIC}",),
-    FactKind.SM_ACTIVITY: ("SM activity {sm:.0f} %",),
-    FactKind.POWER_DRAW: ("power at {power:.0f} % of its limit",),
-    FactKind.NVLINK_TRAFFIC: (f"NVLink carries {OF_TRAFFIC} ({{share:.0f}} %, {{0}})",),
-    FactKind.INFINIBAND_TRAFFIC: (
-        "InfiniBand {1} carries {traffic:bits} of {traffic_limit:bits} Gb/s ({share:.0f} %, {0})",
-    ),
-    FactKind.PEER_PCIE_TRAFFIC: (
-        f"PCIe carries {OF_TRAFFIC} between GPUs ({{share:.0f}} %, {{0}})",
-    ),
-    FactKind.BUSIER_PEER: (
-        "waiting for GPU {gpu}, which works harder",
-        " (SM activity {peer_sm:.0f} %; this one {sm:.0f} %)",
-        " ({peer_power:.0f} % of its power limit; this one {power:.0f} %)",
-    ),
-    FactKind.SLOW_PEER: (
-        "waiting for GPU {gpu} of the same job, active {peer_activity:.0f} % of the time",
-    ),
-    FactKind.ACTIVE: ("active {activity:.0f} % of the time",),
-    FactKind.DISK_READS: (
-        "{0} reads {read:rate}",
-        " of {read_limit:rate}",
-        " GB/s",
-        ", busy {busy:.0f} % of the time",
-    ),
-    FactKind.DISK_WRITES: ("{0} is busy {busy:.0f} % of the time with writes",),
-    FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),
-    FactKind.ONE_THREAD: (
-        "the launching thread uses {cores:.2f} cores while the GPU is active {activity:.0f} % of "
-        "the time",
-        " and launches about {launches:.0f} thousand kernels a second",
-    ),
-    FactKind.WITHOUT_PROCESS: (
-        "active {activity:.0f} % of the time without a listed compute process",
-    ),
-    FactKind.HUNG_SPINNING: ("kernels have only waited for other GPUs of the job",),
-    FactKind.HUNG_AT_REST: ("no activity, and every GPU of the job waits",),
-    FactKind.UPLINK_FULL: (
-        f"the uplink of PCIe switch {{0}}, which several GPUs share, carries {OF_TRAFFIC}",
-    ),
-    FactKind.CLOCKS_SET: (
-        "application or locked clocks keep the SM clock at {sm_clock:.0f} % of its highest",
-    ),
-    FactKind.THREADS_QUEUED: (f"the threads wait for a core {OF_TIME}",),
-    FactKind.WORKERS_RUNNING: (
-        "the launching thread waits while {workers:other thread or process|other threads and "
-        "processes} of the job use {cores:.1f} cores",
-    ),
-    FactKind.BLOCKED: (f"blocked on I/O {OF_TIME}",),
-    FactKind.JOB_READS: ("the job reads {rate:rate} GB/s from disk",),
-    FactKind.JOB_WRITES: ("the job writes {rate:rate} GB/s to disk",),
-    FactKind.JOB_RECEIVES: ("{rate:bits} Gb/s arrive over the network meanwhile",),
-    FactKind.TWO_POWER_LEVELS: (
-        f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
-    ),
-    FactKind.QUIET: (
-        "no activity; it counts as held once processes rest for {held_after:.0f} s too",
-    ),
-    FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
-    FactKind.NO_REQUESTS: (
-        "works in bursts without a rhythm, active {activity:.0f} % of the time, and rests between",
-    ),
-    FactKind.SERVER_POLLS: ("the launching thread polls meanwhile, with {cores:.2f} cores",),
-    FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
-    FactKind.GPM_AT_ZERO: (
-        "GPM reads 0 % at {power:.0f} % of the power limit, which is not possible",
-    ),
-    FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
+    FactKind(kind): parts
+    for kind, parts in tomllib.loads(
+        Path(__file__).with_name("facts.toml").read_text(encoding="utf-8")
+    ).items()
 }
 
 

@@ -31,14 +31,12 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 Listen = Annotated[
-    str,
-    TextCheck(lambda t: bool(parse_listen(t)), "HOST:PORT with a port from 0 to 65535"),
+    str, TextCheck(lambda t: bool(parse_listen(t)), "HOST:PORT with a port from 0 to 65535")
 ]
 
 
 Hosts = Annotated[
-    str,
-    Meta(pattern=r"\A[A-Za-z0-9_.:,\s-]*\Z", description="names of hosts, separated by commas"),
+    str, Meta(pattern=r"\A[A-Za-z0-9_.:,\s-]*\Z", description="names of hosts, separated by commas")
 ]
 
 

@@ -212,10 +212,7 @@ class Agent:
         of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
         of_jobs = allocation.reads(host, options, there, allocations)
         reads = {
-            "host": (
-                *unless_off(kernel_log, settings, log_reads),
-                *host_reads(host, options),
-            ),
+            "host": (*unless_off(kernel_log, settings, log_reads), *host_reads(host, options)),
             "processes": unless_off(workload, settings, of_processes),
             "allocation": unless_off(allocation, settings, of_jobs),
         }

@@ -26,7 +26,7 @@ from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
-from agent.model import LOST_STATES, Absence, Absent, Finding, Pair, Reason, Severity, Snapshot
+from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
 from agent.ranges import device_ranges, ranges
 from agent.series import SampleStore
@@ -59,23 +59,6 @@ TO_WRITE = 1.0
 
 SHORTEST = 2.0
 
-NO_ANSWER = {
-    "severity": Severity.CRITICAL.value,
-    "kind": "no_answer",
-    "sentence": "this machine did not answer within {} s: its driver or its kernel hangs",
-    "alert": "DgxAgentBlind",
-    "action": "Drain the node, see dmesg, and reboot it.",
-}
-
-LOOK_FAILED = {
-    "severity": Severity.WARNING.value,
-    "kind": "look_failed",
-    "sentence": "this check failed: {}",
-    "alert": "",
-    "action": "Report this with the sentence above; the node itself may be well.",
-}
-"""A fault of this program says nothing of the machine: no node is drained for it."""
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; the exit status is that of the worst. This process touches no file that
@@ -97,12 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def without_answer(why: str, seconds: float) -> Answer:
     """The answer where the child broke, and `why`; or where even it did not answer in time."""
-    failure = LOOK_FAILED if why else NO_ANSWER
-    finding = {**failure, "sentence": failure["sentence"].format(why or f"{seconds:g}")}
-    alert = f" ({finding['alert']})" if finding["alert"] else ""
-    text = f"{finding['severity']}: {finding['sentence']}\n  {finding['action']}{alert}"
-    text = printable(text)
-    document = {"status": STATUS[Severity(finding["severity"])], "findings": [finding]}
+    if why:  # a fault of this program says nothing of the machine: no node is drained for it
+        severity, kind, alert = Severity.WARNING, "look_failed", ""
+        sentence = f"this check failed: {why}"
+        do = "Report this with the sentence above; the node itself may be well."
+    else:
+        severity, kind, alert = Severity.CRITICAL, "no_answer", "DgxAgentBlind"
+        sentence = (
+            f"this machine did not answer within {seconds:g} s: its driver or its kernel hangs"
+        )
+        do = "Drain the node, see dmesg, and reboot it."
+    finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}
+    text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' * bool(alert)}")
+    document = {"status": STATUS[severity], "findings": [finding | {"action": do}]}
     texts = {"check.txt": text, "check.json": json.dumps(document, indent=2)}
     return {"document": document, "text": text, "texts": texts}
 
@@ -165,7 +155,9 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
         yield from prose(line, width, hanging="  ")
     yield ""
     yield "Sources:"
-    yield from _sources(samples, width)
+    states = sorted((source, up) for (source,), up in samples.all(SOURCE_UP).items())
+    yield from prose("up: " + " ".join(s for s, up in states if up), width, hanging="    ")
+    yield from (f"  down: {source}" for source, up in states if not up)
     off = sorted({key.source for key in snapshot.readings if key.part == OFF})
     yield from prose("off: " + " ".join(off), width, hanging="     ") if off else ()
     yield ""
@@ -247,13 +239,6 @@ def added(limits: Iterable[float]) -> str:
     return f"{parts} = {total:.0f} W"
 
 
-def _sources(samples: SampleStore, width: int) -> Iterator[str]:
-    """The sources that are up on as few lines as they need, then each one that is down."""
-    states = sorted((source, up) for (source,), up in samples.all(SOURCE_UP).items())
-    yield from prose("up: " + " ".join(s for s, up in states if up), width, hanging="    ")
-    yield from (f"  down: {source}" for source, up in states if not up)
-
-
 def _limits(samples: SampleStore) -> Iterator[tuple[str, ...]]:
     """Every limit; devices and directions with the same one share a row, and single links are left
     to metrics."""
@@ -277,15 +262,12 @@ def _absent(snapshot: Snapshot, width: int) -> Iterator[str]:
     metrics: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     devices: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     for absence in snapshot.absences(snapshot.at):
-        devices[absence.reason, absence.detail, absence.metric.name].add(_device(absence))
+        at = dict(zip(absence.metric.labels, absence.labels, strict=False))
+        device = f"gpu{at['gpu']}" if at.get("gpu") else at.get("device", "")
+        devices[absence.reason, absence.detail, absence.metric.name].add(device)
     for (reason, detail, metric), names in devices.items():
         metrics[reason, detail, device_ranges(names)].add(metric)
     for (reason, detail, where), names in sorted(metrics.items()):
         title = f"{ABSENT[reason]}{', ' + where if where else ''}: {detail}"
         yield from prose(title, width, hanging="  ")
         yield from prose(" ".join(sorted(names)), width, indent="      ")
-
-
-def _device(absence: Absence) -> str:
-    names = dict(zip(absence.metric.labels, absence.labels, strict=False))
-    return f"gpu{names['gpu']}" if names.get("gpu") else names.get("device", "")

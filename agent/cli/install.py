@@ -1,4 +1,4 @@
-"""`dgx-telemetry install`: the agent as a systemd service."""
+"""`dgx-telemetry install` and `uninstall`: the agent as a systemd service."""
 
 import argparse
 import os
@@ -46,6 +46,8 @@ DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is missing and report each step; with --dry-run only report."""
+    if arguments.command == "uninstall":
+        return _remove(arguments, InstallPaths())
     places = InstallPaths()
     if arguments.dry_run and not places.booted:
         # What systemctl answers for an unknown service.
@@ -69,7 +71,34 @@ def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
         print(DONE)
 
 
-def carry_out(steps: Iterable[tuple[str, Callable[[], None]]], *, dry: bool = False) -> None:
+def _remove(arguments: argparse.Namespace, places: InstallPaths) -> int:
+    """Remove what `install` has put there and report each step; settings stay unless --purge."""
+    check_machine("uninstall", places, changes=True)
+    if places.packaged:
+        verb = "purge" if arguments.purge else "remove"
+        raise BadInput(
+            f"dgx-telemetry came as a package, which removes it: apt {verb} dgx-telemetry"
+        )
+    uninstall(parts(places, systemctl), purge=arguments.purge)
+    if not arguments.purge and places.configuration.exists():
+        print(f"{places.configuration} stays: --purge removes it too")
+    return 0
+
+
+def uninstall(found: Sequence[InstallPart], *, purge: bool) -> None:
+    """Remove what is there, the last part first, settings only to purge; raises BadInput where that
+    cannot be."""
+    steps = [
+        (part.removing(), part.remove)
+        for part in reversed(found)
+        if part.there() and (purge or not part.of_user)
+    ]
+    carry_out(steps)
+    if not steps:
+        print("nothing to do: dgx-telemetry.service is not installed")
+
+
+def carry_out(steps: Iterable[tuple[str, Callable[[], object]]], *, dry: bool = False) -> None:
     """Report each step and do it; raises BadInput where that cannot be."""
     for sentence, act in steps:
         print(sentence, flush=True)

@@ -13,17 +13,7 @@ from typing import Any
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import (
-    UNKNOWN,
-    divided,
-    flows,
-    number,
-    of,
-    prose,
-    share,
-    table,
-    terminal_width,
-)
+from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
@@ -31,8 +21,7 @@ from agent.model import LOST_STATES, Reason
 from agent.ranges import ranges
 from agent.report.gpu_time import NO_PRICE
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
-from exporters.live.page_state import PageState
+from exporters.live.page_state import PageState, whole
 from exporters.messages import duration
 from exporters.snapshot_json import document
 
@@ -276,10 +265,7 @@ def _who(gpu: Document) -> str:
     return f"{first} +{len(rest)}" if rest else first
 
 
-MORE: tuple[tuple[str, Cell], ...] = (
-    ("SM MHz", _of_meter("clock", MHZ)),
-    ("process", _who),
-)
+MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of_meter("clock", MHZ)), ("process", _who))
 
 
 def times(found: Iterable[Document], width: int) -> Iterator[str]:

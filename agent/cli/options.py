@@ -33,46 +33,22 @@ from exporters.live.view import View
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig
 
 SECTIONS: tuple[type[Section], ...] = (
-    HttpConfig,
-    SpecConfig,
-    LogConfig,
-    ProcessConfig,
-    JobConfig,
-    DriverConfig,
-    AllocationConfig,
-    SourcesConfig,
-    CostConfig,
-    DiskConfig,
-    NetworkConfig,
-    NvlinkConfig,
-    MetricsConfig,
-    DcgmConfig,
-    Thresholds,
-    SaturationConfig,
-    AlertThresholds,
-    AlertPatches,
-    Receivers,
-    LimitsConfig,
-    ClustersConfig,
+    *(HttpConfig, SpecConfig, LogConfig, ProcessConfig, JobConfig, DriverConfig, AllocationConfig),
+    *(SourcesConfig, CostConfig, DiskConfig, NetworkConfig, NvlinkConfig, MetricsConfig),
+    *(DcgmConfig, Thresholds, SaturationConfig, AlertThresholds, AlertPatches, Receivers),
+    *(LimitsConfig, ClustersConfig),
 )
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
     """The file that was named, else the default one where it exists."""
-    named: Path | None = arguments.config
-    if named is None and DEFAULT_PATH.exists():
-        return DEFAULT_PATH
-    return named
+    return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings from file, environment and flags; raises ConfigError."""
-    flags = {
-        "listen": getattr(arguments, "listen", None),
-        "web_config_file": getattr(arguments, "web_config_file", None),
-        "log.level": getattr(arguments, "log_level", None),
-        "log.format": getattr(arguments, "log_format", None),
-    }
+    keys = "listen", "web_config_file", "log.level", "log.format"
+    flags = {key: getattr(arguments, key.replace(".", "_"), None) for key in keys}
     return load(SECTIONS, config_path(arguments), flags=flags)
 
 
@@ -84,9 +60,8 @@ def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.
         raise ConfigError("--simulate and --replay exclude each other")
     if replay is not None:
         return taped_hardware(replay, clock)
-    if arguments.simulate is not None:
-        return simulated_hardware(arguments.simulate, clock)
-    return real_hardware(history)
+    simulated = arguments.simulate is not None
+    return simulated_hardware(arguments.simulate, clock) if simulated else real_hardware(history)
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:

@@ -318,7 +318,8 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run one subcommand and return the exit status; errors are one sentence on stderr."""
     try:
         chosen = parser().parse_args(arguments)
-        return int(import_module(f"agent.cli.{chosen.command}").run(chosen))
+        module = chosen.command.removeprefix("un")  # install removes too
+        return int(import_module(f"agent.cli.{module}").run(chosen))
     except BadInput as error:
         sentence = printable(str(error)).replace("\n", " ")
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)

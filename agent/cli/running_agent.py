@@ -18,7 +18,7 @@ from agent.cli.table import divided
 from agent.config.settings import Settings
 from agent.report.gpu_time import HOUR, pair_of, words
 from agent.report.questions import NoAnswer, fetched, opened, place
-from exporters.live.frame import whole
+from exporters.live.page_state import whole
 from exporters.settings import HttpConfig
 
 Document = dict[str, Any]
@@ -78,7 +78,8 @@ class Recent:
                 sums.update(seconds)
             began = hour["hour"] * HOUR
             if sum(sums.values()) and 0 <= now - began < (BEFORE + 1) * HOUR:
-                parts = divided({_named(pair): part for pair, part in sums.items()})
+                named = ((words(pair_of(*pair.split("/"))), part) for pair, part in sums.items())
+                parts = divided({name.replace(", ", ": "): part for name, part in named})
                 first = max(began, hour.get("since", 0.0))
                 at = datetime.fromtimestamp(first, UTC).astimezone()
                 if hour is self.hours[0]:
@@ -93,25 +94,16 @@ class Recent:
         values = [*self.rings.get(uuid, ())]
         values = [*[None] * (SPAN - len(values)), *values]
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
-        levels = LEVELS if _can_show(self.encoding) else PLAIN
+        levels = LEVELS
+        try:
+            LEVELS.encode(self.encoding)
+        except (UnicodeEncodeError, LookupError):
+            levels = PLAIN
         return "".join(levels[_level([v for v in part if v is not None])] for part in parts)
-
-
-def _named(pair: str) -> str:
-    """`starved by disk`; `starved: cause unknown`, as it stands in a list."""
-    return words(pair_of(*pair.split("/"))).replace(", ", ": ")
 
 
 def _level(known: list[float]) -> int:
     return 1 + min(7, int(8 * sum(known) / len(known))) if known else 0
-
-
-def _can_show(encoding: str) -> bool:
-    try:
-        LEVELS.encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 @dataclass(slots=True)

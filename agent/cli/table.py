@@ -1,5 +1,6 @@
 """Tables and prose in a terminal of 80 columns, or as wide as it is; the table of data paths."""
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ WIDEST = 140
 """Columns beyond which a line is no longer easy to read."""
 
 GUTTER = 2
-LONGEST_FIGURE = 20  # what is longer is text, though it begins with a digit
+FIGURE = re.compile(r"[\d<-].{0,19}$")  # what is longer is text, though it begins with a digit
 NARROWEST = 12
 """Columns that a text keeps when a table is made to fit."""
 
@@ -36,13 +37,17 @@ def table(
 ) -> list[str]:
     """Lines with columns as wide as their widest cell, numbers set right; where that is wider than
     `width`, the widest columns of text are wrapped."""
-    numeric = [_is_numeric(rows, i) for i in range(len(header))]
+    filled = [[row[i] for row in rows if row[i] not in ("", UNKNOWN)] for i in range(len(header))]
+    numeric = [bool(texts) and all(map(FIGURE.match, texts)) for texts in filled]
     widths = _fitted([header, *rows], numeric, width - len(indent))
-    return [
-        indent + _line(line, widths, numeric)
-        for row in (header, *rows)
-        for line in _wrapped(row, widths)
-    ]
+    lines = []
+    for row in (header, *rows):
+        cells = (textwrap.wrap(text, n or 1) or [""] for text, n in zip(row, widths, strict=True))
+        for line in zip_longest(*cells, fillvalue=""):
+            columns = zip(line, widths, numeric, strict=True)
+            set_out = (text.rjust(n) if right else text.ljust(n) for text, n, right in columns)
+            lines.append(indent + (" " * GUTTER).join(set_out).rstrip())
+    return lines
 
 
 def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int) -> list[int]:
@@ -58,30 +63,6 @@ def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int)
             widths[max(texts, key=lambda i: widths[i])] -= 1
             excess -= 1
     return widths
-
-
-def _wrapped(row: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
-    """The lines of one row: as many as its longest text takes."""
-    cells = [
-        textwrap.wrap(text, width or 1) or [""] for text, width in zip(row, widths, strict=True)
-    ]
-    for line in zip_longest(*cells, fillvalue=""):
-        yield list(line)
-
-
-def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
-    filled = [row[column] for row in rows if row[column] not in ("", UNKNOWN)]
-    return bool(filled) and all(
-        (text[0].isdigit() or text[0] in "-<") and len(text) <= LONGEST_FIGURE for text in filled
-    )
-
-
-def _line(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    cells = [
-        text.rjust(width) if right else text.ljust(width)
-        for text, width, right in zip(row, widths, numeric, strict=True)
-    ]
-    return (" " * GUTTER).join(cells).rstrip()
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
@@ -147,11 +128,22 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     ]
     busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
     busy.sort(key=_place)
-    rows = [_row([*group]) for _, group in groupby(busy, key=_gist)]
+
+    def traffic(pair: dict[bool, Document]) -> list[object]:
+        """Return the key by which devices share a row: their traffic is about equal."""
+        ways = ((k, w["path"], w["limit"], w["saturated"], _level(w)) for k, w in pair.items())
+        return [*ways]
+
+    rows = [_row([*group]) for _, group in groupby(busy, key=traffic)]
     if rows:
         yield from table(HEADER, rows, width=width)
-        if origins := "; ".join(_origins(busy)):
-            yield from prose(f"limits: {origins}", width, hanging="  ")
+        ways = [way for pair in busy for way in pair.values()]
+        by_origin = [
+            (dict.fromkeys(way["path"] for way in ways if way["origin"] == origin), words)
+            for origin, words in ORIGINS.items()
+        ]
+        origins = "; ".join(f"{', '.join(found)} {words}" for found, words in by_origin if found)
+        yield from prose(f"limits: {origins}" if origins else "", width, hanging="  ")
         yield from prose(_nearest(busy), width)
     at_rest, linkless, silent = "at rest", "without link", "traffic not read"
     still: dict[str, list[dict[bool, Document]]] = {at_rest: [], linkless: [], silent: []}
@@ -166,15 +158,6 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
         if which:
             named = f"{words}{below * (words == at_rest)}: {_named(which)}"
             yield from prose(named, width, hanging="  ")
-
-
-def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
-    """`nvlink, disk from the spec sheet; pcie from the hardware now`."""
-    ways = [way for pair in pairs for way in pair.values()]
-    for origin, words in ORIGINS.items():
-        found = {way["path"]: None for way in ways if way["origin"] == origin}
-        if found:
-            yield f"{', '.join(found)} {words}"
 
 
 def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
@@ -217,12 +200,6 @@ def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tupl
     either = next(iter(pair.values()))
     power = round(log(moved, 4)) if moved else 0
     return not full, -round(max(ratios), 1), -power, either["path"], natural(either["device"])
-
-
-def _gist(pair: dict[bool, Document]) -> tuple[object, ...]:
-    """Return the key by which devices share a row: their traffic is about equal."""
-    ways = ((inward, way["limit"], way["saturated"], _level(way)) for inward, way in pair.items())
-    return next(iter(pair.values()))["path"], *ways
 
 
 def _level(way: Document) -> int:

@@ -29,8 +29,7 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.report.questions import NoAnswer, place
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
-from exporters.live.page_state import PageState
+from exporters.live.page_state import PageState, whole
 
 Document = dict[str, Any]
 

@@ -3,16 +3,7 @@
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
-from agent.faults.promql import (
-    GPU,
-    NODE,
-    Recording,
-    increase,
-    observed_share,
-    one,
-    pick,
-    rate,
-)
+from agent.faults.promql import GPU, NODE, Recording, increase, observed_share, one, pick, rate
 from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths
@@ -103,8 +94,7 @@ def job_steps(parameters: RuleParameters) -> Recording:
     info = f"last_over_time({workload.JOB_INFO}[{parameters.over(STEPS_WINDOW)}])"
     of_job = f"{of_each} * on ({GPU}) group_right () {info}"
     return Recording(
-        f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
-        f"avg without (gpu, uuid) ({of_job})",
+        f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}", f"avg without (gpu, uuid) ({of_job})"
     )
 
 

@@ -50,14 +50,12 @@ Duration = Annotated[
     ),
 ]
 Hold = Annotated[
-    str,
-    TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m"),
+    str, TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
 ]
 RunbookPlace = Annotated[str, TextCheck(_is_word, "a URL or a path without spaces")]
 Url = Annotated[str, _or_nothing(_is_url, "an http or https URL without a name or password in it")]
 SecretFile = Annotated[
-    str,
-    _or_nothing(lambda t: t.startswith("/") and t.isprintable(), "the absolute path of a file"),
+    str, _or_nothing(lambda t: t.startswith("/") and t.isprintable(), "the absolute path of a file")
 ]
 Email = Annotated[str, _or_nothing(lambda t: "@" in t and t.isprintable(), "an e-mail address")]
 Smarthost = Annotated[str, _or_nothing(_is_smarthost, "HOST:PORT of a mail server")]

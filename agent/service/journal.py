@@ -86,11 +86,6 @@ STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
 
 
-def reloading() -> str:
-    """That a reload begins, and when (systemd compares it with the time of its own request)."""
-    return f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}"
-
-
 def status(sentence: str) -> str:
     return f"STATUS={' '.join(sentence.split())}"
 
@@ -118,8 +113,12 @@ class NotifySocket:
         """Send news in one message; a service manager that is not there is reported once."""
         if not self.address or not news:
             return
+        abstract = self.address.startswith("@")  # the kernel writes it with a zero byte
         try:
-            self._send("\n".join(news).encode())
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.settimeout(TIMEOUT)
+                address = f"\0{self.address[1:]}" if abstract else self.address
+                channel.sendto("\n".join(news).encode(), address)
         except OSError as error:
             if not self._failing:
                 log.warning(LogEvent("notify_failed", socket=self.address, error=str(error)))
@@ -129,14 +128,7 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        self.send(reloading())
+        """Report that a reload begins, and when (systemd compares it with its own request)."""
+        self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)
-
-    def _send(self, message: bytes) -> None:
-        """An address that begins with @ is abstract: the kernel writes it with a zero byte."""
-        abstract = self.address.startswith("@")
-        address = f"\0{self.address[1:]}" if abstract else self.address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.settimeout(TIMEOUT)
-            channel.sendto(message, address)

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.hours import STATE
@@ -11,101 +12,91 @@ from agent.errors import BadInput
 from agent.service.environment import COMMAND, KERNEL_LOG, OwnEnvironment, shipped
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledFile:
+class InstallPart(NamedTuple):
+    """Something that the service needs on this machine: `right` if it is present and correct,
+    `there` if anything of it is present; `putting` and `removing` say in a sentence what `put` and
+    `remove` do, which raise OSError or BadInput."""
+
+    right: Callable[[], bool]
+    there: Callable[[], bool]
+    putting: Callable[[], str]
+    put: Callable[[], object]
+    removing: Callable[[], str]
+    remove: Callable[[], object]
+    of_user: bool = False  # it stays unless the settings are purged
+
+
+def written(path: Path, text: str, reload: Callable[[], object] | None = None) -> InstallPart:
     """A file of ours, readable for everyone; systemd is notified when a unit changes."""
 
-    path: Path
-    text: str
-    reload: Callable[[], object] | None = None
+    def right() -> bool:
+        return path.exists() and path.read_text(encoding="utf-8") == text
 
-    def right(self) -> bool:
-        return self.there() and self.path.read_text(encoding="utf-8") == self.text
-
-    def there(self) -> bool:
-        return self.path.exists()
-
-    def putting(self) -> str:
-        return f"write {self.path}{' and have systemd read it' if self.reload else ''}"
-
-    def put(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        for left in self.path.parent.glob(f".{self.path.name}.????????"):
+    def put() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.????????"):
             left.unlink()  # of a run that was killed
-        atomic_write(self.path, self.text.encode(), 0o644)
-        if self.reload:
-            self.reload()
+        atomic_write(path, text.encode(), 0o644)
+        if reload:
+            reload()
 
-    def removing(self) -> str:
-        return f"remove {self.path}{' and have systemd forget it' if self.reload else ''}"
+    def remove() -> None:
+        path.unlink()
+        if reload:
+            reload()
 
-    def remove(self) -> None:
-        self.path.unlink()
-        if self.reload:
-            self.reload()
+    read, forget = (f" and have systemd {what} it" * bool(reload) for what in ("read", "forget"))
+    putting, removing = f"write {path}{read}", f"remove {path}{forget}"
+    return InstallPart(right, path.exists, lambda: putting, put, lambda: removing, remove)
 
 
-@dataclass(frozen=True, slots=True)
-class UserSettings:
-    """A folder of settings: begun with one file, which is never written again, and the user's."""
+def user_settings(begun: Path, text: str, also: Sequence[Path] = ()) -> InstallPart:
+    """The folder of settings, which is the user's, begun with one file that is never written again;
+    and folders of the service elsewhere: drop-ins, what it remembers."""
+    folders = (begun.parent, *also)
 
-    begun: InstalledFile
-    also: tuple[Path, ...] = ()  # folders of the service elsewhere: drop-ins, what it remembers
-
-    def right(self) -> bool:
-        return self.begun.there()
-
-    def there(self) -> bool:
-        return any(folder.exists() for folder in self._folders())
-
-    def putting(self) -> str:
-        return f"write {self.begun.path}, every setting as a comment"
-
-    def put(self) -> None:
-        self.begun.put()
-
-    def removing(self) -> str:
-        names = " and ".join(str(folder) for folder in self._folders() if folder.exists())
+    def removing() -> str:
+        names = " and ".join(str(folder) for folder in folders if folder.exists())
         return f"remove {names} with everything in there"
 
-    def remove(self) -> None:
-        for folder in self._folders():
+    def remove() -> None:
+        for folder in folders:
             if folder.is_symlink():
                 folder.unlink()
             elif folder.exists():
                 shutil.rmtree(folder)
 
-    def _folders(self) -> tuple[Path, ...]:
-        return (self.begun.path.parent, *self.also)
+    return InstallPart(
+        begun.exists,
+        lambda: any(folder.exists() for folder in folders),
+        lambda: f"write {begun}, every setting as a comment",
+        written(begun, text).put,
+        removing,
+        remove,
+        of_user=True,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledLink:
+def linked(path: Path, target: Path) -> InstallPart:
     """The command where a shell finds it. What somebody else has put there stays: only a link to
     `target` is ours."""
 
-    path: Path
-    target: Path
+    def there() -> bool:
+        return path.is_symlink() and path.readlink() == target
 
-    def right(self) -> bool:
-        return self.there() or self.path.exists()
+    def put() -> None:
+        path.unlink(missing_ok=True)  # a link to what is gone
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(target)
 
-    def there(self) -> bool:
-        return self.path.is_symlink() and self.path.readlink() == self.target
-
-    def putting(self) -> str:
-        return f"link {self.path} to {self.target}"
-
-    def put(self) -> None:
-        self.path.unlink(missing_ok=True)  # a link to what is gone
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.symlink_to(self.target)
-
-    def removing(self) -> str:
-        return f"remove {self.path}"
-
-    def remove(self) -> None:
-        self.path.unlink()
+    return InstallPart(
+        lambda: there() or path.exists(),
+        there,
+        lambda: f"link {path} to {target}",
+        put,
+        lambda: f"remove {path}",
+        path.unlink,
+    )
 
 
 Systemctl = Callable[..., str]
@@ -130,64 +121,45 @@ def check_unmasked(systemctl: Systemctl) -> None:
             raise BadInput(f"{unit} is masked: `systemctl unmask {unit}` permits it again")
 
 
-@dataclass(frozen=True, slots=True)
-class Enabled:
+def enabled(systemctl: Systemctl) -> InstallPart:
     """The service starts with the machine."""
 
-    systemctl: Systemctl
+    def right() -> bool:
+        return property_of(systemctl, SERVICE, "UnitFileState") == "enabled"
 
-    def right(self) -> bool:
-        return property_of(self.systemctl, SERVICE, "UnitFileState") == "enabled"
-
-    def there(self) -> bool:
-        return self.right()
-
-    def putting(self) -> str:
-        return f"enable {SERVICE}: it starts with the machine"
-
-    def put(self) -> None:
-        self.systemctl("enable", "--quiet", SERVICE)
-
-    def removing(self) -> str:
-        return f"disable {SERVICE}"
-
-    def remove(self) -> None:
-        self.systemctl("disable", "--quiet", SERVICE)
+    return InstallPart(
+        right,
+        right,
+        lambda: f"enable {SERVICE}: it starts with the machine",
+        lambda: systemctl("enable", "--quiet", SERVICE),
+        lambda: f"disable {SERVICE}",
+        lambda: systemctl("disable", "--quiet", SERVICE),
+    )
 
 
 RESTING = ("", "inactive", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+def running(systemctl: Systemctl, essential: Sequence[InstallPart]) -> InstallPart:
     """The service runs, and what it is made of is what it was started with."""
 
-    systemctl: Systemctl
-    renewed: Callable[[], bool]  # whether another part changes under it
+    def state(unit: str = SERVICE) -> str:
+        return property_of(systemctl, unit, "ActiveState")
 
-    def right(self) -> bool:
-        return self._state() == "active" and not self.renewed()
-
-    def there(self) -> bool:
-        return any(self._state(unit) not in ("", "inactive") for unit in (SERVICE, *WANTED))
-
-    def putting(self) -> str:
-        return f"{'start' if self._state() in RESTING else 'restart'} {SERVICE}"
-
-    def put(self) -> None:
-        self.systemctl("restart", SERVICE)
-
-    def removing(self) -> str:
-        return f"stop {SERVICE}"
-
-    def remove(self) -> None:
-        self.systemctl("stop", SERVICE, *WANTED)
+    def remove() -> None:
+        systemctl("stop", SERVICE, *WANTED)
         for unit in (SERVICE, *WANTED):
-            if self._state(unit) == "failed":  # or systemd remembers a unit that is no more
-                self.systemctl("reset-failed", unit)
+            if state(unit) == "failed":  # or systemd remembers a unit that is no more
+                systemctl("reset-failed", unit)
 
-    def _state(self, unit: str = SERVICE) -> str:
-        return property_of(self.systemctl, unit, "ActiveState")
+    return InstallPart(
+        lambda: state() == "active" and all(part.right() for part in essential),
+        lambda: any(state(unit) not in ("", "inactive") for unit in (SERVICE, *WANTED)),
+        lambda: f"{'start' if state() in RESTING else 'restart'} {SERVICE}",
+        lambda: systemctl("restart", SERVICE),
+        lambda: f"stop {SERVICE}",
+        remove,
+    )
 
 
 HOME = Path("/opt/dgx-telemetry")
@@ -227,43 +199,30 @@ class InstallPaths:
         return self.at("/run/systemd/system").is_dir()
 
 
-InstallPart = OwnEnvironment | InstalledFile | InstalledLink | UserSettings | Enabled | Running
-"""Something that the service needs on this machine: `right` if it is present and correct, `there`
-if anything of it is present; `putting` and `removing` say in a sentence what `put` and `remove` do,
-which raise OSError or BadInput."""
-
-
 def parts(
     places: InstallPaths, systemctl: Systemctl, environment: OwnEnvironment | None = None
-) -> Sequence[InstallPart]:
-    """Everything that makes the service. Where a package brought its files, only enabled and
-    running is left."""
-    own = environment or OwnEnvironment(places.home)
-    made = [] if places.packaged else files(places, systemctl, own)
-    essential = [part for part in made if not isinstance(part, InstalledLink | UserSettings)]
-
-    def renewed() -> bool:
-        return not all(part.right() for part in essential)
-
-    return [*made, Enabled(systemctl), Running(systemctl, renewed)]
-
-
-def files(
-    places: InstallPaths, systemctl: Systemctl, environment: OwnEnvironment
 ) -> list[InstallPart]:
-    """Return the parts of the service on disk."""
-    configuration = InstalledFile(places.configuration / "config.toml", shipped("config.toml"))
+    """Everything that makes the service, in order. Where a package brought its files, only enabled
+    and running is left."""
+    if places.packaged:
+        return [enabled(systemctl), running(systemctl, ())]
+    home = environment or OwnEnvironment(places.home)
+    own = InstallPart(home.right, home.there, home.putting, home.put, home.removing, home.remove)
 
-    def unit(name: str, text: str) -> InstalledFile:
-        return InstalledFile(places.units / name, text, lambda: systemctl("daemon-reload"))
+    def unit(name: str, text: str) -> InstallPart:
+        return written(places.units / name, text, lambda: systemctl("daemon-reload"))
 
-    kernel_log = unit(f"{SERVICE}.d/10-kernel-log.conf", shipped(KERNEL_LOG))
+    units = [unit(name, shipped(name)) for name in (*WANTED, SERVICE)]
+    if places.at("/dev/kmsg").is_char_device():
+        units.append(unit(f"{SERVICE}.d/10-kernel-log.conf", shipped(KERNEL_LOG)))
     state = places.at(STATE), places.at(STATE.parent / "private" / STATE.name)  # a link, its target
     drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, *WANTED))
+    begun = places.configuration / "config.toml"
     return [
-        environment,
-        InstalledLink(places.at("/usr/local/bin/dgx-telemetry"), environment.home / COMMAND),
-        UserSettings(configuration, (*drop_ins, *state)),
-        *(unit(name, shipped(name)) for name in (*WANTED, SERVICE)),
-        *([kernel_log] if places.at("/dev/kmsg").is_char_device() else []),
+        own,
+        linked(places.at("/usr/local/bin/dgx-telemetry"), home.home / COMMAND),
+        user_settings(begun, shipped("config.toml"), (*drop_ins, *state)),
+        *units,
+        enabled(systemctl),
+        running(systemctl, [own, *units]),
     ]

@@ -117,41 +117,34 @@ class ChildProcess:
             await asyncio.sleep(GLANCE)
 
 
-Stop = asyncio.Future[None]
-Task = asyncio.Task[None]
-Act = Callable[[], Awaitable[None]]
-
-
-async def supervise(children: Sequence[ChildProcess], stop: Stop, once_ready: Act) -> None:
+async def supervise(
+    children: Sequence[ChildProcess],
+    stop: asyncio.Future[None],
+    once_ready: Callable[[], Awaitable[None]],
+) -> None:
     """Keep the children alive and, once all are ready, act; until `stop`, then end all.
 
     Raises DidNotStart where one that is needed was never ready.
     """
+
+    async def work_once_ready() -> None:
+        for child in children:
+            await child.ready.wait()
+        await once_ready()
+
     keepers = [asyncio.create_task(_keep(child)) for child in children]
-    work = asyncio.create_task(_after(children, once_ready))
+    work = asyncio.create_task(work_once_ready())
+    waited: set[asyncio.Future[None]] = {stop, work, *keepers}
     try:
-        await _first(stop, work, keepers)
+        while not stop.done():
+            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
     finally:
         for task in (work, *keepers):
             task.cancel()
         await asyncio.gather(work, *keepers, return_exceptions=True)
         await asyncio.gather(*(child.end() for child in children))
-
-
-async def _first(
-    stop: Stop, work: asyncio.Task[None], keepers: Sequence[asyncio.Task[None]]
-) -> None:
-    waited: set[asyncio.Future[None]] = {stop, work, *keepers}
-    while not stop.done():
-        done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        for ended in done:
-            ended.result()
-
-
-async def _after(children: Sequence[ChildProcess], once_ready: Act) -> None:
-    for child in children:
-        await child.ready.wait()
-    await once_ready()
 
 
 async def _keep(child: ChildProcess) -> None:

@@ -6,12 +6,10 @@ Strings are written as JSON writes them, which is YAML too.
 import fcntl
 import json
 import os
-import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from agent.config.atomic_file import following
@@ -86,10 +84,7 @@ providers:
 """
 
 
-PREFIX = "dgx-telemetry-up-"
 LOCK = "lock"
-SETTLED = 10.0
-"""Seconds after which a lock file that no one holds is a leftover, not one about to be locked."""
 
 
 @contextmanager
@@ -100,46 +95,18 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
     """
     if wanted is None:
         try:
-            place = Path(tempfile.gettempdir())
+            temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")
         except FileNotFoundError as error:  # a read-only machine
             raise BadInput("no temporary folder can be written: --data names another") from error
-        sweep(place)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    else:
-        folder = _made(wanted)
+        with temporary as name:
+            yield Path(name)
+        return
+    folder = _made(wanted)
     handle = _locked(folder)
     try:
         yield folder
     finally:
-        if wanted is None:
-            shutil.rmtree(folder)
         os.close(handle)
-
-
-def sweep(place: Path) -> None:
-    """Remove what stacks that were killed with signal 9 left of theirs: no one holds its lock.
-
-    Folders of other users are none of ours, nor is what a link leads to: this may run as root.
-    """
-    for folder in place.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # in use, or gone
-            if _is_own(folder.lstat(), stat.S_IFDIR):
-                _sweep_one(folder)
-
-
-def _sweep_one(folder: Path) -> None:
-    handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        lock = os.fstat(handle)
-        if _is_own(lock, stat.S_IFREG) and time.time() - lock.st_mtime > SETTLED:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder)
-    finally:
-        os.close(handle)
-
-
-def _is_own(found: os.stat_result, kind: int) -> bool:
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 
 def _made(wanted: Path) -> Path:

@@ -1,1 +1,1 @@
-"""The live page: what the box does now, streamed to browsers; `frame` says what is sent."""
+"""The live page: what the box does now, streamed to browsers; MESSAGES.md has what is sent."""

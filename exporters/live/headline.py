@@ -8,12 +8,11 @@ from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
 from agent.faults.findings import USUAL, action, by_kind
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.values import seconds
-from agent.limits.resolution import PathKey
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Metric, Pair, Severity, State
 from agent.ranges import consecutive
 from agent.sources import nvlink, xid
-from exporters.live.events import Event
 from exporters.live.paths import PathDirection
+from exporters.live.view import Event
 from exporters.messages import (
     COSTLY,
     GOOD,
@@ -204,7 +203,10 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
         yield Clause(UNKNOWN, "the NVIDIA driver sees no GPU")
     there = [gpu for gpu in facts.gpus if not gpu.lost]
     main = _main_loss(there)
-    groups = _groups(there, main)
+    alike: dict[tuple[Pair | None, str], list[GpuSummary]] = {}
+    for gpu in there:
+        alike.setdefault((shown(gpu, main), gpu.why), []).append(gpu)
+    groups = sorted(((pair, its) for (pair, _), its in alike.items()), key=_weight)
     full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     for pair, gpus in groups:
         yield _of_group(pair, gpus, facts, full=full)
@@ -228,7 +230,9 @@ def _of_group(
     if all(gpu.settling and not gpu.beside and gpu.pair == pair for gpu in gpus):
         were = "were" if several else "was"
         return Clause(level, f"{who} {were} {SUMMARIES[pair]}; this seems to be over")
-    waits = _waits(facts.waited_for) * (pair[0] is State.HUNG)
+    names = facts.waited_for if pair[0] is State.HUNG else ()
+    waits = "".join(f", waiting for {one}" for one in names[:1])
+    waits += f" and {len(names) - 1} more" * (len(names) > 1)
     text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{waits}"
     to_do = next((gpu.advice for gpu in gpus if gpu.advice), "")
     return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds))
@@ -310,28 +314,13 @@ def shown(gpu: GpuSummary, main: Pair | None) -> Pair | None:
     return gpu.pair if stands else gpu.beside[0]
 
 
-def _waits(names: Sequence[str]) -> str:
-    first, more = names[:1], len(names) - 1
-    return "".join(f", waiting for {one}" for one in first) + f" and {more} more" * (more > 0)
-
-
 def costs(pair: Pair) -> bool:
     """Return whether a GPU in this state does less work than it could."""
     return pair[0] in LOST_STATES
 
 
-def _groups(
-    gpus: Sequence[GpuSummary], main: Pair | None
-) -> list[tuple[Pair | None, list[GpuSummary]]]:
-    """GPUs by the pair that is shown: the gravest first, then the most."""
-    groups: dict[tuple[Pair | None, str], list[GpuSummary]] = {}
-    for gpu in gpus:
-        groups.setdefault((shown(gpu, main), gpu.why), []).append(gpu)
-    found = [(pair, its) for (pair, _), its in groups.items()]
-    return sorted(found, key=_weight)
-
-
 def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int]:
+    """The gravest first, then the most."""
     pair, gpus = group
     costly = pair is not None and costs(pair)
     rank = WORST_FIRST.index(LEVELS[severity(pair)]) if pair else 0
@@ -367,17 +356,11 @@ def _of_fullest(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> st
     chosen = next(iter(of_verdict or others), None)
     if chosen is None or chosen.ratio < WORTH_SHOWING:
         return ""
-    alike = [f for f in paths if f.path_direction.key.path == chosen.path_direction.key.path]
+    alike = (f for f in paths if f.path_direction.key.path == chosen.path_direction.key.path)
     near = {f.path_direction.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}
-    name = _path_name(chosen.path_direction.key, len(near))
-    return f"{name} at {100 * chosen.ratio:.0f} % of its limit"
-
-
-def _path_name(key: PathKey, alike: int) -> str:
-    name = PATHS[key.path]
-    if not key.gpu:
-        return f"{name} {key.device}"
-    return name if alike > 1 else f"{name} of GPU {key.gpu}"
+    key = chosen.path_direction.key
+    whose = f" of GPU {key.gpu}" * (len(near) < 2) if key.gpu else f" {key.device}"
+    return f"{PATHS[key.path]}{whose} at {100 * chosen.ratio:.0f} % of its limit"
 
 
 def _gpus_named(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str:
@@ -388,10 +371,7 @@ def _gpus_named(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str
 
 
 def _listed(indices: Sequence[int]) -> str:
-    parts = [part for run in consecutive(indices) for part in _run(run)]
+    runs = consecutive(indices)
+    parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
     names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"GPU{'s' * (len(indices) > 1)} {names}"
-
-
-def _run(run: Sequence[int]) -> list[str]:
-    return [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(index) for index in run]

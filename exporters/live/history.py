@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
 from agent.model import PAIRS, Pair, Snapshot
-from exporters.live.events import RecentEvents
 from exporters.live.tiles import METERS
-from exporters.live.view import View
+from exporters.live.view import RecentEvents, View
 from exporters.messages import pair_name
 
 Document = dict[str, Any]
@@ -68,16 +67,14 @@ LOST = len(PAIRS) + 1
 """The state of a GPU that no longer answers."""
 
 
-def _ring(series: HistorySeries) -> "array[int]":
-    return array(series.typecode, [series.gap]) * SPAN
-
-
 @dataclass(slots=True)
 class ValueHistory:
     """History of one GPU, slot by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
-    rings: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(map(_ring, SERIES)))
+    rings: "tuple[array[int], ...]" = field(
+        default_factory=lambda: tuple(array(one.typecode, [one.gap]) * SPAN for one in SERIES)
+    )
     shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # those that ever were above 0
     seen: int = 0  # the last second that is no gap
 
@@ -112,10 +109,6 @@ class ValueHistory:
         """Return the seconds up to `newest` in which it had no state."""
         states = _ordered(self.states, int(newest)).tobytes()
         return SPAN - len(states.rstrip(b"\0"))
-
-    def forget_shares(self) -> None:
-        """Drop the pairs that had no share in the whole span."""
-        self.shares = {pair: ring for pair, ring in self.shares.items() if any(ring)}
 
 
 def _ordered(ring: "array[int]", newest: int) -> "array[int]":
@@ -184,11 +177,11 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop what has been nothing but a gap for the whole span."""
+        """Drop what has been nothing but a gap for the whole span, and pairs without a share."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
-            kept.forget_shares()
+            kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
         self.events.forget(gone)
 
     def document(self, since: int | None = None) -> Document:

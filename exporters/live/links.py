@@ -67,7 +67,12 @@ class LinkStates:
         known = {labels: self._ends.get(labels, UNKNOWN) for labels in found}
         guessed = _guessed(known, drawn) if drawn else {}
         self.links = [self._link(labels, guessed.get(labels, known[labels])) for labels in found]
-        self.graph, self.rows = _graph(self.links, drawn), []
+        kind = KINDS[drawn.kind] if drawn else _shape(self.links)
+        self.graph = {
+            "kind": kind,
+            "expected": [list(pair) for pair in drawn.pairs] if drawn else [],
+        }
+        self.rows = []
 
     def _link(self, labels: Labels, remote: Remote) -> LinkState:
         index, uuid, number = labels
@@ -90,14 +95,12 @@ class LinkStates:
         """The links as they are now, or were a few ticks ago: they are read once a minute."""
         if not self.rows or samples.now - self._at >= AFRESH:
             self._at = samples.now
+            ups = [samples.value(nvlink.LINK_UP, *link.labels) for link in self.links]
             self.rows = [
-                (self._up(link, samples), *self._ratios(link, samples.now)) for link in self.links
+                (None if up is None else bool(up), *self._ratios(link, samples.now))
+                for up, link in zip(ups, self.links, strict=True)
             ]
         return self.rows
-
-    def _up(self, link: LinkState, samples: SampleStore) -> bool | None:
-        state = samples.value(nvlink.LINK_UP, *link.labels)
-        return None if state is None else bool(state)
 
     def _ratios(self, link: LinkState, now: float) -> tuple[float | None, float | None]:
         if not link.ways:
@@ -150,27 +153,19 @@ def _guessed(known: dict[Labels, Remote], graph: LinkGraph) -> dict[Labels, Remo
     return guessed
 
 
-def _graph(links: list[LinkState], drawn: LinkGraph | None) -> Document:
-    """The system's graph if it has one, else what the far ends make."""
-    if drawn is not None:
-        return {"kind": KINDS[drawn.kind], "expected": [list(pair) for pair in drawn.pairs]}
-    return {"kind": _shape(links), "expected": []}
-
-
 def _shape(links: list[LinkState]) -> str:
+    """Return the graph that the far ends make."""
     if not links:
         return "none"
     if any(link.remote.kind == "switch" for link in links):
         return "switch"
-    gpus = {link.labels[0] for link in links}
-    neighbours = [set(_neighbours(links, one)) for one in gpus]
-    if len(gpus) > 2 and all(len(found) == len(gpus) - 1 for found in neighbours):
+    neighbours: dict[str, set[str]] = {link.labels[0]: set() for link in links}
+    for link in links:
+        if link.remote.gpu is not None:
+            neighbours[link.labels[0]].add(link.remote.gpu)
+    if len(neighbours) > 2 and all(len(n) == len(neighbours) - 1 for n in neighbours.values()):
         return "full"
-    return "pairs" if all(len(found) <= 1 for found in neighbours) else "mesh"
-
-
-def _neighbours(links: list[LinkState], one: str) -> Iterator[str]:
-    return (x.remote.gpu for x in links if x.labels[0] == one and x.remote.gpu is not None)
+    return "pairs" if all(len(found) <= 1 for found in neighbours.values()) else "mesh"
 
 
 SPEEDS = {

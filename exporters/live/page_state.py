@@ -1,4 +1,4 @@
-"""One tick as the open pages see it: what seldom changes, and what does."""
+"""One tick as the open pages see it: what seldom changes, and what does (MESSAGES.md)."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
@@ -13,7 +13,6 @@ from exporters.job_words import culprit_name, ended_row, hang_action, row, waite
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
-from exporters.live.instances import instances
 from exporters.live.links import LinkStates, speeds
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.timeline import job_event
@@ -54,10 +53,7 @@ class PageState:
         self.has_news = True
 
     def take(
-        self,
-        snapshot: Snapshot,
-        known: FindingsDocument,
-        history: History | None = None,
+        self, snapshot: Snapshot, known: FindingsDocument, history: History | None = None
     ) -> None:
         """Take in a tick, what was understood of it or of one before, and the last 15 minutes."""
         self._history = history
@@ -122,17 +118,17 @@ class PageState:
             self._machine = machine
 
     def machine(self) -> Document:
-        """Return the data that seldom change, as `frame` reports them."""
+        """Return the data that seldom change, as MESSAGES.md has them."""
         return {"edition": self.edition, **self._machine}
 
     def tick(self) -> Document:
-        """This tick, as `frame` reports."""
+        """This tick, as MESSAGES.md has it."""
         samples, snapshot, jobs = self._view.samples, self._snapshot, self._view.jobs()
         inventory = self._view.diagnosis.inventory()
         processes = tiles.processes(snapshot)
         on = {gpu.uuid: job for job in jobs.running for gpu in job.receipt.gpus}
         hangs = {uuid: job.hang for uuid, job in on.items() if job.hang}
-        divided = instances(samples)
+        divided = tiles.instances(samples)
         summaries = self._summaries(on, divided)
         silent = silence(snapshot)
         gpus = [
@@ -267,6 +263,38 @@ class PageState:
         to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
         to_do = "" if settling and not beside else to_do
         return found._replace(advice=hang_action(hung) if hung else to_do)
+
+
+def whole(machine: Document, tick: Document) -> Document:
+    """Machine and tick of one edition put together, as a reader wants them."""
+    gpus = [
+        {
+            **static,
+            **dynamic,
+            "meters": [
+                {**meter, "value": value}
+                for meter, value in zip(static["meters"], dynamic["values"], strict=True)
+            ],
+            "note": tick["notes"].get(static["uuid"], ""),
+            "sentence": ": ".join(
+                filter(None, (dynamic["summary"], ", ".join(dynamic["evidence"])))
+            ),
+        }
+        for static, dynamic in zip(machine["gpus"], tick["gpus"], strict=True)
+    ]
+    paths = [
+        {**static, "ratio": ratio, "bytes_per_second": moved, "saturated": saturated}
+        for static, (ratio, moved, saturated) in zip(machine["paths"], tick["paths"], strict=True)
+    ]
+    links = [
+        {**static, "up": up, "ratio": {"transmit": transmit, "receive": receive}}
+        for static, (up, transmit, receive) in zip(machine["links"], tick["links"], strict=True)
+    ]
+    level, sentence, to_do = headline.headline(
+        [headline.Clause(**clause) for clause in tick["banner"]]
+    )
+    lead = {"level": level, "headline": sentence, "action": to_do}
+    return {**machine, **tick, **lead, "gpus": gpus, "paths": paths, "links": links}
 
 
 def identity(samples: SampleStore) -> Document:

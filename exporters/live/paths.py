@@ -84,10 +84,19 @@ class PathDirections:
         """Return the data that seldom change."""
         arrays = {one["device"]: one["array"] or None for one in samples.labelled(disk.INFO)}
         return [
-            _static_of(one)
-            | {"array": arrays.get(one.key.device)}
-            | (self._port(one.key, samples) if one.key.path in PORTS else {"up": None})
-            for one in self.path_directions
+            {
+                "path": key.path,
+                "device": key.device,
+                "gpu": key.gpu or None,
+                "direction": key.direction,
+                "limit": limit.bytes_per_second if limit else None,
+                "origin": limit.origin if limit else None,
+                "source": limit.source if limit else None,
+                "threshold": threshold,
+                "array": arrays.get(key.device),
+                **(self._port(key, samples) if key.path in PORTS else {"up": None}),
+            }
+            for key, limit, threshold, *_ in self.path_directions
         ]
 
     def _port(self, key: PathKey, samples: SampleStore) -> Document:
@@ -116,28 +125,15 @@ class PathDirections:
         ]
 
 
-def _static_of(path_direction: PathDirection) -> Document:
-    path, device, gpu, _, direction = path_direction.key
-    limit = path_direction.limit
-    return {
-        "path": path,
-        "device": device,
-        "gpu": gpu or None,
-        "direction": direction,
-        "limit": limit.bytes_per_second if limit else None,
-        "origin": limit.origin if limit else None,
-        "source": limit.source if limit else None,
-        "threshold": path_direction.threshold,
-    }
-
-
 def _unlimited(path_direction: PathDirection, samples: SampleStore, *, limited: bool) -> PathValues:
     metric, path = path_direction.metric, path_direction.key.path
     rate = samples.rate(metric, *path_direction.labels, seconds=0.0) if metric else None
     if rate is None:
         return None, None, False
     judged = path == "disk" and not limited and rate >= MOVES
-    return None, round(rate), judged and _is_busy(path_direction, samples)
+    busy = samples.rate(disk.BUSY, path_direction.key.device, seconds=0.0) if judged else None
+    # A disk without a known limit that almost always has a request.
+    return None, round(rate), busy is not None and busy >= path_direction.threshold
 
 
 def _dynamic_of(path_direction: PathDirection, path: PathAccount | None, now: float) -> PathValues:
@@ -145,12 +141,6 @@ def _dynamic_of(path_direction: PathDirection, path: PathAccount | None, now: fl
         return None, None, False
     moved = round(path.ratio * path_direction.limit.bytes_per_second)
     return round(path.ratio, DIGITS), moved, path.ratio >= path_direction.threshold
-
-
-def _is_busy(path_direction: PathDirection, samples: SampleStore) -> bool:
-    """Return whether a disk without a known limit almost always has a request."""
-    busy = samples.rate(disk.BUSY, path_direction.key.device, seconds=0.0)
-    return busy is not None and busy >= path_direction.threshold
 
 
 def _place(path_direction: PathDirection) -> tuple[Any, ...]:

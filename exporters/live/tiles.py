@@ -9,6 +9,7 @@ from agent.faults.findings import by_kind
 from agent.model import GpuKey, Metric, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, pcie, power, process, temperature, workload
+from agent.sources import instances as mig
 from exporters.live.headline import GpuSummary, beside_words, costs, of_window
 from exporters.messages import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
 
@@ -89,12 +90,7 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
 
 
 def dynamic(
-    gpu: GpuKey,
-    snapshot: Snapshot,
-    samples: SampleStore,
-    summary: GpuSummary,
-    *,
-    silent: bool,
+    gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, summary: GpuSummary, *, silent: bool
 ) -> Document:
     """Return the data of one GPU at this tick, as the banner's `summary` has it."""
     values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
@@ -157,6 +153,27 @@ def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
         found.setdefault(one["uuid"], []).append(entry)
     for listed in found.values():
         listed.sort(key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
+    return found
+
+
+def instances(samples: SampleStore) -> dict[str, list[Document]]:
+    """Return the MIG instances by UUID of their GPU, by number; figures not known are None."""
+    found: dict[str, list[Document]] = {}
+    for info in samples.labelled(mig.INFO):
+        labels = info["gpu"], info["uuid"], info["gpu_instance"]
+        row = {
+            "number": int(labels[2]),
+            "profile": info["profile"],
+            "uuid": info["mig_uuid"],
+            "activity": samples.value(mig.ACTIVITY, *labels),
+            "sm": samples.value(mig.SM_ACTIVE, *labels),
+            "memory": samples.value(mig.USED, *labels),
+            "memory_limit": samples.value(mig.TOTAL, *labels),
+            "processes": samples.value(mig.PROCESSES, *labels),
+        }
+        found.setdefault(labels[1], []).append(row)
+    for rows in found.values():
+        rows.sort(key=lambda row: row["number"])
     return found
 
 

@@ -10,7 +10,7 @@ from agent.faults.findings import by_kind
 from agent.faults.gpus import NVML
 from agent.faults.values import seconds
 from agent.jobs.job import Receipt
-from agent.model import Finding, Reason, Snapshot, Verdict
+from agent.model import Finding, Reason, Snapshot
 from agent.ranges import ranges
 from exporters.job_words import receipt_level, title
 from exporters.messages import LEVELS, duration, finding_text
@@ -149,13 +149,9 @@ def _now(
         place = (*verdict.pair, gpu.uuid)
         stood = max(at - verdict.since, ages.get(place, 0.0))
         if stood >= BRIDGED and severity(verdict.pair) is not None:
-            level, text = LEVELS[severity(verdict.pair)], _state_text(verdict)
+            late, level = verdict.waits_for, LEVELS[severity(verdict.pair)]
+            text = f"waiting for GPU {late.index}" if late else SUMMARIES[verdict.pair]
             yield place, Stretch(wall - stood, wall, at, level, text, gpu.index, at - stood)
-
-
-def _state_text(verdict: Verdict) -> str:
-    late = verdict.waits_for
-    return f"waiting for GPU {late.index}" if late else SUMMARIES[verdict.pair]
 
 
 def _together(one: Stretch, other: Stretch) -> bool:

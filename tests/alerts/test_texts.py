@@ -38,11 +38,7 @@ def rendered(
 def _rendered(
     folder: Path, tests: list[dict[str, object]], evaluated: int, text: str
 ) -> dict[str, list[str]]:
-    content = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{evaluated}s",
-        "tests": tests,
-    }
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{evaluated}s", "tests": tests}
     found: dict[str, list[str]] = {}
     title = ""
     for line in run_promtool(folder, content).splitlines():

@@ -20,9 +20,9 @@ from aiohttp import web
 from agent.cli.assembly import Hardware
 from agent.cli.options import view_of
 from agent.model import Snapshot
-from exporters.live import stream
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
+from exporters.live.page import FEED, stream
 from tests.support import machines
 from tests.support.machines import AgentBench
 
@@ -105,8 +105,8 @@ async def measure(name: str, ticks: int, warm_up: int) -> Cost:
     bench = await loop.run_in_executor(None, lambda: machines.simulated(name).run(warm_up))
     feed = feed_of(bench)
     app = web.Application()
-    app[stream.FEED] = feed
-    app.router.add_get("/api/v1/stream", stream.stream)
+    app[FEED] = feed
+    app.router.add_get("/api/v1/stream", stream)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -13,7 +13,7 @@ import pytest
 
 from agent.stack import programs
 from agent.stack.programs import choose
-from exporters.live.stream import MOST_STREAMS
+from exporters.live.page import MOST_STREAMS
 from tests.browser.chromium import Chromium
 from tests.browser.machines import Machines
 from tests.browser.page import Page

@@ -31,8 +31,7 @@ from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
-from exporters.live.page_state import PageState
+from exporters.live.page_state import PageState, whole
 from exporters.server import Server
 from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile

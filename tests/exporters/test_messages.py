@@ -143,24 +143,13 @@ FINDING_TEXTS = {
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
     "network port eno1 runs at 1 of 10 Gb/s": Finding(
-        "port_speed",
-        WARNING,
-        None,
-        "eno1",
-        (rate(0.125e9, 1.25e9, "speed"),),
-        ("network",),
+        "port_speed", WARNING, None, "eno1", (rate(0.125e9, 1.25e9, "speed"),), ("network",)
     ),
     "GPU 3: NVLink graph: 2 links to a gpu, expected a switch (0, 4)": Finding(
-        "stray_links",
-        WARNING,
-        GPU,
-        figures=(count("links", 2),),
-        names=("gpu", "switch", "0", "4"),
+        "stray_links", WARNING, GPU, figures=(count("links", 2),), names=("gpu", "switch", "0", "4")
     ),
     "NVLink graph: gpu0-gpu1 has no links, expected 1; gpu0-gpu2 has 1 link, expected 2": Finding(
-        "wrong_pairs",
-        WARNING,
-        figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2)),
+        "wrong_pairs", WARNING, figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2))
     ),
     "2 metrics have no value: for root alone": Finding(
         "values_absent", WARNING, figures=(count("metrics", 2),), names=("denied",)

@@ -18,9 +18,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from agent.errors import LogEvent, encodable
-from agent.model import (
-    Sample,
-)
+from agent.model import Sample
 from exporters.prometheus import accepts_gzip, negotiate
 from exporters.snapshot_json import document
 from tests.support.call_count import calls_of

@@ -83,14 +83,8 @@ WRONG = {
     "twice": ("a:\na:", "'a' stands twice"),
     "a tab": ("\ta: 1", "is not YAML in UTF-8: "),
     "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),
-    "no key": (
-        "tls_server_config:\n  cert_file: server.crt",
-        "_config.key_file is missing",
-    ),
-    "no cert": (
-        "tls_server_config:\n  key_file: server.key",
-        "_config.cert_file is missing",
-    ),
+    "no key": ("tls_server_config:\n  cert_file: server.crt", "_config.key_file is missing"),
+    "no cert": ("tls_server_config:\n  key_file: server.key", "_config.cert_file is missing"),
     "inline": (tls("cert: text"), "tls_server_config.cert is not a known key"),
     "clients": (tls("client_ca_file: a"), "tls_server_config.client_ca_file is not a known key"),
     "version": (tls("min_version: TLS13"), "min_version is not a known key"),

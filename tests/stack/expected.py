@@ -74,10 +74,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "starved-network": Scenario(
         STATION,
-        (
-            starved("Starved by the network", ALL4),
-            full("DgxLinkSaturated", "network", "enp1s0f0"),
-        ),
+        (starved("Starved by the network", ALL4), full("DgxLinkSaturated", "network", "enp1s0f0")),
     ),
     "starved-pcie": Scenario(
         H100, (starved("Starved by PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
@@ -140,10 +137,7 @@ SCENARIOS: dict[str, Scenario] = {
         STATION,
         (
             Alert(
-                "DgxGpuMissing",
-                "critical",
-                rf"{GPU} is gone: 3 of 4 GPUs answer\.",
-                frozenset("2"),
+                "DgxGpuMissing", "critical", rf"{GPU} is gone: 3 of 4 GPUs answer\.", frozenset("2")
             ),
         ),
     ),
@@ -170,8 +164,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "pcie-degraded": Scenario(
-        STATION,
-        (Alert("DgxPcieDegraded", "warning", rf"{GPU}: the PCIe link runs at x8 ", FIRST),),
+        STATION, (Alert("DgxPcieDegraded", "warning", rf"{GPU}: the PCIe link runs at x8 ", FIRST),)
     ),
     "port-degraded": Scenario(
         H100,
@@ -220,14 +213,7 @@ SCENARIOS: dict[str, Scenario] = {
     "exposed-communication": Scenario(H100, (exposed("NVLink"),)),
     "hang": Scenario(
         STATION,
-        (
-            Alert(
-                "DgxJobHung",
-                "critical",
-                r"pid \d+ \(rank 1\) on GPU 1 ",
-                frozenset("1"),
-            ),
-        ),
+        (Alert("DgxJobHung", "critical", r"pid \d+ \(rank 1\) on GPU 1 ", frozenset("1")),),
         early=frozenset({"DgxGpuStarved", "DgxGpuStraggler"}),
     ),
     "late-rank": Scenario(H100),

@@ -25,11 +25,7 @@ from tests.stack.scenario_run import is_ready, texts
 USUAL = 15.0  # s between two scrapes
 LOSS = 5.0  # s after its beginning, the scenario loses its GPU, and hangs its driver
 
-CONDITIONS = {
-    "killed": "DgxAgentDown",
-    "gpu-lost": "DgxGpuMissing",
-    "driver-hang": "DgxAgentBlind",
-}
+CONDITIONS = {"killed": "DgxAgentDown", "gpu-lost": "DgxGpuMissing", "driver-hang": "DgxAgentBlind"}
 """Events, and the alert that must report each."""
 
 

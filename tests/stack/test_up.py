@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from argparse import Namespace
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 
 from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
-from agent.stack.files import LOCK, PREFIX, SETTLED, data_folder, sweep
+from agent.stack.files import data_folder
 from agent.stack.programs import USUAL, Binary, FreePorts, choose
 from tests.stack.running import Running, alive, clean_environment, eventually
 from tests.support.repository import ROOT
@@ -182,7 +181,7 @@ def test_what_cannot_start_is_reported_in_its_own_words_and_the_page_comes_up(
         for name in ("prometheus", "alertmanager"):
             assert f"{name} ended with status 7: the disk is on fire; going on without it" in said
         assert up.end(signal.SIGTERM) == 0
-    assert list(tmp_path.glob(f"{PREFIX}*")) == []
+    assert list(tmp_path.glob("dgx-telemetry-up-*")) == []
 
 
 def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) -> None:
@@ -192,7 +191,7 @@ def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) 
     sentence = refused(*flags, TMPDIR=str(tmp_path))
     assert "agent ended with status 2" in sentence
     assert "missing.yaml" in sentence
-    assert list(tmp_path.glob(f"{PREFIX}*")) == []
+    assert list(tmp_path.glob("dgx-telemetry-up-*")) == []
 
 
 def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
@@ -230,16 +229,6 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], sentence: str) ->
     assert sentence in refused(*arguments)
 
 
-def test_leftovers_of_a_killed_stack_are_swept_and_living_ones_are_not(tmp_path: Path) -> None:
-    for name in ("dead", "new"):
-        (tmp_path / f"{PREFIX}{name}").mkdir()
-        (tmp_path / f"{PREFIX}{name}" / LOCK).touch()
-    then = time.time() - 2 * SETTLED
-    os.utime(tmp_path / f"{PREFIX}dead" / LOCK, (then, then))
-    sweep(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}new"]
-
-
 def test_where_nothing_can_be_written_a_folder_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,42 +241,6 @@ def test_where_nothing_can_be_written_a_folder_is_asked_for(
         data_folder(None),
     ):
         pass
-
-
-@pytest.mark.parametrize("kind", ["linked lock", "linked folder", "pipe", "of another"])
-def test_what_others_put_there_is_left_alone(kind: str, tmp_path: Path) -> None:
-    """As root, in a folder in which everybody may make files."""
-    theirs, bait = tmp_path / "theirs", tmp_path / f"{PREFIX}bait"
-    theirs.mkdir()
-    lock = theirs / LOCK
-    lock.touch()
-    if kind == "linked folder":
-        bait.symlink_to(theirs)
-    else:
-        bait.mkdir()
-        (bait / "kept").touch()
-        made = bait / LOCK
-        if kind == "linked lock":
-            made.symlink_to(lock)
-        elif kind == "pipe":
-            os.mkfifo(made)
-        else:
-            made.touch()
-            _give_away(bait)
-    then = time.time() - 2 * SETTLED
-    for path in (lock, bait / LOCK):
-        os.utime(path, (then, then))
-    sweep(tmp_path)
-    assert bait.is_dir()
-    assert (theirs if kind == "linked folder" else bait / "kept").exists()
-    assert lock.exists()
-
-
-def _give_away(folder: Path) -> None:
-    try:
-        os.chown(folder, 65534, 65534)
-    except PermissionError:
-        pytest.skip("only root can give a folder away")
 
 
 def test_a_port_is_replaced_only_where_it_is_taken() -> None:

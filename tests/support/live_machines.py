@@ -12,8 +12,7 @@ from agent.model import Snapshot
 from agent.simulator import models
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
-from exporters.live.page_state import PageState
+from exporters.live.page_state import PageState, whole
 from exporters.live.view import View
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench

@@ -12,7 +12,7 @@ from agent.model import Reason
 from agent.ranges import device_ranges, ranges
 from agent.simulator import SYSTEMS
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
+from exporters.live.page_state import whole
 from tests.support.live_machines import watched
 
 

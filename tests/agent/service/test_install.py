@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from agent.cli.install import NO_SYSTEMD, NOTHING, install
+from agent.cli.install import NO_SYSTEMD, NOTHING, install, uninstall
 from agent.cli.install import run as install_command
-from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
 from agent.service import environment
 from agent.service.environment import OwnEnvironment, ProgramFiles, needed, running_program
-from agent.service.plan import InstalledLink, InstallPart, InstallPaths, parts
+from agent.service.plan import InstallPart, InstallPaths, linked, parts
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
@@ -65,7 +64,7 @@ class Machine:
         own = OwnEnvironment(
             self.places.home, lambda: ProgramFiles("1.0", self.files), lambda: Path(sys.executable)
         )
-        return list(parts(self.places, self.systemd, own))
+        return parts(self.places, self.systemd, own)
 
     def listed(self) -> list[str]:
         """The files that matter."""
@@ -188,7 +187,7 @@ def test_a_dry_run_needs_no_systemd(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
-    assert install_command(Namespace(dry_run=True)) == 0
+    assert install_command(Namespace(command="install", dry_run=True)) == 0
     *steps, last = capsys.readouterr().out.splitlines()
     assert steps[-1] == "start dgx-telemetry.service"
     assert last == NO_SYSTEMD
@@ -204,7 +203,7 @@ def test_a_masked_unit_is_reported_before_anything_is_done(
     monkeypatch.setattr("agent.cli.install.systemctl", machine.systemd)
     monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
     with pytest.raises(BadInput, match=r"dgx-telemetry\.service is masked: `systemctl unmask"):
-        install_command(Namespace(dry_run=False))
+        install_command(Namespace(command="install", dry_run=False))
     assert (machine.listed(), machine.systemd.asked) == ([], [])
 
 
@@ -321,7 +320,7 @@ def test_a_command_of_somebody_else_s_stays(tmp_path: Path) -> None:
     path.parent.mkdir()
     other.touch()
     path.symlink_to(other)
-    link = InstalledLink(path, tmp_path / "mine")
+    link = linked(path, tmp_path / "mine")
     assert (link.right(), link.there()) == (True, False)
     other.unlink()  # a link to nothing helps no one
     assert not link.right()

@@ -17,10 +17,9 @@ from agent.simulator import SYSTEMS
 from agent.sources import power
 from agent.sources.workload import JobConfig
 from exporters.live.findings_document import FindingsDocument, findings_document
-from exporters.live.frame import whole
 from exporters.live.headline import HeadlineFacts, banner
 from exporters.live.history import History
-from exporters.live.page_state import PageState
+from exporters.live.page_state import PageState, whole
 from exporters.live.tiles import METERS
 from tests.support import machines
 from tests.support.live_machines import Document, watched
@@ -138,8 +137,7 @@ def test_the_right_gpus_and_paths_are_marked(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "ends"),
-    [("dgx-1-v100", {("0", "2", "3")}), ("dgx-h100", {("0", "2", None)})],
+    ("system", "ends"), [("dgx-1-v100", {("0", "2", "3")}), ("dgx-h100", {("0", "2", None)})]
 )
 def test_a_link_that_is_down_is_drawn_to_where_it_leads(
     system: str, ends: set[tuple[str, str, str | None]]

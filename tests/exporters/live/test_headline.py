@@ -13,9 +13,9 @@ from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
+from exporters.live.page_state import whole
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
@@ -296,8 +296,7 @@ def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
 def test_exposed_communication_is_said_with_what_to_do() -> None:
     frame = watched("dgx-h100:exposed-communication").run(40).frame()
     assert re.fullmatch(
-        r"8 GPUs only communicating over NVLink, [34]\d % of the time, busy now",
-        frame["headline"],
+        r"8 GPUs only communicating over NVLink, [34]\d % of the time, busy now", frame["headline"]
     )
     assert frame["level"] == "notice"
     assert frame["action"].startswith("Overlap communication")

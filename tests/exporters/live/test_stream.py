@@ -13,8 +13,8 @@ from aiohttp import ClientResponse, ClientSession
 from agent.model import Snapshot
 from exporters.http import AgentPages
 from exporters.live.feed import Client, Feed
-from exporters.live.frame import whole
-from exporters.live.stream import MOST_STREAMS, STANDING, send
+from exporters.live.page import MOST_STREAMS, STANDING, send
+from exporters.live.page_state import whole
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from tests.support.live_machines import Watched, watched
