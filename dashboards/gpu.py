@@ -8,7 +8,6 @@ from agent.sources import (
     allocation,
     clocks,
     gpu,
-    media,
     memory,
     nccl,
     power,
@@ -105,10 +104,10 @@ WORK = Row(
             "Share of time in which each engine worked, on the GPU where it worked most: video "
             "decoder, video encoder, JPEG decoder, optical flow. They work beside the "
             "multiprocessors. No line for engines that a GPU does not have.",
-            Query(now(media.DECODER).largest(), "decoder (NVDEC)"),
-            Query(now(media.ENCODER).largest(), "encoder (NVENC)"),
-            Query(now(media.JPEG).largest(), "JPEG (NVJPG)"),
-            Query(now(media.OPTICAL_FLOW).largest(), "optical flow (OFA)"),
+            Query(now(gpu.DECODER).largest(), "decoder (NVDEC)"),
+            Query(now(gpu.ENCODER).largest(), "encoder (NVENC)"),
+            Query(now(gpu.JPEG).largest(), "JPEG (NVJPG)"),
+            Query(now(gpu.OPTICAL_FLOW).largest(), "optical flow (OFA)"),
             width=8,
             height=7,
         ),

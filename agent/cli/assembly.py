@@ -32,7 +32,7 @@ from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_checks import XidChecks
 from agent.polling.xid_watch import XidWatch
-from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
+from agent.sources import agent_health, allocation, kernel_log, nccl, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
@@ -175,7 +175,7 @@ class Agent:
         whole = system.SystemFacts(self._inventory, self.configuration, self._host.files, expected)
         in_memory = (
             *system.reads(whole),
-            *unless_off(answers, settings, answers.reads(gpus)),
+            agent_health.answers(gpus),
             *unless_off(xid, settings, xid.reads(self._counts)),
             *nccl.reads(self.nccl),
         )

@@ -12,7 +12,7 @@ from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
-from agent.sources import disk, host, pcie_switch, process, workload
+from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
@@ -146,7 +146,7 @@ class TickContext:
     def uplinks(self) -> dict[str, tuple[float, list[GpuKey]]]:
         """Capacity of each PCIe switch's uplink (bytes a second), and the GPUs below it."""
         found: dict[str, tuple[float, list[GpuKey]]] = {}
-        for (index, uuid, bridge), limit in self.samples.all(pcie_switch.UPLINK).items():
+        for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             found.setdefault(bridge, (limit, []))[1].append(GpuKey(int(index), uuid))
         return found
 

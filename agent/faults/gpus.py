@@ -29,7 +29,7 @@ from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters
 from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
-from agent.sources import answers, clocks, gpu, system, temperature
+from agent.sources import agent_health, clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 
 MISSING, HOT, NOT_ANSWERING = "DgxGpuMissing", "DgxGpuHot", "DgxGpuNotAnswering"
@@ -184,14 +184,14 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
 
     return (
         rule(
-            *("slow", "hang", f"{answers.READ_SECONDS} > {SLOWEST}"),
+            *("slow", "hang", f"{agent_health.GPU_READ_SECONDS} > {SLOWEST}"),
             f"Calls to {GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} s): "
             "its values are missing or late, those of other GPUs are not.",
         ),
         rule(
             *("failing", "fail"),
-            f"{increase(answers.READ_FAILURES, over)} >= {FEWEST} "
-            f"and changes({answers.READ_FAILURES}[{over}]) >= {FEWEST}",
+            f"{increase(agent_health.GPU_READ_FAILURES, over)} >= {FEWEST} "
+            f"and changes({agent_health.GPU_READ_FAILURES}[{over}]) >= {FEWEST}",
             f"{COUNT} reads of {GPU} failed in the last 7m (limit {FEWEST}): some of its "
             "values are missing (dgx-telemetry check names them).",
         ),

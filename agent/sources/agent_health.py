@@ -1,13 +1,15 @@
-"""Metrics of the agent itself: sources that are up, their cost, absent values and the reasons."""
+"""Metrics of the agent itself: sources that are up, their cost, absent values and the reasons, and
+how each GPU answers calls of the driver."""
 
 import platform
 from collections import Counter
 
 from agent import __version__
-from agent.model import Kind, Reading, Snapshot, counter, gauge, internal
+from agent.model import GpuMetric, Kind, Reading, ReadKey, Snapshot, counter, gauge, internal
 from agent.polling import intervals
+from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import HEALTH, AgentHealth
-from agent.polling.reads import ReadOutput
+from agent.polling.reads import Read, ReadOutput, fixed
 
 BUILD_INFO = gauge(
     "dgx_agent_build_info",
@@ -60,6 +62,20 @@ CLOCK_STEPPED_AT = internal(
     "When the wall clock was last set, in seconds of the agent's clock.",
     "as dgx_agent_clock_steps_total",
 )
+GPU_READ_SECONDS = GpuMetric.gauge(
+    "dgx_gpu_read_seconds",
+    "Total seconds of the driver calls of the GPU in the longest turn of the last 30 to 60 s; "
+    "there is a turn each second. While the GPU does not answer, the longest since then, "
+    "including the time so far of a call that has not returned.",
+    "the agent's monotonic clock",
+)
+GPU_READ_FAILURES = GpuMetric.counter(
+    "dgx_gpu_read_failures_total",
+    "Reads of the GPU since the agent started in which a driver call failed or timed out. Calls "
+    "that this GPU always refuses (not supported, no permission, not found, MIG) do not count, "
+    "nor does a GPU that is lost.",
+    "NVML's return codes",
+)
 
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
@@ -85,3 +101,15 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     if health.clock_stepped_at is not None:
         out.add(CLOCK_STEPPED_AT, health.clock_stepped_at)
     return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples))
+
+
+def answers(gpus: GpuWatch) -> Read:
+    """The read of how each GPU answers."""
+    both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
+
+    def read(out: ReadOutput) -> None:
+        for labels, *found in gpus.answers():
+            for metric, value in zip(both, found, strict=True):
+                out.add(metric, value, *labels)
+
+    return Read(ReadKey("gpu", "answers"), both, read, fixed(intervals.TICK))

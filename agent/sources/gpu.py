@@ -1,9 +1,13 @@
-"""Identity of a GPU, NVML's utilisation, and the recovery action that the driver asks for."""
+"""Identity of a GPU, NVML's utilisation, also of its video and image engines, and the recovery
+action that the driver asks for."""
 
 from collections.abc import Iterator
+from functools import partial
 
+from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, GpuMetric, gauge
+from agent.hardware.nvml import number
+from agent.model import GPU_LABELS, GpuMetric, Metric, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import FLAG, Range
@@ -52,6 +56,28 @@ PLATFORM = gauge(
     (*GPU_LABELS, "chassis_serial", "slot", "tray", "host", "module"),
     FLAG,
 )
+ENGINES: dict[Metric, str] = {
+    GpuMetric.ratio(
+        f"dgx_gpu_{name}_utilization_ratio",
+        f"Share of time, 0-1, in which the {engine} worked, over the driver's last sampling "
+        "period (1/6 to 1 s).",
+        f"nvmlDeviceGet{call}Utilization{since}",
+    ): call
+    for name, call, engine, since in (
+        ("decoder", "Decoder", "video decoder (NVDEC)", ""),
+        ("encoder", "Encoder", "video encoder (NVENC)", ""),
+        ("jpeg", "Jpg", "JPEG decoder (NVJPG)", " (driver 535 and newer)"),
+        ("optical_flow", "Ofa", "optical flow accelerator (OFA)", " (driver 535 and newer)"),
+    )
+}
+"""Video and image engines, which work beside the multiprocessors, and NVML's names of them."""
+
+DECODER, ENCODER, JPEG, OPTICAL_FLOW = ENGINES
+
+
+def _engine(device: NvmlDevice, engine: str) -> float:
+    percent, _period = device.get(f"{engine}Utilization")
+    return number(percent, f"nvmlDeviceGet{engine}Utilization") / 100
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -85,3 +111,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         GpuRow(PERSISTENCE_MODE, "PersistenceMode"),
         GpuRow(RECOVERY_ACTION, FieldId.RECOVERY_ACTION),
     )
+    engines = (GpuRow(metric, partial(_engine, engine=call)) for metric, call in ENGINES.items())
+    yield gpu_context.rows("media", "engines", intervals.MEDIA, *engines)

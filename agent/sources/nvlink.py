@@ -1,6 +1,7 @@
-"""NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
+"""NVLink: payload and wire bytes per GPU and per link, errors, state, the far end."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from agent.hardware.device import MOST_LINKS, NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
@@ -8,6 +9,7 @@ from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
 from agent.model import (
     FINAL,
+    GPU_LABELS,
     LINK_LABELS,
     PERMANENT,
     Absent,
@@ -25,63 +27,32 @@ from agent.ranges import FLAG, Range
 from agent.sources.context import GpuContext, NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
-_DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
-_PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
+FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over one of its links
+_PAYLOAD, _DATA = "Payload bytes {} over {}.", "nvmlDeviceGetFieldValues {}, scope {}"
+_WIRE = "Bytes {} on the wire of {}: payload plus protocol."
 
-FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over all its links, or over one
-TRANSMITTED = GpuMetric.counter(
-    "dgx_nvlink_transmitted_bytes_total",
-    "Payload bytes sent over all NVLinks of the GPU.",
-    _PAYLOAD.format(138, 202, "scope all links"),
-    fastest=FASTEST_NVLINK,
-)
-RECEIVED = GpuMetric.counter(
-    "dgx_nvlink_received_bytes_total",
-    "Payload bytes received over all NVLinks of the GPU.",
-    _PAYLOAD.format(139, 204, "scope all links"),
-    fastest=FASTEST_NVLINK,
-)
-WIRE_TRANSMITTED = GpuMetric.counter(
-    "dgx_nvlink_wire_transmitted_bytes_total",
-    "Bytes sent on the wire of all NVLinks of the GPU: payload plus protocol. This is what fills "
-    "a link.",
-    _DATA.format(140, "scope all links"),
-    fastest=FASTEST_NVLINK,
-)
-WIRE_RECEIVED = GpuMetric.counter(
-    "dgx_nvlink_wire_received_bytes_total",
-    "Bytes received on the wire of all NVLinks of the GPU: payload plus protocol.",
-    _DATA.format(141, "scope all links"),
-    fastest=FASTEST_NVLINK,
-)
-LINK_TRANSMITTED = counter(
-    "dgx_nvlink_link_transmitted_bytes_total",
-    "Payload bytes sent over one NVLink.",
-    _PAYLOAD.format(138, 202, "scope link"),
-    LINK_LABELS,
-    fastest=FASTEST_LINK,
-)
-LINK_RECEIVED = counter(
-    "dgx_nvlink_link_received_bytes_total",
-    "Payload bytes received over one NVLink.",
-    _PAYLOAD.format(139, 204, "scope link"),
-    LINK_LABELS,
-    fastest=FASTEST_LINK,
-)
-LINK_WIRE_TRANSMITTED = counter(
-    "dgx_nvlink_link_wire_transmitted_bytes_total",
-    "Bytes sent on the wire of one NVLink: payload plus protocol.",
-    _DATA.format(140, "scope link"),
-    LINK_LABELS,
-    fastest=FASTEST_LINK,
-)
-LINK_WIRE_RECEIVED = counter(
-    "dgx_nvlink_link_wire_received_bytes_total",
-    "Bytes received on the wire of one NVLink: payload plus protocol.",
-    _DATA.format(141, "scope link"),
-    LINK_LABELS,
-    fastest=FASTEST_LINK,
-)
+
+def _bytes(name: str, meaning: str, fields: str, *, link: bool = False) -> Metric:
+    """A counter of bytes in one direction, of one link or of all."""
+    verb = "sent" if name.endswith("transmitted") else "received"
+    return counter(
+        f"dgx_nvlink_{name}_bytes_total",
+        meaning.format(verb, "one NVLink" if link else "all NVLinks of the GPU"),
+        _DATA.format(fields, "link" if link else "all links"),
+        LINK_LABELS if link else GPU_LABELS,
+        fastest=FASTEST_LINK if link else FASTEST_NVLINK,
+    )
+
+
+_SENT, _GOT = "138 (KiB), else 202 (bytes)", "139 (KiB), else 204 (bytes)"
+TRANSMITTED = _bytes("transmitted", _PAYLOAD, _SENT)
+RECEIVED = _bytes("received", _PAYLOAD, _GOT)
+WIRE_TRANSMITTED = _bytes("wire_transmitted", f"{_WIRE} This is what fills a link.", "140 (KiB)")
+WIRE_RECEIVED = _bytes("wire_received", _WIRE, "141 (KiB)")
+LINK_TRANSMITTED = _bytes("link_transmitted", _PAYLOAD, _SENT, link=True)
+LINK_RECEIVED = _bytes("link_received", _PAYLOAD, _GOT, link=True)
+LINK_WIRE_TRANSMITTED = _bytes("link_wire_transmitted", _WIRE, "140 (KiB)", link=True)
+LINK_WIRE_RECEIVED = _bytes("link_wire_received", _WIRE, "141 (KiB)", link=True)
 LINK_UP = gauge(
     "dgx_nvlink_link_up",
     "1 while the NVLink is active or in its low-power state, 0 while it is down.",
@@ -123,18 +94,13 @@ ERRORS = event_counter(
 
 DOWN = 0
 KIB = 1024.0
-TOTALS = {
-    TRANSMITTED: FieldId.NVLINK_DATA_TRANSMITTED,
-    RECEIVED: FieldId.NVLINK_DATA_RECEIVED,
-    WIRE_TRANSMITTED: FieldId.NVLINK_RAW_TRANSMITTED,
-    WIRE_RECEIVED: FieldId.NVLINK_RAW_RECEIVED,
-}
-PER_LINK = {
-    LINK_TRANSMITTED: FieldId.NVLINK_DATA_TRANSMITTED,
-    LINK_RECEIVED: FieldId.NVLINK_DATA_RECEIVED,
-    LINK_WIRE_TRANSMITTED: FieldId.NVLINK_RAW_TRANSMITTED,
-    LINK_WIRE_RECEIVED: FieldId.NVLINK_RAW_RECEIVED,
-}
+_FIELDS = (
+    *(FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK_DATA_RECEIVED),
+    *(FieldId.NVLINK_RAW_TRANSMITTED, FieldId.NVLINK_RAW_RECEIVED),
+)
+_OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
+_OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
+TOTALS, PER_LINK = (dict(zip(these, _FIELDS, strict=True)) for these in (_OF_ALL, _OF_LINK))
 NVLINK5_BYTES = {
     FieldId.NVLINK_DATA_TRANSMITTED: FieldId.NVLINK5_TRANSMITTED,
     FieldId.NVLINK_DATA_RECEIVED: FieldId.NVLINK5_RECEIVED,
@@ -315,21 +281,11 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
-    links = LinkReads(gpu_context)
-    states = (LINK_UP, LINKS, LINKS_EXPECTED)
-    yield gpu_context.read(
-        "nvlink",
-        "totals",
-        TOTALS,
-        links.totals,
-        links.totals_interval,
-        run_on_wake=True,
-        together=True,
-    )
-    yield gpu_context.read("nvlink", "links", PER_LINK, links.per_link, intervals.LINKS)
-    yield gpu_context.read("nvlink", "states", states, links.states, intervals.LINKS)
-    yield gpu_context.read("nvlink", "errors", (ERRORS,), links.errors, intervals.LINKS)
-    yield gpu_context.read(
-        "nvlink", "far_ends", (LINK_INFO,), links.far_ends, links.far_ends_interval
-    )
+    """The reads of one GPU. What is compared between GPUs is read together."""
+    links, minute = LinkReads(gpu_context), intervals.LINKS
+    read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
+    yield read("totals", TOTALS, links.totals, every, run_on_wake=True, together=True)
+    yield read("links", PER_LINK, links.per_link, minute)
+    yield read("states", (LINK_UP, LINKS, LINKS_EXPECTED), links.states, minute)
+    yield read("errors", (ERRORS,), links.errors, minute)
+    yield read("far_ends", (LINK_INFO,), links.far_ends, links.far_ends_interval)

@@ -1,11 +1,13 @@
-"""PCIe: traffic, the link's generation and width, replays."""
+"""PCIe: traffic, the link's generation and width, replays, and switches above a GPU."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
+from agent.hardware.files import FileTree, read_int, read_text
 from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
-from agent.model import FINAL, Absent, GpuMetric, checked
+from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, checked, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -13,18 +15,17 @@ from agent.ranges import Range
 from agent.sources.context import GpuContext
 from agent.specs.sheets import pcie_bytes_per_second
 
-_BYTES = (
-    "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
-    "large copies). Integrated from rates, because the GPU's own byte counters have 32 bits and "
-    "wrap in 78 ms at full speed: GPM means if GPM is available, else one 20 ms window per read."
-)
-_ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
-
-TRANSMITTED = GpuMetric.counter(
-    "dgx_pcie_transmitted_bytes_total", _BYTES.format("sent"), _ORIGIN, fastest=FASTEST_PCIE
-)
-RECEIVED = GpuMetric.counter(
-    "dgx_pcie_received_bytes_total", _BYTES.format("received"), _ORIGIN, fastest=FASTEST_PCIE
+TRANSMITTED, RECEIVED = (
+    GpuMetric.counter(
+        f"dgx_pcie_{name}_bytes_total",
+        f"Bytes {done} by the GPU over PCIe since the agent started, protocol overhead included "
+        "(5-7 % of large copies). Integrated from rates, because the GPU's own byte counters have "
+        "32 bits and wrap in 78 ms at full speed: GPM means if GPM is available, else one 20 ms "
+        "window per read.",
+        "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput",
+        fastest=FASTEST_PCIE,
+    )
+    for name, done in (("transmitted", "sent"), ("received", "received"))
 )
 GENERATION = GpuMetric.gauge(
     "dgx_pcie_generation",
@@ -52,6 +53,15 @@ REPLAYS = GpuMetric.events(
     "PCIe packets that had to be sent again since the GPU's last reset.",
     "nvmlDeviceGetPcieReplayCounter",
 )
+UPLINK = internal(
+    "dgx_pcie_uplink_bytes_per_second",
+    "What the uplink of a PCIe switch above this GPU can carry in one direction, in bytes per "
+    "second. The label device is the PCI address of the switch's upstream port; GPUs with the same "
+    "share it.",
+    "max_link_speed and current_link_width below /sys/bus/pci/devices",
+    (*GPU_LABELS, "device"),
+    Range(0, 1e13),
+)
 
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
@@ -69,6 +79,11 @@ TABLES = {
     ),
     ("replays", intervals.LINKS): (GpuRow(REPLAYS, "PcieReplayCounter"),),
 }
+
+
+DEVICES = "/sys/bus/pci/devices"
+SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+"""GT/s, as the kernel writes them, to the PCIe generation."""
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
@@ -110,7 +125,41 @@ def _fastest(device: NvmlDevice) -> float:
     return FASTEST_PCIE if limit is None else limit * BEYOND_DOUBT
 
 
+def upstream_ports(path: str) -> list[str]:
+    """Upstream ports of the switches above a device, from its place in the tree of devices.
+
+    Below the root port, ports of switches come in pairs, upstream and downstream:
+    pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 has 0000:04:00.0 alone.
+    """
+    chain = [part for part in path.split("/") if part.count(":") == 2 and "." in part]
+    return chain[1:-2:2]
+
+
+def _uplink(files: FileTree, port: str) -> float:
+    """Bytes per second that the link above a port can carry; raises Absent."""
+    speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
+    lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
+    found = pcie_bytes_per_second(SPEEDS.get(speed, 0), lanes)
+    if found is None:
+        raise Absent(Reason.UNKNOWN, f"{DEVICES}/{port}/max_link_speed says {speed} GT/s")
+    return found
+
+
+def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
+    """The switches above one GPU; nothing where none is, or where no one may look. GPUs behind one
+    share its uplink: each may be below its own slot's limit while that is full."""
+    try:
+        ports = upstream_ports(files.link(device))
+    except OSError:
+        return
+    for port in ports:
+        with suppress(Absent):
+            if most := _uplink(files, port):
+                out.add(UPLINK, most, port)
+
+
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The reads of one GPU; of bytes by GPM where there is one."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
@@ -120,3 +169,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         yield gpu_context.read("pcie", "call", WAYS, call.read, every)
     for (part, interval), rows in TABLES.items():
         yield gpu_context.rows("pcie", part, interval, *rows)
+    address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML writes a longer one
+    switches = partial(_switches, gpu_context.host.files, f"{DEVICES}/{address}")
+    yield gpu_context.read("pcie", "switches", (UPLINK,), switches, intervals.TOPOLOGY)

@@ -20,8 +20,7 @@ def _modules(names: str) -> tuple[ModuleType, ...]:
 
 
 GPU_SOURCES = _modules(
-    "gpu memory power clocks temperature process instances activity media pcie pcie_switch nvlink "
-    "fabric nvlink_quality c2c ecc"
+    "gpu memory power clocks temperature process instances activity pcie nvlink fabric nvlink5 ecc"
 )  # in the order of one turn
 HOST_SOURCES = _modules("disk network infiniband host chassis")
 SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
@@ -34,7 +33,7 @@ ALWAYS = _modules("system nccl")  # the machine itself; NCCL has a switch of its
 SOURCES = (
     *ALWAYS[:1],
     *GPU_SOURCES,
-    *_modules("answers xid kernel_log"),
+    *_modules("xid kernel_log"),
     *HOST_SOURCES,
     *_modules("allocation workload"),
     *ALWAYS[1:],

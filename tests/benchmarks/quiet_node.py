@@ -21,8 +21,8 @@ from agent.limits import paths
 from agent.model import GPU_LABELS
 from agent.sources import (
     activity,
+    agent_health,
     allocation,
-    answers,
     ecc,
     gpu,
     infiniband,
@@ -65,7 +65,7 @@ Shares = dict[str, float]
 
 MODELLED = {
     *(STATE_SECONDS, UNOBSERVED_SECONDS, STEP, STEPS, REFERENCE, activity.ACTIVITY),
-    *(activity.SM_ACTIVE, allocation.ALLOCATED, answers.READ_SECONDS, process.PROCESSES),
+    *(activity.SM_ACTIVE, allocation.ALLOCATED, agent_health.GPU_READ_SECONDS, process.PROCESSES),
     *(temperature.TEMPERATURE, temperature.MARGIN, temperature.MEMORY_TEMPERATURE),
     *(pcie.GENERATION, pcie.REPLAYS, ecc.ERRORS, xid.ERRORS, nvlink.ERRORS, infiniband.ERRORS),
     *(paths.SATURATED, paths.OBSERVED, paths.RATIO, LAST_TICK, CLOCK_STEPS, BUILD_INFO),
@@ -294,7 +294,7 @@ class QuietNode:
             return self._counter(metric, labels, shares)
         if metric == LAST_TICK.name:
             return [START + n * EVERY for n in range(line.steps)]
-        if metric == answers.READ_SECONDS.name:
+        if metric == agent_health.GPU_READ_SECONDS.name:
             return [0.01 if n % 997 else 0.4 for n in range(line.steps)]
         if metric not in _GAUGES:
             return [value] * line.steps

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from agent.sources import answers, disk, ecc, gpu, host, infiniband, kernel_log, pcie, xid
 from agent.sources import chassis as chassis_source
+from agent.sources import disk, ecc, gpu, host, infiniband, kernel_log, pcie, xid
 from agent.sources import fabric as fabric_source
+from agent.sources.agent_health import GPU_READ_FAILURES, GPU_READ_SECONDS
 from tests.support.alert_input import (
     Case,
     Points,
@@ -38,7 +39,10 @@ def memory(s: System) -> Iterator[Case]:
 
 def not_answering(s: System) -> Iterator[Case]:
     name = "DgxGpuNotAnswering"
-    took, failed = of_gpu(answers.READ_SECONDS, s), of_gpu(answers.READ_FAILURES, s)
+    took, failed = (
+        of_gpu(GPU_READ_SECONDS, s),
+        of_gpu(GPU_READ_FAILURES, s),
+    )
     slow, failing = (on(s, "warning", sign=sign) for sign in ("slow", "failing"))
     hangs = [*steady(0.01, 1), *(15.0 * n for n in range(1, 7))]
     yield Case(name, "a call hangs", {took: hangs}, (slow,))

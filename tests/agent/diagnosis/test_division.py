@@ -14,7 +14,7 @@ from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.identity import JobLabels
 from agent.model import BUSY, Cause, GpuKey, Metric, Pair, State
-from agent.sources import activity, clocks, nvlink, pcie, pcie_switch, power, process
+from agent.sources import activity, clocks, nvlink, pcie, power, process
 from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, evidence, threads
 
@@ -44,9 +44,7 @@ TO_GPU = ("pcie", "gpu0", GPU, "receive")
 OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", PEER_LABELS, "transmit")
 IB_OUT, IB_IN = (("infiniband", "mlx5_0:1", (), way) for way in ("transmit", "receive"))
 TO_PEER = ("pcie", "gpu1", PEER_LABELS, "receive")
-UPLINK: Figures = {
-    (pcie_switch.UPLINK, (*gpu, "0000:04:00.0")): 15.76e9 for gpu in (GPU, PEER_LABELS)
-}
+UPLINK: Figures = {(pcie.UPLINK, (*gpu, "0000:04:00.0")): 15.76e9 for gpu in (GPU, PEER_LABELS)}
 LONG = GpuHistory(waits_for=LEADER_WINDOW)
 SHORT = GpuHistory(waits_for=LEADER_WINDOW - 1)
 

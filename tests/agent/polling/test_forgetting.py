@@ -10,8 +10,7 @@ from agent.limits.paths import KEPT, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
-from agent.sources import activity, c2c, disk, network, nvlink
-from agent.sources import nvlink_quality as quality
+from agent.sources import activity, disk, network, nvlink, nvlink5
 from tests.support.configuration import SHIPPED
 from tests.support.machine_controls import cut_link
 from tests.support.machines import AgentBench, simulated
@@ -95,7 +94,7 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
     are read."""
     bench, found = (
         simulated("gb200-tray:idle", gpus=1),
-        (c2c.LINKS, nvlink.ERRORS, quality.EFFECTIVE_ERRORS),
+        (nvlink5.C2C_LINKS, nvlink.ERRORS, nvlink5.EFFECTIVE_ERRORS),
     )
     bench.machine.driver.fail("nvmlDeviceGetFieldValues", 999)
     bench.run(2)

@@ -7,8 +7,8 @@ import pytest
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
-from agent.sources import answers, memory, power, system
-from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
+from agent.sources import memory, power, system
+from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_SECONDS, SOURCE_UP
 from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
@@ -32,7 +32,7 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
         "2": False,
         "3": False,
     }
-    took = {gpu: value for (gpu, _), value in bench.values.all(answers.READ_SECONDS).items()}
+    took = {gpu: value for (gpu, _), value in bench.values.all(GPU_READ_SECONDS).items()}
     assert took["1"] > 20.0
     assert max(took[gpu] for gpu in ("0", "2", "3")) < 1.0
     assert set(bench.values.all(SOURCE_UP).values()) == {1.0}
@@ -112,7 +112,7 @@ def test_a_driver_that_hangs_is_no_gpu_that_does_not_answer() -> None:
     bench.run(12.0)
     assert bench.threads == 3
     assert bench.values.value(SOURCE_UP, "nvml") == 0.0
-    assert not bench.values.all(answers.READ_SECONDS)
+    assert not bench.values.all(GPU_READ_SECONDS)
     latest = bench.agent.poller.latest
     reasons = [a.reason for a in latest.absences(latest.at) if a.metric is power.POWER]
     assert reasons.count(Reason.STALLED) >= 2, "but for those that were the first to hang"
@@ -129,7 +129,7 @@ def test_a_gpu_that_hangs_at_the_start_costs_only_itself() -> None:
     bench.run(8.0)
     assert {gpu for gpu, _ in bench.values.all(power.POWER)} == {"0", "2", "3"}
     assert bench.values.value(system.GPUS) == 4.0, "it is there, though it does not answer"
-    assert (bench.values.value(answers.READ_SECONDS, "1", "") or 0.0) > 5.0
+    assert (bench.values.value(GPU_READ_SECONDS, "1", "") or 0.0) > 5.0
     latest = bench.agent.poller.latest
     found = [(one.kind, one.gpu and one.gpu.index) for one in findings(latest)]
     assert found == [("gpu_not_answering", 1)]

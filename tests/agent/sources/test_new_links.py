@@ -6,7 +6,7 @@ import pytest
 
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
-from agent.sources import c2c, gpu, memory, nvlink, nvlink_quality, power, system
+from agent.sources import gpu, memory, nvlink, nvlink5, power, system
 from tests.support.machines import AgentBench, simulated
 
 FIRST, OTHER = "0", "1"
@@ -32,16 +32,16 @@ def reasons(bench: AgentBench, metric: Metric) -> set[Reason]:
 
 def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: AgentBench) -> None:
     recovered = of_gpu(tray, nvlink.ERRORS, "1", "recovery")
-    assert recovered == of_gpu(tray, nvlink_quality.EFFECTIVE_ERRORS, "1") > 100
+    assert recovered == of_gpu(tray, nvlink5.EFFECTIVE_ERRORS, "1") > 100
     assert of_gpu(tray, nvlink.ERRORS, "0", "recovery") == 0
     kinds = {labels[3] for labels in tray.samples.all(nvlink.ERRORS)}
     assert kinds == set(nvlink.NVLINK5_ERRORS)
-    assert of_gpu(tray, nvlink_quality.BIT_ERRORS, "1", "effective") == 1e-15
+    assert of_gpu(tray, nvlink5.BIT_ERRORS, "1", "effective") == 1e-15
 
 
 @pytest.mark.parametrize(("packed", "ratio"), [(0x10F, 1e-15), (0xA08, 1e-7), (0xFF, 0.0)])
 def test_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
-    assert nvlink_quality.ratio(packed) == pytest.approx(ratio)
+    assert nvlink5.ratio(packed) == pytest.approx(ratio)
 
 
 def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +56,10 @@ def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.Mo
 
 
 def test_links_to_the_cpu(tray: AgentBench) -> None:
-    assert of_gpu(tray, c2c.LINKS) == 5
-    speed = sum(v for k, v in tray.samples.all(c2c.LINK_SPEED).items() if k[0] == FIRST)
+    assert of_gpu(tray, nvlink5.C2C_LINKS) == 5
+    speed = sum(v for k, v in tray.samples.all(nvlink5.C2C_LINK_SPEED).items() if k[0] == FIRST)
     assert speed == pytest.approx(223.56e9)
-    assert of_gpu(tray, c2c.ERRORS, "4", "replay") == 0
+    assert of_gpu(tray, nvlink5.C2C_ERRORS, "4", "replay") == 0
 
 
 def test_a_module_draws_what_its_gpus_and_their_cpu_draw() -> None:
@@ -90,11 +90,11 @@ def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
 
 def test_older_machines_say_why_they_have_none_of_it() -> None:
     hopper = simulated("dgx-h100:idle", gpus=2).run(1)
-    assert reasons(hopper, nvlink_quality.BIT_ERRORS) == {Reason.UNSUPPORTED}
-    assert reasons(hopper, c2c.LINKS) == {Reason.MISSING}
+    assert reasons(hopper, nvlink5.BIT_ERRORS) == {Reason.UNSUPPORTED}
+    assert reasons(hopper, nvlink5.C2C_LINKS) == {Reason.MISSING}
     assert reasons(hopper, power.MODULE_POWER) == {Reason.UNSUPPORTED}
     card = simulated("l40s:idle").run(1)
-    assert reasons(card, nvlink_quality.BIT_ERRORS) == {Reason.MISSING}
+    assert reasons(card, nvlink5.BIT_ERRORS) == {Reason.MISSING}
 
 
 def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:

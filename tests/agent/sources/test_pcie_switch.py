@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent.sources import pcie_switch
-from agent.sources.pcie_switch import address_of, upstream_ports
+from agent.sources import pcie
 from tests.support.machines import simulated
 
 ROOT = "../../../devices/pci0000:00/0000:00:02.0"
@@ -22,15 +21,11 @@ ROOT = "../../../devices/pci0000:00/0000:00:02.0"
     ],
 )
 def test_upstream_ports_are_found_in_the_tree(path: str, ports: list[str]) -> None:
-    assert upstream_ports(path) == ports
-
-
-def test_nvml_writes_a_longer_address() -> None:
-    assert address_of("00000000:0A:00.0") == "0000:0a:00.0"
+    assert pcie.upstream_ports(path) == ports
 
 
 def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
-    found = simulated("dgx-1-v100:idle").run(3).samples.all(pcie_switch.UPLINK)
+    found = simulated("dgx-1-v100:idle").run(3).samples.all(pcie.UPLINK)
     below: dict[str, list[str]] = {}
     for (gpu, _, bridge), limit in found.items():
         below.setdefault(bridge, []).append(gpu)
@@ -39,4 +34,4 @@ def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
 
 
 def test_without_a_switch_nothing_is_reported() -> None:
-    assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie_switch.UPLINK)
+    assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie.UPLINK)
