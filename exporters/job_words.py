@@ -12,8 +12,6 @@ from agent.jobs.job import (
     Job,
     JobChange,
     Receipt,
-    Saving,
-    Slowdown,
     WatchedJobs,
     amount,
 )
@@ -73,8 +71,22 @@ def job_document(job: Job) -> Document:
         "steps_per_second_history": list(job.rates),
         "lost_gpus": [str(gpu.index) for gpu in job.lost],
         "never_waits": job.never_waits.uuid if job.never_waits else None,
-        "slower": None if slower is None else _slower_document(slower),
-        "hang": None if hang is None else _hang_document(hang),
+        "slower": slower
+        and {
+            "ratio": slower.ratio,
+            "since": instant(slower.since),
+            "seconds": slower.seconds,
+            "changes": [
+                {
+                    "kind": one.kind.value,
+                    "before": one.before,
+                    "after": one.after,
+                    "state": pair_name(one.pair) if one.pair else None,
+                }
+                for one in slower.changes
+            ],
+        },
+        "hang": hang and _hang_document(hang),
         "nccl": job.unheard or None,
     }
 
@@ -104,25 +116,19 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
         "goodput": str(receipt.goodput),
         "joules_by_state": {pair_name(p): part for p, part in sorted(receipt.joules_by.items())},
         "cost": receipt.cost,
-        "savings": [_saving_document(saving, receipt) for saving in receipt.savings],
-        "receipt": receipt_text(receipt, hung=hung),
-    }
-
-
-def _slower_document(slower: Slowdown) -> Document:
-    return {
-        "ratio": slower.ratio,
-        "since": instant(slower.since),
-        "seconds": slower.seconds,
-        "changes": [
+        "savings": [
             {
-                "kind": change.kind.value,
-                "before": change.before,
-                "after": change.after,
-                "state": pair_name(change.pair) if change.pair else None,
+                "cause": pair_name(one.pair),
+                "gpu_seconds_lost": one.lost,
+                "seconds_saved": one.saved,
+                "share_saved": one.saved / receipt.watched if receipt.watched else None,
+                "then": pair_name(one.then),
+                "then_gpu": one.then_gpu.uuid if one.then_gpu else None,
+                "advice": ADVICE.get(one.pair, ""),
             }
-            for change in slower.changes
+            for one in receipt.savings
         ],
+        "receipt": receipt_text(receipt, hung=hung),
     }
 
 
@@ -138,25 +144,13 @@ def _hang_document(hang: Hang) -> Document:
             {
                 "rank": one.rank,
                 "pid": one.pid,
+                "host": one.host or None,
                 "gpu": str(one.gpu.index) if one.gpu else None,
                 "uuid": one.gpu.uuid if one.gpu else None,
-                "host": one.host or None,
                 "state": one.state.value if one.state else None,
             }
             for one in hang.culprits
         ],
-    }
-
-
-def _saving_document(saving: Saving, receipt: Receipt) -> Document:
-    return {
-        "cause": pair_name(saving.pair),
-        "gpu_seconds_lost": saving.lost,
-        "seconds_saved": saving.saved,
-        "share_saved": saving.saved / receipt.watched if receipt.watched else None,
-        "then": pair_name(saving.then),
-        "then_gpu": saving.then_gpu.uuid if saving.then_gpu else None,
-        "advice": ADVICE.get(saving.pair, ""),
     }
 
 
@@ -171,15 +165,17 @@ def sentence(job: Job) -> str:
     """Return a sentence on the job's progress, the worst first."""
     names = ranges(gpu.index for gpu in job.lost)
     lost = f"GPUs {names} are" if len(job.lost) > 1 else f"GPU {names} is"
-    parts = [
-        *([f"its {lost} lost"] if job.lost else ()),
-        *([_hang_text(job.hang)] if job.hang else ()),
-        *([_slower_text(job.slower)] if job.slower else ()),
-    ]
+    parts = [f"its {lost} lost"] * bool(job.lost)
+    if job.hang:
+        parts.append(_hang_text(job.hang))
+    if slower := job.slower:
+        why = f" ({', '.join(map(_change_text, slower.changes))})" * bool(slower.changes)
+        share, lasted = percent(slower.ratio), duration(slower.seconds)
+        parts.append(f"{share} slower than in its first hour, for {lasted} now{why}")
     if not job.hang:
-        parts += [_pace(job)]
-    if job.never_waits and not job.hang:
-        parts += [f"the others wait for GPU {job.never_waits.index}"]
+        parts.append(_pace(job))
+        if job.never_waits:
+            parts.append(f"the others wait for GPU {job.never_waits.index}")
     return "; ".join(parts)
 
 
@@ -232,13 +228,6 @@ def waited_for(hang: Hang) -> dict[str, str]:
     }
 
 
-def _slower_text(slower: Slowdown) -> str:
-    lasted = duration(slower.seconds)
-    what = ", ".join(map(_change_text, slower.changes))
-    why = f" ({what})" if what else ""
-    return f"{percent(slower.ratio)} slower than in its first hour, for {lasted} now{why}"
-
-
 def _change_text(change: JobChange) -> str:
     before, after = change.before, change.after
     if change.kind is ChangeKind.CLOCK:
@@ -267,7 +256,11 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
         better = f" (at best {best})" * (best != mean)
         parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
-        parts.append(f"{amount(receipt.joules / KWH)} kWh{_energy_lost(receipt)}")
+        drawn = {part: p for p, part in receipt.joules_by.items() if p[0] in LOST_STATES}
+        most = max(drawn, default=0.0)  # what the worst cause of lost time took
+        shown = most > 0 and most >= LEAST * receipt.joules
+        of_these = f" (of these {amount(most / KWH)} {SUMMARIES[drawn[most]]})" if shown else ""
+        parts.append(f"{amount(receipt.joules / KWH)} kWh{of_these}")
     parts += filter(None, [cost_text(receipt), saving_text(receipt, hung=hung)])
     return "; ".join(parts)
 
@@ -283,15 +276,6 @@ def cost_text(receipt: Receipt) -> str:
         return f"cost {receipt.cost:.2f}, {lost}"
     hourly = 3600 * each * len(receipt.gpus)
     return f"cost so far {receipt.cost:.2f}, {lost}; {hourly:.2f} an hour"
-
-
-def _energy_lost(receipt: Receipt) -> str:
-    """Of the energy, what the worst cause of lost time took."""
-    lost = {p: part for p, part in receipt.joules_by.items() if p[0] in LOST_STATES and part > 0}
-    worst_of = max(lost, key=lambda pair: lost[pair], default=None)
-    if worst_of is None or lost[worst_of] < LEAST * (receipt.joules or 0.0):
-        return ""
-    return f" (of these {amount(lost[worst_of] / KWH)} {SUMMARIES[worst_of]})"
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:

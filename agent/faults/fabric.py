@@ -17,7 +17,7 @@ from agent.faults.model import (
     node_fault,
     ordered,
 )
-from agent.faults.promql import REMEMBERED, SumWithout, events, increase, of
+from agent.faults.promql import REMEMBERED, events, increase, of
 from agent.faults.templates import COUNT, GPU, NODE, by_label, list_of
 from agent.faults.thresholds import RuleParameters
 from agent.faults.values import seconds
@@ -196,7 +196,7 @@ def link_errors(parameters: RuleParameters) -> Fault:
 
 
 def _link_errors(machine: Look, most: int) -> Iterator[Seen]:
-    counted = SumWithout("kind", of(nvlink.ERRORS, kind=COSTLY)) >= most
+    counted = of(nvlink.ERRORS, kind=COSTLY).sum_without("kind") >= most
     for labels, errors in ordered(counted, machine.samples):
         figures = (Figure("errors", errors, float(most), "count"),)
         yield Seen(GpuKey(int(labels["gpu"]), labels["uuid"]), labels["link"], figures)

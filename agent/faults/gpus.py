@@ -19,7 +19,6 @@ from agent.faults.promql import (
     NODE,
     REMEMBERED,
     Condition,
-    Difference,
     increase,
     of,
     one,
@@ -228,7 +227,7 @@ def _silent(machine: Look) -> Iterator[Seen]:
 def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """Core or memory at the limit that the GPU itself states."""
     most = of(temperature.LIMIT, limit="memory")
-    left = Difference(most, of(temperature.MEMORY_TEMPERATURE), ignored="limit")
+    left = most.minus(of(temperature.MEMORY_TEMPERATURE), "limit")
     limits = {
         "core": sum_of(temperature.TEMPERATURE, temperature.MARGIN, WHOLE, *ONE),
         "memory": look_up(temperature.LIMIT, WHOLE, *ONE, limit="memory"),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.faults.model import CRITICAL, SAME_GPU, Fault, HiddenBy, Look, Seen, Term, gpu_fault
-from agent.faults.promql import NODE, REMEMBERED, SumWithout, events, increase, of
+from agent.faults.promql import NODE, REMEMBERED, events, increase, of
 from agent.faults.templates import COUNT, GPU, by_value
 from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import HAD
@@ -189,7 +189,7 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
             usual,
             labels={"sign": "pages"},
             kind="pages_near",
-            when=SumWithout("cause", of(ecc.RETIRED_PAGES)) >= round(MOST_PAGES * NEAR),
+            when=of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR),
             sentence=("{pages:.0f} of {pages_limit:.0f} pages of memory are retired",),
             figure="pages",
             limit=MOST_PAGES,

@@ -104,7 +104,14 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         *OF_CONFIGURATION,
         *clock_stepped(parameters),
         rules_failing(parameters),
-        watchdog(),
+        Fault(  # if it stops arriving, the way of all alerts is broken
+            alert="DgxWatchdog",
+            severity="none",
+            when="vector(1)",
+            summary="Alerts arrive",
+            description="This alert always fires.",
+            do="Its receiver must raise the alarm when it stops coming.",
+        ),
     )
 
 
@@ -264,12 +271,6 @@ def _limits_unused(machine: Look) -> Iterator[Seen]:
             yield Seen(device=path.device, names=(path.path, path.direction))
 
 
-def _log_closed(machine: Look) -> Iterator[Seen]:
-    closed = machine.samples.absence(kernel_log.READABLE)
-    if closed:
-        yield Seen(names=(closed.detail,))
-
-
 MANY_STEPS = 4
 """In six hours: after a boot the time service may set the clock up to three times (chrony's own
 `makestep 1 3`)."""
@@ -280,6 +281,8 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
     a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
     counted = f"round({increase(CLOCK_STEPS, parameters.over('6h'))})"
+    do = "See with timedatectl and chronyc tracking if the time service runs and reaches its "
+    do += "servers."
     often = node_fault(
         alert="DgxClockStepped",
         when=f"{counted} >= {MANY_STEPS}",
@@ -287,8 +290,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         summary="clock is set again and again",
         description=f"The clock of {MACHINE} was set {COUNT} times in the last 6h (limit "
         f"{MANY_STEPS}): timestamps do not fit.",
-        do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
-        "servers.",
+        do=do,
     )
     once = node_fault(
         alert="DgxClockStepped",
@@ -302,8 +304,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         sentence=("the wall clock was set {times:once|times}",),
         description=f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): "
         "timestamps before and after do not fit.",
-        do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
-        "servers.",
+        do=do,
     )
     return once, often
 
@@ -337,18 +338,6 @@ def rules_failing(parameters: RuleParameters) -> Fault:
     )
 
 
-def watchdog() -> Fault:
-    """Always fires: if it stops arriving, the way of all alerts is broken."""
-    return Fault(
-        alert="DgxWatchdog",
-        severity="none",
-        when="vector(1)",
-        summary="Alerts arrive",
-        description="This alert always fires.",
-        do="Its receiver must raise the alarm when it stops coming.",
-    )
-
-
 OF_CONFIGURATION = (
     Fault(
         kind="driver_released",
@@ -376,7 +365,11 @@ OF_CONFIGURATION = (
     Fault(
         kind="log_closed",
         severity=INFO,
-        look=_log_closed,
+        look=lambda machine: [
+            Seen(names=(closed.detail,))
+            for closed in [machine.samples.absence(kernel_log.READABLE)]
+            if closed
+        ],
         sentence=("the kernel's log cannot be read: {0}",),
         do="Run this as root of the host, or add its user to the group systemd-journal.",
     ),

@@ -3,7 +3,6 @@ too. Labels of the target (instance, job, and what the owner adds) are kept ever
 
 import operator
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -117,154 +116,113 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class Condition(ABC):
-    """An expression over series. Comparisons keep the rows that hold, as in PromQL."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An expression over series, as PromQL and as a function of the samples of one machine.
+    Comparisons keep the rows that hold, as in PromQL."""
 
-    @abstractmethod
-    def rows(self, samples: SampleStore) -> Vector:
-        """The value of each row, on the samples of one machine."""
+    text: str
+    rows: Callable[[SampleStore], Vector]
 
-    @abstractmethod
     def __str__(self) -> str:
-        """PromQL."""
+        return self.text
 
     def __lt__(self, other: "Condition | float") -> "Condition":
-        return Compared(self, "<", other)
+        return self._compared("<", other)
 
     def __le__(self, other: "Condition | float") -> "Condition":
-        return Compared(self, "<=", other)
+        return self._compared("<=", other)
 
     def __gt__(self, other: "Condition | float") -> "Condition":
-        return Compared(self, ">", other)
+        return self._compared(">", other)
 
     def __ge__(self, other: "Condition | float") -> "Condition":
-        return Compared(self, ">=", other)
+        return self._compared(">=", other)
 
     def equals(self, number: float) -> "Condition":
-        return Compared(self, "==", number)
+        return self._compared("==", number)
+
+    def _compared(self, sign: str, other: "Condition | float") -> "Condition":
+        """A row that the other side does not have is left out."""
+        holds = COMPARISONS[sign]
+        if not isinstance(other, Condition):
+            return Condition(
+                f"{self} {sign} {other:g}",
+                lambda samples: {r: v for r, v in self.rows(samples).items() if holds(v, other)},
+            )
+
+        def rows(samples: SampleStore) -> Vector:
+            left, right = self.rows(samples), other.rows(samples)
+            return {row: v for row, v in left.items() if row in right and holds(v, right[row])}
+
+        return Condition(f"{self} {sign} {other}", rows)
 
     def having(self, other: "Condition", *on: str) -> "Condition":
         """The rows that share these labels with a row of the other (none: of the same machine)."""
-        return Joined(self, other, on, keep=True)
+        return self._joined("and", other, on)
 
     def unless(self, other: "Condition", *on: str) -> "Condition":
         """The rows that share these labels with no row of the other (none: of the same machine)."""
-        return Joined(self, other, on, keep=False)
+        return self._joined("unless", other, on)
+
+    def _joined(self, word: str, other: "Condition", on: tuple[str, ...]) -> "Condition":
+        def key(row: Row) -> Row:
+            return frozenset(pair for pair in row if pair[0] in on)
+
+        def rows(samples: SampleStore) -> Vector:
+            partners, keep = set(map(key, other.rows(samples))), word == "and"
+            left = self.rows(samples).items()
+            return {row: value for row, value in left if (key(row) in partners) is keep}
+
+        right = f"({other})" if SIGNED.search(str(other)) else other
+        return Condition(f"{self} {word} on ({', '.join((NODE, *on))}) {right}", rows)
+
+    def sum_without(self, label: str) -> "Condition":
+        """Sums over one label: one row for all its values."""
+
+        def rows(samples: SampleStore) -> Vector:
+            sums: dict[Row, float] = {}
+            for row, value in self.rows(samples).items():
+                rest = without(row, label)
+                sums[rest] = sums.get(rest, 0.0) + value
+            return sums
+
+        return Condition(f"sum without ({label}) ({self})", rows)
+
+    def minus(self, other: "Condition", ignored: str) -> "Condition":
+        """The difference to the rows of the other, which have all labels but `ignored`; a row
+        without a partner is left out."""
+
+        def rows(samples: SampleStore) -> Vector:
+            right = other.rows(samples)
+            left = ((without(row, ignored), value) for row, value in self.rows(samples).items())
+            return {rest: value - right[rest] for rest, value in left if rest in right}
+
+        return Condition(f"{self} - ignoring ({ignored}) {other}", rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Selected(Condition):
-    """The series of a metric whose labels match; matchers are written as `pick` takes them."""
+SIGNED = re.compile(r" (?:and|unless|[<>=]=?) ")
+"""Of an expression that needs brackets: more than a selector."""
 
-    metric: Metric
-    labels: Mapping[str, str]
 
-    def rows(self, samples: SampleStore) -> Vector:
-        names = self.metric.labels
-        wanted = [(names.index(name), word) for name, word in self.labels.items()]
+def without(row: Row, label: str) -> Row:
+    return frozenset(pair for pair in row if pair[0] != label)
+
+
+def of(metric: Metric, **labels: str) -> Condition:
+    """The series of a metric whose labels match, as `of(ecc.ERRORS, severity="corrected")`;
+    matchers are written as `pick` takes them."""
+    wanted = [(metric.labels.index(name), matcher(word)) for name, word in labels.items()]
+
+    def matches(value: str, how: str, word: str) -> bool:
+        same = value == word if how in ("=", "!=") else re.fullmatch(word, value) is not None
+        return same != how.startswith("!")
+
+    def rows(samples: SampleStore) -> Vector:
         return {
-            frozenset(zip(names, labels, strict=True)): value
-            for labels, value in samples.all(self.metric).items()
-            if all(_matches(labels[place], word) for place, word in wanted)
+            frozenset(zip(metric.labels, found, strict=True)): value
+            for found, value in samples.all(metric).items()
+            if all(matches(found[place], *word) for place, word in wanted)
         }
 
-    def __str__(self) -> str:
-        return pick(self.metric, **self.labels)
-
-
-def of(metric: Metric, **labels: str) -> Selected:
-    """The series of a metric, as `of(ecc.REMAPPED_ROWS, severity="uncorrected")`."""
-    return Selected(metric, labels)
-
-
-def _matches(value: str, wanted: str) -> bool:
-    how, word = matcher(wanted)
-    same = value == word if how in ("=", "!=") else re.fullmatch(word, value) is not None
-    return same != how.startswith("!")
-
-
-@dataclass(frozen=True, slots=True)
-class Compared(Condition):
-    """The rows of the left side for which the comparison holds."""
-
-    left: Condition
-    sign: str
-    right: Condition | float
-
-    def rows(self, samples: SampleStore) -> Vector:
-        """A row that the right side does not have is left out."""
-        holds, left = COMPARISONS[self.sign], self.left.rows(samples)
-        if isinstance(self.right, Condition):
-            right = self.right.rows(samples)
-            return {row: v for row, v in left.items() if row in right and holds(v, right[row])}
-        return {row: value for row, value in left.items() if holds(value, self.right)}
-
-    def __str__(self) -> str:
-        right = self.right if isinstance(self.right, Condition) else f"{self.right:g}"
-        return f"{self.left} {self.sign} {right}"
-
-
-@dataclass(frozen=True, slots=True)
-class Joined(Condition):
-    """The rows of the left side that have, or do not have, a partner on the right."""
-
-    left: Condition
-    right: Condition
-    on: tuple[str, ...]
-    keep: bool
-
-    def rows(self, samples: SampleStore) -> Vector:
-        """Two rows are partners if they share the labels of `on`."""
-        partners = {self._key(row) for row in self.right.rows(samples)}
-        left = self.left.rows(samples).items()
-        return {row: value for row, value in left if (self._key(row) in partners) is self.keep}
-
-    def _key(self, row: Row) -> Row:
-        return frozenset(pair for pair in row if pair[0] in self.on)
-
-    def __str__(self) -> str:
-        word = "and" if self.keep else "unless"
-        right = self.right if isinstance(self.right, Selected) else f"({self.right})"
-        return f"{self.left} {word} on ({', '.join((NODE, *self.on))}) {right}"
-
-
-@dataclass(frozen=True, slots=True)
-class SumWithout(Condition):
-    """Sums over one label."""
-
-    label: str
-    inner: Condition
-
-    def rows(self, samples: SampleStore) -> Vector:
-        """One row for all values of the label."""
-        sums: dict[Row, float] = {}
-        for row, value in self.inner.rows(samples).items():
-            rest = frozenset(pair for pair in row if pair[0] != self.label)
-            sums[rest] = sums.get(rest, 0.0) + value
-        return sums
-
-    def __str__(self) -> str:
-        return f"sum without ({self.label}) ({self.inner})"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference(Condition):
-    """The left side less the right one, whose rows have all labels of it but `ignored`."""
-
-    left: Condition
-    right: Condition
-    ignored: str = ""
-
-    def rows(self, samples: SampleStore) -> Vector:
-        """A row without a partner is left out."""
-        right = self.right.rows(samples)
-        found = {}
-        for row, value in self.left.rows(samples).items():
-            rest = frozenset(pair for pair in row if pair[0] != self.ignored)
-            if rest in right:
-                found[rest] = value - right[rest]
-        return found
-
-    def __str__(self) -> str:
-        match = f" ignoring ({self.ignored})" if self.ignored else ""
-        return f"{self.left} -{match} {self.right}"
+    return Condition(pick(metric, **labels), rows)

@@ -1,8 +1,8 @@
 """XID errors: one rule for each severity and action of the catalogue; one finding for each code."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
@@ -54,41 +54,15 @@ BY_UNIT = {
 """Codes of XID 144 to 150, by the action that follows from their unit."""
 
 
-class XidRule(NamedTuple):
-    """The codes that matter alike and want the same first."""
-
-    severity: Severity
-    action: XidAction
-    meanings: tuple[XidMeaning, ...]
-
-    @property
-    def codes(self) -> str:
-        return "|".join(str(m.code) for m in self.meanings)
-
-
-def xid_rules() -> list[XidRule]:
+def xid_rules() -> list[tuple[XidMeaning, ...]]:
+    """The codes that matter alike and want the same first, together."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
         return order.index(m.severity), m.action.value
 
-    parts = groupby(sorted(catalogue().values(), key=lambda m: (*alike(m), m.code)), alike)
-    grouped = [tuple(part) for _, part in parts]
-    return [XidRule(part[0].severity, part[0].action, part) for part in grouped]
-
-
-def _hold(severity: Severity, action: XidAction) -> str:
-    """Return the time for which an error waits for a more specific alert of the same fault: a mild
-    action waits for a strong one."""
-    if action is XidAction.RESET_LATER:
-        return "9m"  # rows and pages that are pending come first
-    return "2m" if severity is Severity.CRITICAL else "5m"
-
-
-def _meanings(meanings: Iterable[XidMeaning]) -> str:
-    """` (what the code means)`; codes that mean the same need no words where all of them do."""
-    names = {str(m.code): f" ({m.name})" for m in meanings}
-    return next(iter(names.values())) if len(set(names.values())) == 1 else by_label("xid", names)
+    known = sorted(catalogue().values(), key=lambda m: (*alike(m), m.code))
+    return [tuple(part) for _, part in groupby(known, alike)]
 
 
 def recent(parameters: RuleParameters) -> Recording:
@@ -113,30 +87,30 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         ),
         do=_first_step,
     )
-    rules = xid_rules()
-    known = "|".join(rule.codes for rule in rules)
-    unlisted = XidRule(UNNUMBERED.severity, UNNUMBERED.action, (UNNUMBERED,))
+    rules = {"|".join(str(m.code) for m in part): part for part in xid_rules()}
+    known = "|".join(rules)
     return (
         found,
-        *(_alert(parameters, rule, f"=~{rule.codes}") for rule in rules),
-        _alert(parameters, unlisted, f"!~{known}", sign="unlisted"),
+        *(_alert(parameters, part, f"=~{codes}") for codes, part in rules.items()),
+        _alert(parameters, (UNNUMBERED,), f"!~{known}", sign="unlisted"),
         *(_of_nvlink5(parameters, action) for action in BY_UNIT),
     )
 
 
-def _alert(parameters: RuleParameters, rule: XidRule, codes: str, **labels: str) -> Fault:
-    window, names = parameters.thresholds.event_window, _meanings(rule.meanings)
-    return gpu_fault(
-        alert=NAME,
-        severity=rule.severity,
+def _alert(
+    parameters: RuleParameters, meanings: Sequence[XidMeaning], codes: str, **labels: str
+) -> Fault:
+    """The rule of some codes; those that mean the same need no words where all of them do."""
+    window, action = parameters.thresholds.event_window, meanings[0].action
+    names = {str(m.code): f" ({m.name})" for m in meanings}
+    alike = len(set(names.values())) == 1
+    means = names[str(meanings[0].code)] if alike else by_label("xid", names)
+    return replace(
+        _usual(meanings[0].severity, action, f"{means} in the last {window}"),
         when=f"{pick(recent(parameters), xid=codes)} > 0",
-        hold=_hold(rule.severity, rule.action),
-        labels={"action": rule.action.value, **labels},
+        labels={"action": action.value, **labels},
         summary="XID {{ $labels.xid }}",
-        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last "
-        f"{window} (limit 0).",
-        do=XID_ADVICE[rule.action],
-        hidden_by=HIDDEN_BY,
+        do=XID_ADVICE[action],
     )
 
 
@@ -144,17 +118,25 @@ def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
     window = parameters.thresholds.event_window
     over, memory = parameters.over(window), parameters.over(REMEMBERED)
     grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
-    severity = _of_action(action)
+    of_unit = f" of its unit {{{{ $labels.unit }}}} in the last {window}"
+    return replace(
+        _usual(_of_action(action), action, of_unit),
+        when=f"({grown}) {THERE}",
+        labels={"sign": "nvlink5"},
+        summary="XID {{ $labels.xid }} of NVLink 5",
+        do=BY_UNIT[action],
+    )
+
+
+def _usual(severity: Severity, action: XidAction, words: str) -> Fault:
+    """An error waits for a more specific alert of the same fault: a mild action waits for a strong
+    one, and rows and pages that are pending come first."""
+    later = "2m" if severity is Severity.CRITICAL else "5m"
     return gpu_fault(
         alert=NAME,
         severity=severity,
-        when=f"({grown}) {THERE}",
-        hold=_hold(severity, action),
-        labels={"sign": "nvlink5"},
-        summary="XID {{ $labels.xid }} of NVLink 5",
-        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "
-        f"{{{{ $labels.unit }}}} in the last {window} (limit 0).",
-        do=BY_UNIT[action],
+        hold="9m" if action is XidAction.RESET_LATER else later,
+        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{words} (limit 0).",
         hidden_by=HIDDEN_BY,
     )
 
