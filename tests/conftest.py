@@ -1,6 +1,8 @@
 """Fixtures of all tests: the option that rewrites golden files, and machines to look at."""
 
+import asyncio
 import gc
+import inspect
 import os
 import re
 from collections.abc import Callable, Generator
@@ -109,6 +111,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if grouped and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist keeps no groups with this pytest; take pytest < 9.2")
     gc.freeze()  # seven thousand tests stay: looking through them again and again took a sixth
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine on a loop of its own, for a bounded time (s)."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments})
+    asyncio.run(asyncio.wait_for(test, 100.0))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,5 @@
 """`/metrics/dcgm`: names, labels, units and values beside dcgm-exporter's own and beside ours."""
 
-import asyncio
 import gzip
 import re
 import subprocess
@@ -243,7 +242,7 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_over_http_and_off_until_configured(name: str) -> None:
+async def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
     shown = DcgmExposition(
@@ -252,26 +251,22 @@ def test_over_http_and_off_until_configured(name: str) -> None:
         bench.clock.monotonic,
         lambda: config[0],
     )
-
-    async def session() -> None:
-        poller = bench.agent.poller
-        app = AgentPages(shown, lambda: poller.latest, dcgm=shown).application()
-        async with TestClient(TestServer(app), auto_decompress=False) as client:
-            refused = await client.get("/metrics/dcgm")
-            assert (refused.status, await refused.text()) == (404, OFF)
-            config[0] = BOTH  # a reload
-            zipped = await client.get(
-                "/metrics/dcgm",
-                headers={"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"},
-            )
-            assert zipped.headers["Content-Type"] == negotiate("").content_type
-            text = gzip.decompress(await zipped.read())
-            assert text == shown.render("")[0]
-            assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")
-            assert (b"GPU_I_ID" in text) == ("mig" in name)
-            assert (b"DCGM_FI_PROF_TENSOR" in text) == ("h100" in name)
-
-    asyncio.run(session())
+    poller = bench.agent.poller
+    app = AgentPages(shown, lambda: poller.latest, dcgm=shown).application()
+    async with TestClient(TestServer(app), auto_decompress=False) as client:
+        refused = await client.get("/metrics/dcgm")
+        assert (refused.status, await refused.text()) == (404, OFF)
+        config[0] = BOTH  # a reload
+        zipped = await client.get(
+            "/metrics/dcgm",
+            headers={"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"},
+        )
+        assert zipped.headers["Content-Type"] == negotiate("").content_type
+        text = gzip.decompress(await zipped.read())
+        assert text == shown.render("")[0]
+        assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")
+        assert (b"GPU_I_ID" in text) == ("mig" in name)
+        assert (b"DCGM_FI_PROF_TENSOR" in text) == ("h100" in name)
 
 
 def test_the_table_names_what_there_is_and_each_name_once() -> None:

@@ -193,68 +193,56 @@ NAMING = {
 
 
 @pytest.mark.parametrize("case", ["on", "never", "off by a reload", "off after a restart"])
-def test_names_leave_only_while_they_may(
+async def test_names_leave_only_while_they_may(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
     state = tmp_path / "state"
     state.mkdir()
-
-    async def lives() -> dict[str, str]:
-        planted = Planted(state, info=case != "never")
-        await planted.lives()
-        if case == "on":
-            assert PLANTED.search(caplog.text), "a job that ended, in the log"
-        elif case != "never":
-            caplog.clear()
-            planted.reload(info=False)
-        if case == "off after a restart":
-            planted.hours.close()
-            assert PLANTED.search("".join(p.read_text() for p in state.iterdir()))
-            planted = Planted(state, info=False)
-        found = await planted.said(tmp_path)
-        planted.machine.set_scenario("idle")
-        await planted.tick(15)
+    planted = Planted(state, info=case != "never")
+    await planted.lives()
+    if case == "on":
+        assert PLANTED.search(caplog.text), "a job that ended, in the log"
+    elif case != "never":
+        caplog.clear()
+        planted.reload(info=False)
+    if case == "off after a restart":
         planted.hours.close()
-        return found | {"log": caplog.text, "output": "".join(capsys.readouterr())}
-
-    found = asyncio.run(lives())
+        assert PLANTED.search("".join(p.read_text() for p in state.iterdir()))
+        planted = Planted(state, info=False)
+    found = await planted.said(tmp_path)
+    planted.machine.set_scenario("idle")
+    await planted.tick(15)
+    planted.hours.close()
+    found = found | {"log": caplog.text, "output": "".join(capsys.readouterr())}
     assert leaks(found).keys() == (NAMING | {"log"} if case == "on" else set())
     assert all(found[way] for way in ("/metrics/dcgm", "bundle", "check"))
 
 
-def test_a_tape_names_no_one(tmp_path: Path) -> None:
+async def test_a_tape_names_no_one(tmp_path: Path) -> None:
     """A tape names no user, whether names may be shown or not."""
     planted = Planted(tmp_path, info=True)
     hardware, recorder = recorded(planted.hardware, planted.clock)
     agent = Agent(settings(info=True), hardware, planted.clock, inline=True)
-
-    async def ticks() -> None:
-        for _ in range(10):
-            await agent.poller.tick()
-            planted.clock.advance(1.0)
-
-    asyncio.run(ticks())
+    for _ in range(10):
+        await agent.poller.tick()
+        planted.clock.advance(1.0)
     recorder.write(tmp_path / "x.tape")
     text = gzip.decompress((tmp_path / "x.tape").read_bytes()).decode()
     assert "slurmstepd.scope/job_1/step_0" in text
     assert not PLANTED.search(text)
 
 
-def test_a_page_that_stays_open_shows_no_names_once_they_are_off(tmp_path: Path) -> None:
+async def test_a_page_that_stays_open_shows_no_names_once_they_are_off(tmp_path: Path) -> None:
     planted = Planted(tmp_path, info=True)
-
-    async def lives() -> tuple[str, str]:
-        await planted.lives()
-        view = view_of(planted.agent, planted.hardware)
-        state, known = PageState(view), findings_document(view)
-        state.take(planted.agent.poller.latest, known)
-        before = json.dumps(state.machine())
-        planted.reload(info=False)
-        await planted.tick(1)
-        state.take(planted.agent.poller.latest, known)  # understood while they were on
-        return before, json.dumps([state.machine(), state.tick()])
-
-    before, after = asyncio.run(lives())
+    await planted.lives()
+    view = view_of(planted.agent, planted.hardware)
+    state, known = PageState(view), findings_document(view)
+    state.take(planted.agent.poller.latest, known)
+    before = json.dumps(state.machine())
+    planted.reload(info=False)
+    await planted.tick(1)
+    state.take(planted.agent.poller.latest, known)  # understood while they were on
+    after = json.dumps([state.machine(), state.tick()])
     assert PLANTED.search(before)
     assert not PLANTED.search(after)

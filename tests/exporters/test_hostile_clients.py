@@ -13,7 +13,6 @@ from exporters.access_control import STREAM, is_cross_site, is_misdirected
 from exporters.server import Connections
 from tests.benchmarks import load
 from tests.stack.running import eventually
-from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
@@ -42,41 +41,34 @@ async def guess(at: Served, address: str, name: int, met: set[int]) -> None:
 @pytest.mark.parametrize(
     "address", ["127.0.0.1", "127.0.0.9", "127.0.1.{}"], ids=["same", "one other", "many"]
 )
-def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> None:
-    async def coroutine() -> None:
-        async with served(web_file(folder, USERS)) as at:
-            met: set[int] = set()
-            guesses = [
-                asyncio.create_task(guess(at, address.format(n + 1), n, met))
-                for n in range(GUESSERS)
-            ]
-            await asyncio.sleep(1.0)
-            while 401 not in met:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert [await at.status(auth=(user, "right")) for user in ("alice", "bob")] == [200] * 2
-            assert met <= {401, 429}
-            for one in guesses:
-                one.cancel()
-            await asyncio.gather(*guesses, return_exceptions=True)
-
-    run_async(coroutine, 100)
+async def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> None:
+    async with served(web_file(folder, USERS)) as at:
+        met: set[int] = set()
+        guesses = [
+            asyncio.create_task(guess(at, address.format(n + 1), n, met)) for n in range(GUESSERS)
+        ]
+        await asyncio.sleep(1.0)
+        while 401 not in met:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert [await at.status(auth=(user, "right")) for user in ("alice", "bob")] == [200] * 2
+        assert met <= {401, 429}
+        for one in guesses:
+            one.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
 
 
-def test_who_never_ends_the_handshake_is_cut_off(
+async def test_who_never_ends_the_handshake_is_cut_off(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def coroutine() -> None:
-        connections = Connections(first=0.2)
-        async with served(web_file(folder, TLS), connections=connections) as at:
-            hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100
-            for sent in (b"", hello):
-                assert await at.raw(sent) == b""
-            async with asyncio.timeout(20):
-                while connections.count():  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-            assert await at.status(trust=trusting(folder)) == 200
-
-    run_async(coroutine, 100)
+    connections = Connections(first=0.2)
+    async with served(web_file(folder, TLS), connections=connections) as at:
+        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100
+        for sent in (b"", hello):
+            assert await at.raw(sent) == b""
+        async with asyncio.timeout(20):
+            while connections.count():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert await at.status(trust=trusting(folder)) == 200
     assert caplog.records == []
 
 
@@ -94,18 +86,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
+async def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
     text, sent, status = REFUSED[case]
-
-    async def coroutine() -> None:
-        async with served(web_file(folder, text)) as at:
-            said = await at.raw(sent)  # until the server closes
-            last = said[said.rindex(b"HTTP/1.1 ") :]
-            assert last.startswith(f"HTTP/1.1 {status} ".encode())
-            assert b"\r\nConnection: close\r\n" in last
-            assert f"\r\nServer: dgx-telemetry/{__version__}\r\n".encode() in last
-
-    run_async(coroutine, 100)
+    async with served(web_file(folder, text)) as at:
+        said = await at.raw(sent)  # until the server closes
+        last = said[said.rindex(b"HTTP/1.1 ") :]
+        assert last.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"\r\nConnection: close\r\n" in last
+        assert f"\r\nServer: dgx-telemetry/{__version__}\r\n".encode() in last
 
 
 @pytest.mark.parametrize(
@@ -125,14 +113,11 @@ def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
         ("", 421),
     ],
 )
-def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> None:
-    async def coroutine() -> None:
-        async with served(names=("gpu.example",)) as at:
-            for path in ("/", "/metrics", "/api/v1/snapshot", "/-/healthy"):
-                said = await at.raw(request(host, "Connection: close", path=path))
-                assert said.startswith(f"HTTP/1.1 {status} ".encode()), path
-
-    run_async(coroutine, 100)
+async def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> None:
+    async with served(names=("gpu.example",)) as at:
+        for path in ("/", "/metrics", "/api/v1/snapshot", "/-/healthy"):
+            said = await at.raw(request(host, "Connection: close", path=path))
+            assert said.startswith(f"HTTP/1.1 {status} ".encode()), path
 
 
 @pytest.mark.parametrize(
@@ -145,22 +130,16 @@ def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> No
         ("http://[fe80::1%25eth0]/-/healthy", 421),
     ],
 )
-def test_the_name_in_a_whole_url_counts_too(url: str, status: int) -> None:
-    async def coroutine() -> None:
-        async with served() as at:
-            said = await at.raw(request("localhost", "Connection: close", path=url))
-            assert said.startswith(f"HTTP/1.1 {status} ".encode())
-
-    run_async(coroutine, 100)
+async def test_the_name_in_a_whole_url_counts_too(url: str, status: int) -> None:
+    async with served() as at:
+        said = await at.raw(request("localhost", "Connection: close", path=url))
+        assert said.startswith(f"HTTP/1.1 {status} ".encode())
 
 
-def test_a_request_without_a_host_is_answered() -> None:
-    async def coroutine() -> None:
-        async with served() as at:
-            said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
-            assert said.startswith(b"HTTP/1.0 200 ")
-
-    run_async(coroutine, 100)
+async def test_a_request_without_a_host_is_answered() -> None:
+    async with served() as at:
+        said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+        assert said.startswith(b"HTTP/1.0 200 ")
 
 
 class Arrived(asyncio.Transport):
@@ -202,15 +181,12 @@ def test_the_stream_is_for_the_own_page(headers: dict[str, str], refused: bool) 
 
 
 @pytest.mark.parametrize("sent", [b"GET\r\n\r\n", request("a\0b"), b"\x16\x03\x01" + b"a" * 99])
-def test_bad_http_does_not_learn_the_version_of_python(sent: bytes) -> None:
-    async def coroutine() -> None:
-        async with served() as at:
-            said = await at.raw(sent)
-            assert said.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
-            assert b"Python" not in said
-            assert b"aiohttp" not in said
-
-    run_async(coroutine, 100)
+async def test_bad_http_does_not_learn_the_version_of_python(sent: bytes) -> None:
+    async with served() as at:
+        said = await at.raw(sent)
+        assert said.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
+        assert b"Python" not in said
+        assert b"aiohttp" not in said
 
 
 CLIENTS = 64

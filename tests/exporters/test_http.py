@@ -32,19 +32,14 @@ Client = TestClient[web.Request, web.Application]
 Ask = Callable[[Client], Awaitable[None]]
 
 
-def ask(bench: ExpositionBench, ask: Ask, **options: Any) -> None:
-    """Serve the bench and put the question."""
-
-    async def session() -> None:
-        app = AgentPages(bench.exposition, bench.latest, **options).application()
-        async with TestClient(TestServer(app), auto_decompress=False) as client:
-            await ask(client)
-
-    asyncio.run(session())
+def asking(bench: ExpositionBench, **options: Any) -> Client:
+    """Serve the bench, and return a client of it."""
+    app = AgentPages(bench.exposition, bench.latest, **options).application()
+    return TestClient(TestServer(app), auto_decompress=False)
 
 
-def test_metrics_over_http() -> None:
-    async def question(client: Client) -> None:
+async def test_metrics_over_http() -> None:
+    async with asking(ExpositionBench()) as client:
         plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert await plain.read() == GOLDEN_TEXT.encode()
         assert plain.headers["Content-Type"] == TEXT_0
@@ -57,13 +52,12 @@ def test_metrics_over_http() -> None:
         assert zipped.headers["Content-Type"] == OM_1
         assert gzip.decompress(await zipped.read()) == GOLDEN_OPENMETRICS.encode()
 
-    ask(ExpositionBench(), question)
 
-
-def test_fifty_scrapes_at_once_build_once() -> None:
+async def test_fifty_scrapes_at_once_build_once() -> None:
     bench = ExpositionBench()
 
-    async def question(client: Client) -> None:
+    async with asking(bench) as client:
+
         async def scrape() -> bytes:
             headers = {"Accept-Encoding": "identity"}
             async with client.get("/metrics", headers=headers) as response:
@@ -72,14 +66,12 @@ def test_fifty_scrapes_at_once_build_once() -> None:
         assert set(await asyncio.gather(*(scrape() for _ in range(50)))) == {GOLDEN_TEXT.encode()}
         assert bench.builds == 1
 
-    ask(bench, question)
 
-
-def test_a_slow_render_does_not_hold_the_loop() -> None:
+async def test_a_slow_render_does_not_hold_the_loop() -> None:
     bench = ExpositionBench()
     bench.pause.clear()
 
-    async def question(client: Client) -> None:
+    async with asking(bench) as client:
         scrape = asyncio.create_task(client.get("/metrics"))
         await asyncio.to_thread(bench.building.wait, 10)
         assert (await client.get("/-/healthy")).status == 200
@@ -87,43 +79,35 @@ def test_a_slow_render_does_not_hold_the_loop() -> None:
         bench.pause.set()
         assert (await scrape).status == 200
 
-    ask(bench, question)
-
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot"])
-def test_head_says_what_get_would(path: str) -> None:
-    async def question(client: Client) -> None:
+async def test_head_says_what_get_would(path: str) -> None:
+    async with asking(ExpositionBench()) as client:
         get, head = await client.get(path), await client.head(path)
         assert (head.status, await head.read()) == (200, b"")
         for name in ("Content-Type", "Content-Length", "Cache-Control"):
             assert head.headers[name] == get.headers[name]
 
-    ask(ExpositionBench(), question)
 
-
-def test_ready_says_what_is_awaited() -> None:
+async def test_ready_says_what_is_awaited() -> None:
     awaited = ["NVML has not been read yet."]
 
-    async def question(client: Client) -> None:
+    async with asking(ExpositionBench(), awaited=lambda: awaited[0]) as client:
         waiting = await client.get("/-/ready")
         assert (waiting.status, await waiting.text()) == (503, "NVML has not been read yet.\n")
         awaited[0] = ""
         done = await client.get("/-/ready")
         assert (done.status, await done.text()) == (200, "ready\n")
 
-    ask(ExpositionBench(), question, awaited=lambda: awaited[0])
 
-
-def test_an_agent_that_answers_is_healthy() -> None:
-    async def question(client: Client) -> None:
+async def test_an_agent_that_answers_is_healthy() -> None:
+    async with asking(ExpositionBench(), awaited=lambda: "everything") as client:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (200, "ok\n")
 
-    ask(ExpositionBench(), question, awaited=lambda: "everything")
 
-
-def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
-    async def question(client: Client) -> None:
+async def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
+    async with asking(ExpositionBench()) as client:
         unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
         api = await client.get("/api/v1")
         assert (unknown.status, method.status, api.status) == (404, 405, 404)
@@ -136,11 +120,9 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
             assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert method.headers["Allow"] == "GET,HEAD"
 
-    ask(ExpositionBench(), question)
 
-
-def test_the_page_is_locked_down() -> None:
-    async def question(client: Client) -> None:
+async def test_the_page_is_locked_down() -> None:
+    async with asking(ExpositionBench()) as client:
         for address in page.files():
             response = await client.get(address)
             assert response.status == 200
@@ -151,11 +133,9 @@ def test_the_page_is_locked_down() -> None:
         assert "'unsafe" not in page.POLICY
         assert page.POLICY.startswith("default-src 'none'; ")
 
-    ask(ExpositionBench(), question)
 
-
-def test_the_page_comes_with_all_that_it_names() -> None:
-    async def question(client: Client) -> None:
+async def test_the_page_comes_with_all_that_it_names() -> None:
+    async with asking(ExpositionBench()) as client:
         index = await (await client.get("/")).text()
         named = re.findall(r'(?:href|src)="([^"#:]+)"', index)
         assert {name.rpartition(".")[2] for name in named} >= {"css", "js"}
@@ -164,11 +144,9 @@ def test_the_page_comes_with_all_that_it_names() -> None:
             assert response.status == 200, name
         assert not re.search(r"https?://", index.replace("http://www.w3.org/", ""))
 
-    ask(ExpositionBench(), question)
 
-
-def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
-    async def question(client: Client) -> None:
+async def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
+    async with asking(ExpositionBench()) as client:
         first = await client.get("/")
         tag = first.headers["ETag"]
         again = await client.get("/", headers={"If-None-Match": f'"other", {tag}'})
@@ -177,8 +155,6 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
         changed = await client.get("/", headers={"If-None-Match": '"other"'})
         assert (changed.status, await changed.read()) == (200, await first.read())
 
-    ask(ExpositionBench(), question)
-
 
 def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
     for name in ("index.html", "a.js", "secret.py", "notes.txt", ".hidden"):
@@ -186,7 +162,7 @@ def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
     assert [*page.files(tmp_path)] == ["/a.js", "/"]
 
 
-def test_a_taken_port_is_an_oserror() -> None:
+async def test_a_taken_port_is_an_oserror() -> None:
     cleaned = []
 
     def app() -> web.Application:
@@ -198,32 +174,27 @@ def test_a_taken_port_is_an_oserror() -> None:
     async def note(app: web.Application) -> None:
         cleaned.append(app)
 
-    async def session() -> None:
-        runner = await serve(app(), "127.0.0.1", 0)
-        port = runner.addresses[0][1]
-        async with ClientSession() as client:
-            assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
-        with pytest.raises(OSError, match=r"(?i)address already in use"):
-            await serve(app(), "127.0.0.1", port)
-        assert len(cleaned) == 1
-        await runner.cleanup()
-        again = await serve(app(), "127.0.0.1", port)
-        await again.cleanup()
-
-    asyncio.run(session())
+    runner = await serve(app(), "127.0.0.1", 0)
+    port = runner.addresses[0][1]
+    async with ClientSession() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
+    with pytest.raises(OSError, match=r"(?i)address already in use"):
+        await serve(app(), "127.0.0.1", port)
+    assert len(cleaned) == 1
+    await runner.cleanup()
+    again = await serve(app(), "127.0.0.1", port)
+    await again.cleanup()
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-def test_the_document_over_http(coding: str) -> None:
-    async def question(client: Client) -> None:
+async def test_the_document_over_http(coding: str) -> None:
+    async with asking(ExpositionBench(RICH)) as client:
         response = await client.get("/api/v1/snapshot", headers={"Accept-Encoding": coding})
         body = await response.read()
         assert response.headers.get("Content-Encoding", "identity") == coding
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
         plain = gzip.decompress(body) if coding == "gzip" else body
         assert json.loads(plain) == document(RICH, 0.0)
-
-    ask(ExpositionBench(RICH), question)
 
 
 def test_the_address_of_the_fleet_lists_its_nodes() -> None:

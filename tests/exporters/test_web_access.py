@@ -10,7 +10,6 @@ from aiohttp import ClientError
 
 from exporters import access_control
 from exporters.access_control import CheckResult, Passwords, credentials, unmatched_hash
-from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
@@ -25,45 +24,35 @@ async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
     return False
 
 
-def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
-    async def coroutine() -> None:
-        async with served(web_file(folder, TLS)) as at:
-            assert await at.status(trust=trusting(folder)) == 200
-            assert not (
-                await at.raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            ).startswith(b"HTTP")
-            assert await at.status(trust=trusting(folder)) == 200
-
-    run_async(coroutine)
+async def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
+    async with served(web_file(folder, TLS)) as at:
+        assert await at.status(trust=trusting(folder)) == 200
+        assert not (await at.raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(
+            b"HTTP"
+        )
+        assert await at.status(trust=trusting(folder)) == 200
 
 
-def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -> None:
-    async def coroutine() -> None:
-        careless = trusting(folder)
-        careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
-        async with served(web_file(folder, TLS.replace("server.", "expired."))) as at:
-            assert await is_refused(at, trusting(folder))
-            assert await at.status(trust=careless) == 200
-
-    run_async(coroutine)
+async def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -> None:
+    careless = trusting(folder)
+    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+    async with served(web_file(folder, TLS.replace("server.", "expired."))) as at:
+        assert await is_refused(at, trusting(folder))
+        assert await at.status(trust=careless) == 200
 
 
-def test_every_path_asks_for_the_password(folder: Path) -> None:
+async def test_every_path_asks_for_the_password(folder: Path) -> None:
     text = f"basic_auth_users:\n  alice: {hashed('pässword')}\n  bob: {hashed('')}\n"
-
-    async def coroutine() -> None:
-        async with served(web_file(folder, text)) as at:
-            for path in PATHS:
-                status, headers, _ = await at.ask(path)
-                assert status == 401
-                assert headers["WWW-Authenticate"].startswith("Basic realm=")
-                assert headers["Cache-Control"] == "no-store"
-            assert await at.status(auth=("alice", "pässword")) == 200
-            assert await at.status("/-/healthy", auth=("bob", "")) == 200
-            for auth in (("alice", "x"), ("alice", ""), ("carol", "pässword"), ("", "")):
-                assert await at.status(auth=auth) == 401, auth
-
-    run_async(coroutine)
+    async with served(web_file(folder, text)) as at:
+        for path in PATHS:
+            status, headers, _ = await at.ask(path)
+            assert status == 401
+            assert headers["WWW-Authenticate"].startswith("Basic realm=")
+            assert headers["Cache-Control"] == "no-store"
+        assert await at.status(auth=("alice", "pässword")) == 200
+        assert await at.status("/-/healthy", auth=("bob", "")) == 200
+        for auth in (("alice", "x"), ("alice", ""), ("carol", "pässword"), ("", "")):
+            assert await at.status(auth=auth) == 401, auth
 
 
 HERE = "192.0.2.1"
@@ -85,16 +74,12 @@ def test_a_right_password_is_checked_once() -> None:
     assert checker.checks == 5
 
 
-def test_another_hash_asks_again() -> None:
+async def test_another_hash_asks_again() -> None:
     checker = Passwords(pause=0.0)
-
-    async def story() -> None:
-        assert await checker.check(USERS, "alice", "right", HERE) is CheckResult.RIGHT
-        changed = {"alice": hashed("new")}
-        assert await checker.check(changed, "alice", "right", HERE) is CheckResult.WRONG
-        assert await checker.check(changed, "alice", "new", HERE) is CheckResult.RIGHT
-
-    asyncio.run(story())
+    assert await checker.check(USERS, "alice", "right", HERE) is CheckResult.RIGHT
+    changed = {"alice": hashed("new")}
+    assert await checker.check(changed, "alice", "right", HERE) is CheckResult.WRONG
+    assert await checker.check(changed, "alice", "new", HERE) is CheckResult.RIGHT
 
 
 def test_guesses_do_not_drive_out_what_was_right() -> None:
@@ -106,28 +91,22 @@ def test_guesses_do_not_drive_out_what_was_right() -> None:
     assert len(checker._right) == 1
 
 
-def test_who_guesses_waits_and_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_guesses_waits_and_too_many_are_turned_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(access_control, "MOST_WAITING", 4)
     checker = Passwords(pause=0.02)
-
-    async def story() -> list[CheckResult]:
-        guesses = (checker.check(USERS, "alice", str(n), HERE) for n in range(50))
-        return await asyncio.gather(*guesses)
-
-    found = asyncio.run(story())
+    guesses = (checker.check(USERS, "alice", str(n), HERE) for n in range(50))
+    found = await asyncio.gather(*guesses)
     assert found.count(CheckResult.BUSY) == 46
     assert checker.checks == 4
 
 
-def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
+async def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
     checker = Passwords(pause=0.0)
-
-    async def story() -> list[CheckResult]:
-        return await asyncio.gather(
-            *(checker.check(USERS, "alice", "right", HERE) for _ in range(10))
-        )
-
-    assert asyncio.run(story()) == [CheckResult.RIGHT] * 10
+    assert (
+        await asyncio.gather(*(checker.check(USERS, "alice", "right", HERE) for _ in range(10)))
+    ) == [CheckResult.RIGHT] * 10
     assert checker.checks == 1
 
 

@@ -14,7 +14,6 @@ from agent.config import configuration
 from agent.errors import BadInput
 from exporters import web_file
 from exporters.web_file import WebFile
-from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting
 from tests.support.web_files import web_file as written
@@ -34,41 +33,33 @@ async def certificate(at: Served) -> str:
     return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10)
 
 
-def test_certificates_are_replaced_without_a_restart(
+async def test_certificates_are_replaced_without_a_restart(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def coroutine() -> None:
-        async with served(written(folder, TLS)) as at:
-            first = await certificate(at)
-            (folder / "newer.crt").replace(folder / "server.crt")
-            for _ in range(3):  # the key is not there yet: the old pair goes on
-                assert await certificate(at) == first
-            (folder / "newer.key").replace(folder / "server.key")
-            assert await certificate(at) != first
-            assert await at.status(trust=trusting(folder)) == 200
-
-    run_async(coroutine)
+    async with served(written(folder, TLS)) as at:
+        first = await certificate(at)
+        (folder / "newer.crt").replace(folder / "server.crt")
+        for _ in range(3):  # the key is not there yet: the old pair goes on
+            assert await certificate(at) == first
+        (folder / "newer.key").replace(folder / "server.key")
+        assert await certificate(at) != first
+        assert await at.status(trust=trusting(folder)) == 200
     assert events(caplog) == ["web_config_failed", "web_config_loaded"]
 
 
-def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Path) -> None:
+async def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Path) -> None:
     crt, key = folder / "server.crt", folder / "server.key"
-
-    async def coroutine() -> None:
-        for file in (crt, folder / "newer.crt", key, folder / "newer.key"):
-            file.write_text(file.read_text().ljust(4000, "\n"))
-        async with served(written(folder, TLS)) as at:
-            first = await certificate(at)
-            for file, newer in ((crt, "newer.crt"), (key, "newer.key")):
-                times = file.stat()
-                with file.open("r+") as same:  # the same inode
-                    same.write((folder / newer).read_text())
-                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-            assert await certificate(at) != first
-
-    run_async(coroutine)
+    for file in (crt, folder / "newer.crt", key, folder / "newer.key"):
+        file.write_text(file.read_text().ljust(4000, "\n"))
+    async with served(written(folder, TLS)) as at:
+        first = await certificate(at)
+        for file, newer in ((crt, "newer.crt"), (key, "newer.key")):
+            times = file.stat()
+            with file.open("r+") as same:  # the same inode
+                same.write((folder / newer).read_text())
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert await certificate(at) != first
 
 
 def test_what_could_not_be_read_for_a_moment_is_read_again(
@@ -110,47 +101,40 @@ def test_a_guard_that_is_dropped_is_reported(
     assert events(caplog) == ["web_config_failed", "guard_dropped"]
 
 
-def test_a_broken_file_keeps_the_old_and_is_reported_once_a_change(
+async def test_a_broken_file_keeps_the_old_and_is_reported_once_a_change(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def coroutine() -> None:
-        path = written(folder, USERS)
-        async with served(path) as at:
-            assert await at.status(auth=("alice", "a")) == 200
-            written(folder, "basic_auth_users: [")
-            for _ in range(5):
-                await asyncio.to_thread(at.web.poll)
-                assert await at.status(auth=("alice", "a")) == 200
-                assert await at.status() == 401
-            Path(path).unlink()  # noqa: ASYNC240
+    path = written(folder, USERS)
+    async with served(path) as at:
+        assert await at.status(auth=("alice", "a")) == 200
+        written(folder, "basic_auth_users: [")
+        for _ in range(5):
             await asyncio.to_thread(at.web.poll)
             assert await at.status(auth=("alice", "a")) == 200
-            written(folder, f"basic_auth_users: {{bob: {hashed('b')}}}\n")
-            await asyncio.to_thread(at.web.poll)
-            assert await at.status(auth=("bob", "b")) == 200
-            assert await at.status(auth=("alice", "a")) == 401
-
-    run_async(coroutine)
+            assert await at.status() == 401
+        Path(path).unlink()  # noqa: ASYNC240
+        await asyncio.to_thread(at.web.poll)
+        assert await at.status(auth=("alice", "a")) == 200
+        written(folder, f"basic_auth_users: {{bob: {hashed('b')}}}\n")
+        await asyncio.to_thread(at.web.poll)
+        assert await at.status(auth=("bob", "b")) == 200
+        assert await at.status(auth=("alice", "a")) == 401
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert ["not YAML" in errors[0], "cannot be read" in errors[1]] == [True, True]
     assert len(errors) == 2
 
 
 @pytest.mark.parametrize(("first", "then"), [("", TLS), (TLS, "")])
-def test_switching_tls_needs_a_restart_and_says_so_and_the_rest_follows(
+async def test_switching_tls_needs_a_restart_and_says_so_and_the_rest_follows(
     folder: Path, first: str, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trust = trusting(folder) if first else None
-
-    async def coroutine() -> None:
-        async with served(written(folder, first)) as at:
-            assert await at.status(trust=trust) == 200
-            written(folder, then + USERS)
-            await asyncio.to_thread(at.web.poll)
-            assert await at.status(trust=trust) == 401
-            assert await at.status(trust=trust, auth=("alice", "a")) == 200
-
-    run_async(coroutine)
+    async with served(written(folder, first)) as at:
+        assert await at.status(trust=trust) == 200
+        written(folder, then + USERS)
+        await asyncio.to_thread(at.web.poll)
+        assert await at.status(trust=trust) == 401
+        assert await at.status(trust=trust, auth=("alice", "a")) == 200
     assert events(caplog) == ["needs_a_restart"]
     assert "key=tls_server_config" in caplog.text
 
@@ -168,20 +152,16 @@ def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("call", ["content", "load"])
-def test_a_file_system_that_hangs_delays_nothing_else(
+async def test_a_file_system_that_hangs_delays_nothing_else(
     folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_file, "POLL_INTERVAL", 0.01)
-
-    async def coroutine() -> None:
-        async with served(written(folder, USERS)) as at:
-            release = hanging(monkeypatch, call)
-            written(folder, "")
-            at.web.watch()
-            await asyncio.sleep(0.1)
-            assert await at.status(auth=("alice", "a")) == 200
-            assert await at.status() == 401
-            at.web.end()
-            release()
-
-    run_async(coroutine)
+    async with served(written(folder, USERS)) as at:
+        release = hanging(monkeypatch, call)
+        written(folder, "")
+        at.web.watch()
+        await asyncio.sleep(0.1)
+        assert await at.status(auth=("alice", "a")) == 200
+        assert await at.status() == 401
+        at.web.end()
+        release()

@@ -30,7 +30,6 @@ from agent.sources.agent_health import (
     reading,
 )
 from tests.support.frozen_clock import FrozenClock
-from tests.support.run_async import run_async
 
 TEST_TIMEOUT = 60.0  # seconds
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
@@ -115,86 +114,73 @@ def machine() -> Machine:
     return Machine()
 
 
-def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
-    async def coroutine() -> None:
-        assert machine.poller.waiting_for() == "the first readings of nvml, host"
-        await machine.tick()
-        first = machine.poller.latest
-        await machine.tick(2)
-        assert first.tick == 1
-        assert machine.poller.latest.tick == 3
-        assert machine.poller.latest.at > first.at
-        assert machine.samples.value(POWER, *GPU) == 250.0
-        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
-        assert machine.poller.waiting_for() == ""
-
-    run_async(coroutine)
+async def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
+    assert machine.poller.waiting_for() == "the first readings of nvml, host"
+    await machine.tick()
+    first = machine.poller.latest
+    await machine.tick(2)
+    assert first.tick == 1
+    assert machine.poller.latest.tick == 3
+    assert machine.poller.latest.at > first.at
+    assert machine.samples.value(POWER, *GPU) == 250.0
+    assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
+    assert machine.poller.waiting_for() == ""
 
 
-def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> None:
-    async def coroutine() -> None:
-        await machine.tick(2)
-        machine.answers.clear()
-        await machine.tick(3)
-        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}, "not so soon"
-        await machine.tick(int(STALL) + 1)
-        assert machine.up() == {"power": 0, "clocks": 0, "cpu": 1, "nvml": 0}
-        assert machine.samples.value(POWER, *GPU) is None, "data expire after three intervals"
-        assert machine.samples.value(CLOCK, *GPU) is None
-        assert machine.samples.value(BUSY) == 1.0
-        assert machine.stalled() == {POWER: Reason.STALLED, CLOCK: Reason.STALLED}
-        assert machine.samples.all(ABSENT_VALUES) == {
-            ("dgx_gpu_clock_hertz", "stalled"): 1,
-            ("dgx_gpu_power_watts", "stalled"): 1,
-        }
-        assert machine.poller.waiting_for() == "", "it was ready, and the rest is worth serving"
-        machine.answers.set()
-        await machine.tick(3)
-        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
-        assert machine.samples.value(POWER, *GPU) == 250.0
-        assert machine.stalled() == {}
-
-    run_async(coroutine)
+async def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> None:
+    await machine.tick(2)
+    machine.answers.clear()
+    await machine.tick(3)
+    assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}, "not so soon"
+    await machine.tick(int(STALL) + 1)
+    assert machine.up() == {"power": 0, "clocks": 0, "cpu": 1, "nvml": 0}
+    assert machine.samples.value(POWER, *GPU) is None, "data expire after three intervals"
+    assert machine.samples.value(CLOCK, *GPU) is None
+    assert machine.samples.value(BUSY) == 1.0
+    assert machine.stalled() == {POWER: Reason.STALLED, CLOCK: Reason.STALLED}
+    assert machine.samples.all(ABSENT_VALUES) == {
+        ("dgx_gpu_clock_hertz", "stalled"): 1,
+        ("dgx_gpu_power_watts", "stalled"): 1,
+    }
+    assert machine.poller.waiting_for() == "", "it was ready, and the rest is worth serving"
+    machine.answers.set()
+    await machine.tick(3)
+    assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
+    assert machine.samples.value(POWER, *GPU) == 250.0
+    assert machine.stalled() == {}
 
 
-def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
-    async def coroutine() -> None:
-        machine.answers.clear()
-        start = machine.clock.monotonic()
-        await machine.poller.tick()
-        assert machine.clock.monotonic() - start == TURN_SHARE * intervals.TICK
-        assert machine.samples.value(BUSY) == 1.0
-        machine.answers.set()
-
-    run_async(coroutine)
+async def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
+    machine.answers.clear()
+    start = machine.clock.monotonic()
+    await machine.poller.tick()
+    assert machine.clock.monotonic() - start == TURN_SHARE * intervals.TICK
+    assert machine.samples.value(BUSY) == 1.0
+    machine.answers.set()
 
 
-def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(machine: Machine) -> None:
-    async def coroutine() -> None:
-        machine.answers.clear()
-        await machine.tick(2)
-        assert machine.poller.waiting_for() == "the first readings of nvml"
-        await machine.tick(int(STALL) + 1)
-        assert machine.poller.waiting_for() == ""
-        assert machine.up() == {"cpu": 1, "nvml": 0}
-        machine.answers.set()
+async def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
+    machine: Machine,
+) -> None:
+    machine.answers.clear()
+    await machine.tick(2)
+    assert machine.poller.waiting_for() == "the first readings of nvml"
+    await machine.tick(int(STALL) + 1)
+    assert machine.poller.waiting_for() == ""
+    assert machine.up() == {"cpu": 1, "nvml": 0}
+    machine.answers.set()
 
-    run_async(coroutine)
 
-
-def test_last_tick_is_wall_time_and_prices_are_reported(machine: Machine) -> None:
-    async def coroutine() -> None:
-        before = machine.clock.time()
-        await machine.tick(2)
-        last = machine.samples.value(LAST_TICK)
-        assert last is not None
-        assert before < last < machine.clock.time()
-        assert last == machine.poller.latest.wall
-        assert set(machine.samples.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-        assert set(machine.samples.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-        assert machine.samples.value(CONFIG_OK) == 1
-
-    run_async(coroutine)
+async def test_last_tick_is_wall_time_and_prices_are_reported(machine: Machine) -> None:
+    before = machine.clock.time()
+    await machine.tick(2)
+    last = machine.samples.value(LAST_TICK)
+    assert last is not None
+    assert before < last < machine.clock.time()
+    assert last == machine.poller.latest.wall
+    assert set(machine.samples.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+    assert set(machine.samples.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+    assert machine.samples.value(CONFIG_OK) == 1
 
 
 class RecordingObserver:
@@ -222,29 +208,24 @@ class RecordingObserver:
     [(0, [0.0, 1.0, 2.0, 4.5, 5.5, 6.5]), (2, [0.0, 0.2, 0.4, 2.9, 3.9, 4.9])],
     ids=["all is read in the first tick", "something needs two more"],
 )
-def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed(
+async def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed(
     first: int, ticks: list[float]
 ) -> None:
     machine = Machine(InlineWorker)
     recording = RecordingObserver(machine.clock)
     machine.poller.observers = (recording,)
     machine.poller.workers[0].complete = lambda: len(recording.ticks) > first
-
-    async def coroutine() -> None:
-        running = asyncio.create_task(machine.poller.run())
-        await recording.full.wait()
-        running.cancel()
-
-    run_async(coroutine)
+    running = asyncio.create_task(machine.poller.run())
+    await recording.full.wait()
+    running.cancel()
     assert recording.ticks == pytest.approx(ticks)
 
 
-def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
+async def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     machine = Machine(InlineWorker)
-
-    async def coroutine() -> None:
+    with caplog.at_level(logging.INFO):
         await machine.tick(2)
         machine.error = ValueError("odd")
         await machine.tick(3)
@@ -253,9 +234,6 @@ def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
         machine.error = None
         await machine.tick(2)
         assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
-
-    with caplog.at_level(logging.INFO):
-        run_async(coroutine)
     shown = [record.getMessage().split(" error=")[0] for record in caplog.records]
     assert shown == [
         "event=read_failed source=power part=all device=GPU-0",
@@ -263,7 +241,7 @@ def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
     ]
 
 
-def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCaptureFixture) -> None:
     turns: list[int] = []
 
     def work(_: Emit) -> None:
@@ -274,12 +252,8 @@ def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCaptureFixtur
     worker = Worker("odd", work, lambda: bool(turns), clock)
     poller = Poller([worker], [], clock)
     clock.settled = lambda: worker.busy_since is None
-
-    async def coroutine() -> None:
-        await poller.tick()
-        await poller.tick()
-
-    run_async(coroutine)
+    await poller.tick()
+    await poller.tick()
     assert len(turns) == 2
     assert "event=worker_failed worker=odd" in caplog.text
 
@@ -289,18 +263,18 @@ def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -
         machine.answers.clear()
         await machine.poller.tick()
 
-    run_async(coroutine)
+    asyncio.run(coroutine())
     machine.answers.set()
     worker = machine.poller.workers[0]
     deadline = time.monotonic() + TEST_TIMEOUT
     while worker.busy_since is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    run_async(machine.tick)
+    asyncio.run(machine.tick())
     assert machine.samples.value(POWER, *GPU) == 250.0
 
 
-def test_what_is_forgotten_leaves_the_snapshot() -> None:
+async def test_what_is_forgotten_leaves_the_snapshot() -> None:
     clock = FrozenClock()
     key = ReadKey("power", "all", "GPU-0")
     out: list[Any] = []
@@ -312,17 +286,13 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
     worker = InlineWorker("nvml", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
     machine = Machine(InlineWorker)
-
-    async def coroutine() -> None:
-        await machine.tick()
-        out.append(machine.poller.latest.readings[key])
-        await poller.tick()
-        assert key in poller.latest.readings
-        out[:] = [key, ReadKey("never", "seen")]
-        await poller.tick()
-        assert set(poller.latest.readings) == {HEALTH}
-
-    run_async(coroutine)
+    await machine.tick()
+    out.append(machine.poller.latest.readings[key])
+    await poller.tick()
+    assert key in poller.latest.readings
+    out[:] = [key, ReadKey("never", "seen")]
+    await poller.tick()
+    assert set(poller.latest.readings) == {HEALTH}
 
 
 class StandingClock(SystemClock):
@@ -335,7 +305,7 @@ class StandingClock(SystemClock):
             await asyncio.Event().wait()
 
 
-def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_lasts() -> None:
+async def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_lasts() -> None:
     """The tick's share never passes: it goes on once the turn has ended."""
     clock, ends = StandingClock(), threading.Event()
 
@@ -344,15 +314,11 @@ def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_lasts() 
 
     worker = Worker("slow", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
-
-    async def coroutine() -> None:
-        await poller.tick()
-        assert worker.busy_since is not None
-        clock.stands = True
-        asyncio.get_running_loop().call_later(0.05, ends.set)
-        await asyncio.wait_for(poller.tick(), TEST_TIMEOUT)
-
-    asyncio.run(coroutine())
+    await poller.tick()
+    assert worker.busy_since is not None
+    clock.stands = True
+    asyncio.get_running_loop().call_later(0.05, ends.set)
+    await asyncio.wait_for(poller.tick(), TEST_TIMEOUT)
 
 
 def test_a_read_of_each_tick_runs_at_the_next_tick_after_a_late_one() -> None:

@@ -171,23 +171,21 @@ class Hanging(InlineWorker):
         return asyncio.get_running_loop().create_future() if self.hangs else super().start_turn()
 
 
-def test_a_poller_that_stands_still_sends_no_beat(receiver: NotifyReceiver, address: str) -> None:
+async def test_a_poller_that_stands_still_sends_no_beat(
+    receiver: NotifyReceiver, address: str
+) -> None:
     """A timer beside the poller would go on."""
     worker = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
     notifier = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
     poller = Poller([worker], [], worker._clock, listeners=[notifier])
-
-    async def story() -> None:
-        await poller.tick()
-        assert count(receiver, "WATCHDOG=1") == 1
-        worker.hangs = True
-        frozen = asyncio.create_task(poller.tick())
-        await asyncio.sleep(0.1)
-        assert count(receiver, "WATCHDOG=1") == 1
-        assert not frozen.done()
-        frozen.cancel()
-
-    asyncio.run(story())
+    await poller.tick()
+    assert count(receiver, "WATCHDOG=1") == 1
+    worker.hangs = True
+    frozen = asyncio.create_task(poller.tick())
+    await asyncio.sleep(0.1)
+    assert count(receiver, "WATCHDOG=1") == 1
+    assert not frozen.done()
+    frozen.cancel()
 
 
 def count(receiver: NotifyReceiver, line: str) -> int:

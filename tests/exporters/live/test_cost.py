@@ -17,15 +17,12 @@ HISTORY_OF_A_SECOND = 7_000
 
 
 @pytest.mark.parametrize("name", TICK)
-def test_a_tick_is_small(name: str) -> None:
-    async def sizes() -> dict[bytes, int]:
-        machine = await asyncio.to_thread(lambda: watched(f"{name}:starved-disk").run(6))
-        feed, client = Feed(machine.view), Client()
-        feed(await asyncio.to_thread(machine.tick))
-        await feed.join(client)
-        return {event.split(b"\n", 1)[0]: len(event) for event in feed.news(client)}
-
-    found = asyncio.run(sizes())
+async def test_a_tick_is_small(name: str) -> None:
+    machine = await asyncio.to_thread(lambda: watched(f"{name}:starved-disk").run(6))
+    feed, client = Feed(machine.view), Client()
+    feed(await asyncio.to_thread(machine.tick))
+    await feed.join(client)
+    found = {event.split(b"\n", 1)[0]: len(event) for event in feed.news(client)}
     print(name, found)
     assert found[b"event: tick"] <= TICK[name]
     assert found[b"event: machine"] <= MACHINE
