@@ -14,8 +14,7 @@ from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.findings import findings
 from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
-from agent.simulator import odd_answers
-from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
+from agent.simulator.driver import EVERYTHING, KINDS, OddAnswers
 from agent.sources import ecc, power, temperature
 from agent.sources.table import GPU_SOURCES, declared
 from tests.support.alert_replay import SCALE, Replay, Series, faster, record, used
@@ -82,7 +81,7 @@ def shares(bench: AgentBench, gpu: str) -> dict[tuple[str, ...], float]:
     [*((SYSTEMS[0], kind) for kind in KINDS), *((system, EVERYTHING) for system in SYSTEMS[1:])],
 )
 def test_odd_answers_of_every_call_do_no_harm(system: str, kind: str) -> None:
-    watched = struck(system, odd_answers.kind(kind))
+    watched = struck(system, KINDS[kind])
     assert watched.falls == []
     assert watched.odd == set()
     assert watched.critical == set()
@@ -129,7 +128,7 @@ def test_no_rule_fires_that_would_not_fire_without_odd_answers(system: str, tmp_
     whole = fired(system, tmp_path)
     assert "DgxWatchdog" in whole
     for values, share in (
-        (odd_answers.kind(EVERYTHING), 0.15),
+        (KINDS[EVERYTHING], 0.15),
         *(((1,), 0.05), ((100,), 0.05), (POSSIBLE, 0.05)),  # a second of 1 % is one that is lost
     ):
         assert fired(system, tmp_path, values, share) <= whole, values

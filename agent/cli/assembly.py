@@ -30,8 +30,7 @@ from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import GuardedObserver, Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.polling.xid_checks import XidChecks
-from agent.polling.xid_watch import XidWatch
+from agent.polling.xid_watch import XidChecks, XidWatch
 from agent.sources import agent_health, allocation, kernel_log, nccl, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off

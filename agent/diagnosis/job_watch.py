@@ -17,10 +17,15 @@ from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
-from agent.jobs.hangs import HangEvidence, hang_evidence
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
-from agent.jobs.nccl_jobs import EVERY_SUSPECTED, LocalJob, NcclExchange
+from agent.jobs.nccl_jobs import (
+    EVERY_SUSPECTED,
+    HangEvidence,
+    LocalJob,
+    NcclExchange,
+    hang_evidence,
+)
 from agent.jobs.speed import BIN, JobSpeed
 from agent.model import (
     GPU_LABELS,

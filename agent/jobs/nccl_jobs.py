@@ -1,13 +1,168 @@
-"""Jobs of this host matched with answers of NCCL's RAS service, and when to ask."""
+"""Jobs of this host and NCCL: when to ask its RAS service, which answer is whose, what successive
+answers show, and whom a standing job waits for.
 
-from collections.abc import Iterable, Mapping, Sequence
+Counts are of launched collectives (agent.hardware.nccl says of which). A healthy job's ranks differ
+by a few, for they are read while they run and launch ahead of their GPUs: only counts that stay
+behind mean something, and then only that others wait, not why: the rank that they wait for may be
+writing a checkpoint."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from agent.bounds import RAS_CONNECTIONS
-from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
-from agent.jobs.collectives import NcclReading, still
+from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankLocation, RasRequest, RasRound
+from agent.jobs.grouping import JobGroup
+from agent.jobs.job import Culprit
 from agent.model import Absent, Labels, Reason
+
+
+class NcclReading(NamedTuple):
+    """One answer; `at` in seconds on the agent's monotonic clock."""
+
+    at: float
+    answer: NcclAnswer
+
+    @property
+    def by_key(self) -> dict[str, Communicator]:
+        return {communicator.key: communicator for communicator in self.answer.communicators}
+
+
+def still(readings: Sequence[NcclReading]) -> bool | None:
+    """Return whether no communicator launched anything over these readings of one job, at least
+    two; None where none can be judged, for it has launched nothing that is counted (only sends and
+    receives, or CUDA graphs).
+
+    A job that replays CUDA graphs stands still here while it works: the GPUs must agree.
+    """
+    stood: bool | None = None
+    earlier = [reading.by_key for reading in readings[:-1]]
+    for communicator in readings[-1].answer.communicators if earlier else ():
+        if any(any(rank.counts.values()) for rank in communicator.ranks):
+            states = [communicators.get(communicator.key) for communicators in earlier]
+            if any(state and not _same_counts(state, communicator) for state in states):
+                return False
+            stood = True if all(states) else stood
+    return stood
+
+
+def _same_counts(one: Communicator, other: Communicator) -> bool:
+    """Return whether all ranks that both readings name launched the same; a rank may have gone
+    missing."""
+    first = {rank.rank: rank.counts for rank in one.ranks}
+    return all(first.get(rank.rank, rank.counts) == rank.counts for rank in other.ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Counts of one kind that stand still while they differ: some ranks wait for others.
+
+    `behind` are the ranks that launched the fewest (`launched`), `waiting` all that launched more
+    (at most `others_launched`). `since` is the first reading that showed the same counts.
+    """
+
+    communicator: str
+    kind: str
+    launched: int
+    others_launched: int
+    behind: tuple[Rank, ...]
+    waiting: tuple[Rank, ...]
+    since: float
+
+
+def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
+    """Communicators of the newest reading whose ranks differ while none launches anything.
+
+    `readings` of one job, oldest first, some seconds apart (nccl_jobs.EVERY). Ranks that launch
+    collectives elsewhere meanwhile hold no one up for good: a communicator that waits for such
+    ranks alone is left out.
+    """
+    if len(readings) < 2:
+        return ()
+    busy = _movers(*readings[-2:])
+    found: list[Stalled] = []
+    for communicator in readings[-1].answer.communicators:
+
+        def unmoved(other: Communicator | None, one: Communicator = communicator) -> bool:
+            return other is not None and _same_counts(other, one)
+
+        since, count = _lasting(readings, communicator.key, unmoved)
+        if count >= 2:
+            found += _differing(communicator, since)
+    return tuple(one for one in found if {rank.location for rank in one.behind} - busy)
+
+
+def _lasting(
+    readings: Sequence[NcclReading], key: str, holds: Callable[[Communicator | None], bool]
+) -> tuple[float, int]:
+    """Since when something holds of a communicator, and in how many readings on end."""
+    since, count = readings[-1].at, 0
+    for reading in reversed(readings):
+        if not holds(reading.by_key.get(key)):
+            break
+        since, count = reading.at, count + 1
+    return since, count
+
+
+def _movers(before: NcclReading, after: NcclReading) -> set[RankLocation]:
+    """The ranks that launched anything from one reading to the next."""
+    counts = {(c.key, r.rank): r.counts for c in before.answer.communicators for r in c.ranks}
+    return {
+        rank.location
+        for communicator in after.answer.communicators
+        for rank in communicator.ranks
+        if (known := counts.get((communicator.key, rank.rank)))
+        and any(kind in known and count > known[kind] for kind, count in rank.counts.items())
+    }
+
+
+def _differing(communicator: Communicator, since: float) -> Iterator[Stalled]:
+    for kind in sorted({kind for rank in communicator.ranks for kind in rank.counts}):
+        counts = {rank: rank.counts[kind] for rank in communicator.ranks if kind in rank.counts}
+        low, high = min(counts.values()), max(counts.values())
+        if low < high:
+            behind = tuple(rank for rank, count in counts.items() if count == low)
+            waiting = tuple(rank for rank, count in counts.items() if count > low)
+            yield Stalled(communicator.key, kind, low, high, behind, waiting, since)
+
+
+def waited_for(standing: Iterable[Stalled]) -> frozenset[RankLocation]:
+    """Return the ranks that a standing job waits for: those that are behind in some communicator
+    and wait in none. A rank that is stuck in one communicator is soon late in all its others, and
+    so are its peers.
+
+    Where there is none, those that wait for one another: ranks that called different collectives,
+    or the same ones of several communicators in different order.
+    """
+    stalls = list(standing)
+    behind = {rank.location for stall in stalls for rank in stall.behind}
+    waiting = {rank.location for stall in stalls for rank in stall.waiting}
+    return frozenset(behind - waiting or behind & waiting)
+
+
+def lost(readings: Sequence[NcclReading]) -> tuple[Rank, ...]:
+    """Ranks whose processes did not answer in the newest readings, of each communicator."""
+    found: list[Rank] = []
+    for communicator in readings[-1].answer.communicators if readings else ():
+        for rank in communicator.silent:
+
+            def silent(other: Communicator | None, number: int = rank.rank) -> bool:
+                return other is not None and number in {one.rank for one in other.silent}
+
+            if _lasting(readings, communicator.key, silent)[1] >= 2:
+                found.append(rank)
+    return tuple(found)
+
+
+def counted(reading: NcclReading) -> Mapping[int, int]:
+    """Collectives launched by each process, of all kinds and communicators, by its own number."""
+    found: dict[int, int] = {}
+    for communicator in reading.answer.communicators:
+        for rank in communicator.ranks:
+            found[rank.pid] = found.get(rank.pid, 0) + sum(rank.counts.values())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +322,51 @@ def _unchanged(readings: Sequence[NcclReading]) -> bool:
         for _, answer in readings
     }
     return len(silent) == 1 and still(readings) is True
+
+
+class HangEvidence(NamedTuple):
+    """Evidence from NCCL on a job that may hang.
+
+    `still` is whether it has launched nothing for a while, None where that is not shown; `behind`
+    the counts of whom it waits for, where they differ; `elsewhere` whether all of these are on
+    other hosts. A job at rest between two cells of a notebook stands still too: without a
+    culprit that is no hang.
+    """
+
+    still: bool | None = None
+    culprits: tuple[Culprit, ...] = ()
+    behind: Stalled | None = None
+    elsewhere: bool = False
+
+
+def hang_evidence(readings: Sequence[NcclReading], group: JobGroup) -> HangEvidence:
+    """Return the evidence in the readings of a job, which are sorted by age, oldest first."""
+    if len(readings) < 2:
+        return HangEvidence()
+    here, standing = _here(readings[-1], group), stalled(readings)
+    locations = waited_for(standing)
+    behind = [r for one in standing for r in (*one.behind, *one.waiting) if r.location in locations]
+    unique = tuple(
+        dict.fromkeys(_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
+    )
+    elsewhere = bool(unique) and all(c.host and c.host != here and c.gpu is None for c in unique)
+    stands = still(readings[-2:])
+    return HangEvidence(stands, unique, standing[0] if standing else None, elsewhere)
+
+
+def _here(reading: NcclReading, group: JobGroup) -> str:
+    """This host as the job's ranks call it: as most of those do that are processes of the job."""
+    inner = {member.inner_pid for member in group.members}
+    hosts = Counter(
+        rank.host for c in reading.answer.communicators for rank in c.ranks if rank.pid in inner
+    )
+    return hosts.most_common(1)[0][0] if hosts else ""
+
+
+def _culprit(rank: Rank, here: str, group: JobGroup) -> Culprit:
+    local = [m for m in group.members if m.inner_pid == rank.pid and rank.host in ("", here)]
+    on_device = [m for m in local if m.gpu.index == rank.nvml_device]
+    member = next(iter(on_device or local), None)
+    if member is None:
+        return Culprit(rank.rank, rank.pid, None, rank.host)
+    return Culprit(rank.rank, member.pid, member.gpu, rank.host)

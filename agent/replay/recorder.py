@@ -21,6 +21,7 @@ from agent.replay.answers import (
     NVML_FAILURES,
     Json,
     TapedDevice,
+    TapeWriter,
     encode,
     identity,
     key_of,
@@ -29,7 +30,6 @@ from agent.replay.answers import (
     union_value,
 )
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNTS, Masks, untaped
-from agent.replay.tape_writer import TapeWriter
 
 NOWHERE = -1  # The index of a GPU that an event names, but that no handle was asked for
 EVENT_PARTS = ("eventType", "eventData", "gpuInstanceId", "computeInstanceId")

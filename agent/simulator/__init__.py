@@ -11,8 +11,13 @@ from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
 from agent.simulator import driver, jobs, models, scenarios
-from agent.simulator.files import SimulatedFiles
-from agent.simulator.host import SimulatedPsutil, SimulatedRas, SimulatedSlurm, SimulatedSmart
+from agent.simulator.host import (
+    SimulatedFiles,
+    SimulatedPsutil,
+    SimulatedRas,
+    SimulatedSlurm,
+    SimulatedSmart,
+)
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel
 from agent.simulator.nvml import SimulatedNvml

@@ -9,10 +9,9 @@ import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import driver
-from agent.simulator.driver import Driver, Question
+from agent.simulator.driver import Driver, Question, spoilt
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
-from agent.simulator.odd_answers import spoilt
 
 HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes
 NAP = 0.02  # s, between two checks whether a hung driver has woken

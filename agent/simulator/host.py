@@ -1,16 +1,21 @@
-"""psutil, Slurm, udisks2 and NCCL's RAS service of the simulated host."""
+"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, udisks2, RAS."""
 
+import errno
+import os
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from agent.hardware.files import FileTree
 from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
 from agent.hardware.schedulers import NoSchedulers
 from agent.model import Absent, Reason
+from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
-from agent.simulator.models import ArrayModel, DiskModel
-from agent.simulator.traffic import REQUEST
+from agent.simulator.models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel, address
+from agent.simulator.traffic import REQUEST, WORD
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -121,3 +126,228 @@ class SimulatedRas:
         if found is None:
             return RasRound(failure=Absent(Reason.MISSING, "no job listens"))
         return RasRound((NcclAnswer((found,)),), believed=frozenset(request.processes))
+
+
+Content = str | int | Callable[[], str | int]
+"""Content of a file, without the end of its last line; or its writer."""
+
+Tree = dict[str, Content]
+
+PCI = "/sys/bus/pci/devices"
+MELLANOX = "0x15b3"
+HCA_ERRORS = (
+    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
+    *("port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors"),
+    *("port_rcv_constraint_errors", "port_xmit_discards", "port_xmit_constraint_errors"),
+    *("local_link_integrity_errors", "excessive_buffer_overrun_errors", "VL15_dropped"),
+)
+SERVICE = "1200"  # The pid of the Fabric Manager
+
+
+def _below(folder: str, files: Mapping[str, Content]) -> Tree:
+    return {f"{folder}/{name}": content for name, content in files.items()}
+
+
+def _sysfs(machine: Machine) -> Tree:
+    """Path to content."""
+    system, host = machine.system, machine.host_health
+    files: Tree = {"/sys/class/dmi/id/product_name": system.product}
+    for disk in system.disks:
+        files |= _disk(machine, disk)
+    for array in system.arrays:
+        files |= _array(machine, array)
+    for nic in system.nics:
+        files |= _nic(machine, nic)
+    for hca in system.hcas:
+        files |= _hca(machine, hca)
+    for port in _ports(system).values():
+        slot: Tree = {"max_link_speed": "8.0 GT/s PCIe", "current_link_width": 16}
+        files |= _below(f"{PCI}/{port}", slot)
+    for number in range(system.nvswitches):
+        place = f"/proc/driver/nvidia-nvswitch/devices/0000:{0x86 + number:02x}:00.0"
+        files[f"{place}/information"] = "Driver Version: "
+    sensors: Tree = {
+        "name": "pmbus",
+        "fan1_fault": lambda: int(host.fan_failed),
+        "fan1_label": "Fan 1",
+        "in1_alarm": lambda: int(host.supply_failed),
+        "in1_label": "PSU 1",
+    }
+    files |= _below("/sys/class/hwmon/hwmon7", sensors if system.chassis else {})
+    return files | {"/sys/class/net/lo/operstate": "unknown"}
+
+
+def _unlisted(machine: Machine) -> Tree:
+    """Return the files that are read by path alone: processes of the Fabric Manager and of the
+    kernel."""
+    if not machine.system.nvswitches:
+        return {}
+
+    def running() -> str:
+        if not machine.host_health.fabric_service:
+            raise FileNotFoundError(2, "No such process")
+        return "nv-fabricmanage"
+
+    return {
+        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": SERVICE,
+        f"/proc/{SERVICE}/comm": running,
+        f"/proc/{SERVICE}/status": lambda: f"Name:\t{running()}\nUid:\t0\t0\t0\t0",
+        "/proc/2/comm": "kthreadd",
+        "/proc/2/status": "Name:\tkthreadd\nUid:\t0\t0\t0\t0",
+    }
+
+
+def _ports(system: SystemModel) -> dict[int, str]:
+    number = system.per_pcie_switch
+    groups = [system.buses[n : n + number] for n in range(0, system.gpus, number)] if number else []
+    return {bus: f"0000:{min(group) - 2:02x}:00.0" for group in groups for bus in group}
+
+
+def _sysfs_links(machine: Machine) -> dict[str, str]:
+    """Symbolic links: the members of arrays, GPUs in the tree of PCI devices: below their root
+    port, and below both ports of a switch where there is one."""
+    ports = _ports(machine.system)
+    found = {
+        f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
+        for array in machine.system.arrays
+        for disk in array.members
+    }
+    for bus in machine.system.buses:
+        gpu = address(bus)
+        switch = f"/{ports[bus]}/0000:{bus - 1:02x}:08.0" if bus in ports else ""
+        found[f"{PCI}/{gpu}"] = f"../../../devices/pci0000:00/0000:00:02.0{switch}/{gpu}"
+    return found
+
+
+def _disk(machine: Machine, disk: DiskModel) -> Tree:
+    host, nvme = machine.host_health, disk.name.startswith("nvme")
+    alive, dead = ("live", "dead") if nvme else ("running", "offline")
+    files: Tree = {
+        "device/model": disk.model,
+        "device/state": lambda: dead if disk.name in host.dead_disks else alive,
+    }
+    if nvme:
+        files["device/hwmon3/temp1_alarm"] = lambda: int(disk.name in host.hot_disks)
+    errors = f"/sys/fs/ext4/{disk.name}/errors_count"
+    return {
+        **_below(f"/sys/block/{disk.name}", files),
+        errors: lambda: int(disk.name in host.damaged),
+    }
+
+
+def _array(machine: Machine, array: ArrayModel) -> Tree:
+    """A stripe has no `degraded`: it cannot lose a member and live."""
+    health = machine.host_health
+    first = next((a for a in machine.system.arrays if not a.striped), None)
+    files: Tree = {
+        "md/level": array.level,
+        "md/raid_disks": len(array.members),
+        "md/array_state": "clean",
+    }
+    if not array.striped:
+        files["md/degraded"] = lambda: health.lost_members if array is first else 0
+    return _below(f"/sys/block/{array.name}", files)
+
+
+def _nic(machine: Machine, nic: NicModel) -> Tree:
+    speed = machine.traffic.speed
+    files: Tree = {
+        "device/vendor": MELLANOX,
+        "operstate": lambda: "up" if speed(nic) else "down",
+        "carrier": lambda: int(bool(speed(nic))),
+        "speed": lambda: speed(nic) or -1,
+    }
+    return _below(f"/sys/class/net/{nic.name}", files)
+
+
+def _hca(machine: Machine, hca: HcaModel) -> Tree:
+    traffic = machine.traffic
+    flows = {
+        "port_xmit_data": ("xmit", WORD),
+        "port_rcv_data": ("rcv", WORD),
+        "port_xmit_wait": ("wait", 1),
+        "symbol_error": ("symbol_error", 1),
+        "link_downed": ("link_downed", 1),
+    }
+
+    def count(flow: str, unit: int) -> Callable[[], int]:
+        return lambda: int(traffic.read(f"{flow}:{hca.name}", machine.now) / unit)
+
+    files: Tree = {
+        **{f"counters/{name}": 0 for name in HCA_ERRORS},
+        **{f"counters/{name}": count(*flow) for name, flow in flows.items()},
+        "rate": lambda: traffic.rate(hca),
+        "state": lambda: "1: DOWN" if traffic.is_down(hca) else "4: ACTIVE",
+        "phys_state": lambda: "2: Polling" if traffic.is_down(hca) else "5: LinkUp",
+    }
+    return _below(f"/sys/class/infiniband/{hca.name}/ports/1", files)
+
+
+class SimulatedFiles(FileTree):
+    """/proc and /sys. What stays is listed once; processes come and go."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._files: dict[str, procfs.Content] = {
+            **_written(_sysfs(machine)),
+            **procfs.proc_tree(machine),
+            **procfs.cgroup_tree(machine),
+        }
+        self._unlisted = _written(_unlisted(machine))
+        self._links: Mapping[str, str] = _sysfs_links(machine)
+        self._folders = _folders([*self._files, *self._links])
+
+    def read(self, path: str) -> str:
+        with self._machine.lock:
+            self._machine.advance()
+            own = self._files.get(path) or self._unlisted.get(path)
+            content = own or procfs.content_of(self._machine, path)
+            if content is None:
+                raise _missing(errno.EISDIR if self._is_folder(path) else errno.ENOENT, path)
+            return content()
+
+    def names(self, path: str) -> list[str]:
+        with self._machine.lock:
+            self._machine.advance()
+            path = path.rstrip("/") or "/"
+            listed = self._folders.get(path, set()) | procfs.names(self._machine, path)
+        if not listed:
+            raise _missing(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
+        return sorted(listed)
+
+    def link(self, path: str) -> str:
+        if path in self._links:
+            return self._links[path]
+        known = path in self._files or self._is_folder(path)
+        raise _missing(errno.EINVAL if known else errno.ENOENT, path)
+
+    def _is_folder(self, path: str) -> bool:
+        return path in self._folders or bool(procfs.names(self._machine, path))
+
+
+def _written(files: Tree) -> dict[str, procfs.Content]:
+    """Files of one line, each with its end."""
+
+    def text(content: Content) -> str:
+        return f"{content() if callable(content) else content}\n"
+
+    return {path: partial(text, content) for path, content in files.items()}
+
+
+def _folders(paths: list[str]) -> dict[str, set[str]]:
+    folders: dict[str, set[str]] = {}
+    for path in paths:
+        folder, name = _split(path)
+        while name:
+            folders.setdefault(folder, set()).add(name)
+            folder, name = _split(folder)
+    return folders
+
+
+def _split(path: str) -> tuple[str, str]:
+    above, _, name = path.rpartition("/")
+    return above or "/", name
+
+
+def _missing(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)

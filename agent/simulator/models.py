@@ -122,16 +122,15 @@ Graph = Mapping[tuple[int, int], int]  # NVLinks between two GPUs, by their indi
 
 
 class DiskModel(NamedTuple):
-    """One SSD: size in bytes, what it streams in bytes per second."""
+    """One SSD, and what it streams in bytes per second."""
 
     name: str
     model: str
-    size: int
     speed: float
 
 
 class ArrayModel(NamedTuple):
-    """One md array; `size` and `speed` follow from its level."""
+    """One md array; `speed` follows from its level."""
 
     name: str
     level: str
@@ -140,10 +139,6 @@ class ArrayModel(NamedTuple):
     @property
     def striped(self) -> bool:
         return self.level == "raid0"
-
-    @property
-    def size(self) -> int:
-        return sum(d.size for d in self.members) if self.striped else self.members[0].size
 
     @property
     def speed(self) -> float:

@@ -11,19 +11,23 @@ After any of the faults the machine lets its counters follow (`Machine.apply`).
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from functools import partial
 from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from agent.simulator import driver, odd_answers
-from agent.simulator.driver import GARBAGE, SimulatedDriver, SimulatedKernelLog
+from agent.simulator import driver
+from agent.simulator.driver import (
+    GARBAGE,
+    KINDS,
+    OddAnswers,
+    SimulatedDriver,
+    SimulatedKernelLog,
+)
 from agent.simulator.gpu import GpuHealth, SimulatedGpu
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
-from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
 ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
@@ -101,10 +105,6 @@ class Breakable:
         self.host_health.port_down = not self.host_health.port_down
         if self.host_health.port_down:
             self.traffic.lose_link()
-
-    def answer_oddly(self, kind: str) -> None:
-        """The driver answers for the first GPU, now and then, what cannot be."""
-        self.driver.odd = OddAnswers(odd_answers.kind(kind))
 
     def end_processor(self) -> None:
         self.xid(119)
@@ -200,6 +200,11 @@ def _host(part: str, value: object) -> Strike:
     return lambda f: setattr(f.host_health, part, value)
 
 
+def _odd(values: tuple[Any, ...]) -> Strike:
+    """The driver answers for the first GPU, now and then, what cannot be."""
+    return lambda f: setattr(f.driver, "odd", OddAnswers(values))
+
+
 def _first_disk(part: str) -> Strike:
     return lambda f: getattr(f.host_health, part).add(f.system.disks[0].name)
 
@@ -255,10 +260,7 @@ FAULTS: dict[str, Breakage] = {
     "disk-smart": Breakage(ANY, _first_disk("failing_disks")),
     "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
     "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
-    **{
-        f"implausible-{kind}": Breakage(ANY, partial(Breakable.answer_oddly, kind=kind), SOON)
-        for kind in (*KINDS, EVERYTHING)
-    },
+    **{f"implausible-{kind}": Breakage(ANY, _odd(values), SOON) for kind, values in KINDS.items()},
     "log-flood": Breakage(ANY, Breakable.flood, SOON, FLOOD_EVERY),
 }
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")

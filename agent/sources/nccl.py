@@ -15,8 +15,15 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.nccl import RanksReader
 from agent.hardware.nccl_guard import KNOWN_FAULTS
-from agent.jobs.collectives import counted
-from agent.jobs.nccl_jobs import NcclExchange, NcclHistory, NcclMode, NcclReport, RasSchedule, match
+from agent.jobs.nccl_jobs import (
+    NcclExchange,
+    NcclHistory,
+    NcclMode,
+    NcclReport,
+    RasSchedule,
+    counted,
+    match,
+)
 from agent.model import GpuMetric, Labels, ReadKey
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed

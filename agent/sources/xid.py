@@ -29,7 +29,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.polling.xid_checks import FALLEN, Claim, XidChecks
+from agent.polling.xid_watch import FALLEN, Claim, XidChecks
 from agent.specs import xids
 
 log = logging.getLogger(__name__)

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import fields
 
 from agent.cli.options import SECTIONS
 from agent.config.configuration import LARGEST, LONGEST_LINE, ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from agent.limits.resolution import LimitConfig
-from agent.specs.sheets import PATHS
 from tests.support.configuration import KEYS, value_of
 from tests.support.machines import simulated
 
@@ -71,19 +68,6 @@ ENTRIES = st.sampled_from(sorted(KEYS)).flatmap(
     lambda key: st.tuples(st.just(key), st.one_of(st.just(default(key)), LIKELY[KEYS[key]], VALUES))
 )
 ODD_ENTRIES = st.tuples(st.sampled_from(sorted(KEYS)), TEXTS)
-FIELDS = [entry.name for entry in fields(LimitConfig)]
-ODD_LIMITS = st.dictionaries(st.sampled_from([*FIELDS, "x"]), VALUES)
-RATES = st.sampled_from(["1e9", "1", "5e-324", "1e308", "0", "-1", "nan", "inf", "9" * 400])
-LIMITS = st.sampled_from(sorted(PATHS)).flatmap(
-    lambda path: st.fixed_dictionaries(
-        {
-            "path": st.just(f'"{path}"'),
-            "direction": st.sampled_from([f'"{way}"' for way in PATHS[path][1]]),
-            "device": st.sampled_from(['"md0"', '"gpu0"', '"gpu0:1"', '"eth0"', '"enp1s0f0"']),
-            "bytes_per_second": RATES,
-        }
-    )
-)
 
 
 def table(name: str, content: dict[str, str]) -> str:
@@ -127,27 +111,6 @@ odd_sets = pytest.mark.filterwarnings("ignore::FutureWarning")  # of re
 def test_any_value_of_a_known_key(tmp_path: Path, values: dict[str, str]) -> None:
     file = tmp_path / "config.toml"
     file.write_text(table("", values), encoding="utf-8", errors="surrogatepass")
-    config = outcome(file, {})
-    if config is not None:
-        runs(config)
-
-
-@odd_sets
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(ODD_LIMITS)
-def test_any_limit_that_is_none(tmp_path: Path, limit: dict[str, str]) -> None:
-    file = tmp_path / "config.toml"
-    text = table("[[limit]]", limit)
-    file.write_text(text, encoding="utf-8", errors="surrogatepass")
-    assert outcome(file, {}) is None
-
-
-@odd_sets
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(LIMITS, st.sampled_from(["0.8", "1", "5e-324"]))
-def test_any_limit_of_a_known_path(tmp_path: Path, limit: dict[str, str], share: str) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text(f"[saturation]\ndisk = {share}\n" + table("[[limit]]", limit))
     config = outcome(file, {})
     if config is not None:
         runs(config)

@@ -1,9 +1,8 @@
 """Culprit of a standing job, by NCCL's answers and this host's processes."""
 
-from agent.jobs.collectives import NcclReading
 from agent.jobs.grouping import JobGroup, JobMember
-from agent.jobs.hangs import HangEvidence, hang_evidence
 from agent.jobs.job import Culprit, GroupedBy
+from agent.jobs.nccl_jobs import HangEvidence, NcclReading, hang_evidence
 from agent.model import GpuKey
 from tests.support.nccl_service import SimulatedRanks
 

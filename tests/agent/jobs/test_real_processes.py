@@ -144,16 +144,6 @@ def test_two_launchers_of_this_test_are_one_job() -> None:
     assert len({labels[-1] for labels in jobs}) == 1
 
 
-def test_a_launcher_that_has_ended_is_said_to_be_hidden_not_idle() -> None:
-    with launched() as launcher:
-        pid = launcher.pid
-    gpu_processes = GpuProcesses()
-    gpu_processes.set_processes(GPU, (pid,))
-    reading = reader(gpu_processes)()
-    assert reading.samples == ()
-    assert all(f"process {pid} " in absence.detail for absence in reading.absences)
-
-
 def test_a_look_at_eight_gpus_is_little_work() -> None:
     """Eight launchers with eight loaders each; an idle core reads them in a millisecond."""
     gpu_processes = GpuProcesses()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from agent.hardware.nccl import Communicator, NcclAnswer, Rank, RankLocation
-from agent.jobs.collectives import NcclReading, lost, stalled, still, waited_for
+from agent.jobs.nccl_jobs import NcclReading, lost, stalled, still, waited_for
 from tests.support.nccl_service import SimulatedRanks
 
 HOSTS = ("10.0.0.1",) * 8

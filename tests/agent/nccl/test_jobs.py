@@ -5,8 +5,16 @@ from dataclasses import replace
 import pytest
 
 from agent.hardware.nccl import NcclAnswer, RasRound
-from agent.jobs.collectives import lost, stalled
-from agent.jobs.nccl_jobs import TAKEN, LocalJob, NcclHistory, NcclMode, RasSchedule, match
+from agent.jobs.nccl_jobs import (
+    TAKEN,
+    LocalJob,
+    NcclHistory,
+    NcclMode,
+    RasSchedule,
+    lost,
+    match,
+    stalled,
+)
 from agent.model import Absent, Reason
 from tests.support.nccl_service import SimulatedRanks
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.nccl import NcclAnswer, RankLocation, parsed
-from agent.jobs.collectives import NcclReading, lost, stalled, still, waited_for
+from agent.jobs.nccl_jobs import NcclReading, lost, stalled, still, waited_for
 from tests.support.nccl_json import status_json
 from tests.support.nccl_service import RasListener, asked, reader
 

@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import BadInput
-from agent.replay.answers import TapeError
+from agent.replay.answers import TapeError, TapeWriter
 from agent.replay.player import TapePlayer
 from agent.replay.reading import Tape
 from agent.replay.recorder import TapeRecorder
-from agent.replay.tape_writer import TapeWriter
 from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import MachineQuestions, fake_host, machine

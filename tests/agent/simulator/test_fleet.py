@@ -13,7 +13,6 @@ from agent.simulator.fleet import (
     RACK,
     FleetMachine,
     NodePlan,
-    Outage,
     Phase,
     SimulatedNode,
     plan,
@@ -116,13 +115,6 @@ def test_errors_of_its_own_are_whole_and_those_of_others_have_none(one: NodePlan
 def test_phases_follow_one_another_and_begin_again(one: NodePlan) -> None:
     node = replace(one, phases=(Phase("a", 10.0), Phase("b", 5.0)))
     assert [node.scenario(now) for now in (0.0, 9.0, 10.0, 14.0, 15.0)] == ["a", "a", "b", "b", "a"]
-
-
-def test_a_power_cut_comes_again() -> None:
-    cut = Outage(300.0, 60.0, 600.0)
-    assert [cut.holds(now) for now in (0.0, 299.0, 300.0, 359.0, 360.0, 900.0)] == [
-        *(False, False, True, True, False, True)
-    ]
 
 
 def test_a_machine_repeats_its_last_minute_and_its_counters_go_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware
 from tests.hardware import saturation
-from tests.hardware.bench import Figure, Load, Watcher
+from tests.hardware.bench import Figure, Watcher
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus
 
@@ -39,35 +39,6 @@ def watched(system: str, quiet: str, load: str) -> tuple[FrozenWatcher, saturati
     watcher.machine.set_scenario(quiet)
     watcher.ticks(AFTER)
     return watcher, span
-
-
-class FakeProcess:
-    """A process that ends with `code` when the world's clock says so; its load is a scenario."""
-
-    args = "a simulated load"
-
-    def __init__(self, watcher: FrozenWatcher, code: int) -> None:
-        self.watcher, self.code, self.returncode = watcher, code, None
-        self.end = watcher.clock.monotonic() + LOAD
-        watcher.machine.set_scenario("nvlink-saturated")
-
-    def poll(self) -> int | None:
-        if self.watcher.clock.monotonic() >= self.end and self.returncode is None:
-            self.returncode = self.code  # type: ignore[assignment]
-            self.watcher.machine.set_scenario("idle")
-        return self.returncode
-
-
-class FakeLoad(Load):
-    """A load of pieces of half a second each."""
-
-    def __init__(self, watcher: FrozenWatcher, code: int = 0) -> None:
-        start = watcher.clock.monotonic()
-        self.process = FakeProcess(watcher, code)  # type: ignore[assignment]
-        self.lines = [{"at": start + 0.5 * (n + 1)} for n in range(2 * LOAD)]
-
-    def stop(self) -> None:
-        assert self.process.poll() is not None
 
 
 def off(figures: Iterator[Figure]) -> list[str]:
@@ -102,18 +73,3 @@ def test_the_first_piece_of_a_load_counts() -> None:
     assert saturation.span_of(lines) == saturation.Span(9.5, 20.0)
     with pytest.raises(RuntimeError):
         saturation.span_of(lines[:2])
-
-
-def test_a_load_is_watched_until_its_last_bytes_are_read() -> None:
-    watcher = FrozenWatcher("dgx-h200:idle")
-    watcher.ticks(BEFORE)
-    span = saturation.watched(watcher, FakeLoad(watcher), LOAD)
-    assert span == saturation.Span(BEFORE, BEFORE + LOAD)
-    assert watcher.clock.monotonic() >= span.end + saturation.AFTERWARDS
-    assert not off(saturation.full(watcher, "nvlink", "gpu1", "receive", span))
-
-
-def test_a_load_that_fails_is_no_figure() -> None:
-    watcher = FrozenWatcher("dgx-h200:idle")
-    with pytest.raises(RuntimeError, match="failed with 7"):
-        saturation.watched(watcher, FakeLoad(watcher, 7), LOAD)
