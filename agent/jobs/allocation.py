@@ -160,14 +160,12 @@ def expanded(pattern: str) -> list[str]:
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
         parts = BRACKETS.split(part)  # names, and what is in brackets, take turns
-        choices = [_numbered(one) if place % 2 else [one] for place, one in enumerate(parts)]
+        choices = [[one] for one in parts]
+        for place in range(1, len(parts), 2):
+            width = len(re.split(r"[-,]", parts[place])[0])
+            choices[place] = [f"{number:0{width}d}" for number in numbers(parts[place])]
         names += map("".join, islice(product(*choices), MOST_NAMES))
     return names[:MOST_NAMES]
-
-
-def _numbered(inside: str) -> list[str]:
-    width = len(re.split(r"[-,]", inside)[0])
-    return [f"{number:0{width}d}" for number in numbers(inside)]
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
@@ -271,12 +269,9 @@ def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     kubelet, which knows no UID of a pod, names one that is alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
-        return labels._replace(**_names(alike[0])) if len(alike) == 1 else labels
+        names = [one[-3:] for one in alike]  # namespace, pod, container
+        return JobLabels(*labels[:-3], *names[0]) if len(alike) == 1 else labels
     for known, _, sluid, _ in given:
         if known.runtime == labels.runtime and labels.job_id in (known.job_id, sluid):
             return JobLabels(*(one or own for one, own in zip(known, labels, strict=True)))
     return labels
-
-
-def _names(labels: JobLabels) -> dict[str, str]:
-    return {name: getattr(labels, name) for name in ("namespace", "pod", "container")}

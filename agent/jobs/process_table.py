@@ -172,16 +172,12 @@ class ProcessTable:
             late = self._now() - one.since >= LOOK_UP_LATE
             if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
                 title = identity.title(one.origin, one.command)
-                labels, group_keys = (
-                    identity.job_labels(one.origin, title),
-                    identity.group_keys(one.origin),
-                )
                 shown = one.origin.environment
                 self._met[pid] = replace(
                     met,
                     job=title,
-                    labels=labels,
-                    group_keys=group_keys,
+                    labels=identity.job_labels(one.origin, title),
+                    group_keys=identity.group_keys(one.origin),
                     owner=identity.owner(one.origin),
                     hosts=identity.hosts(shown),
                     rank=identity.rank(shown),
@@ -192,33 +188,28 @@ class ProcessTable:
         return changed
 
     def _meet(self, pid: int, *, now: bool) -> TrackedProcess | Absent:
+        """A process with its ancestors, or why it cannot be seen."""
         try:
-            return self._introduce(pid, now=now)
+            stat = processes.stat(self._files, pid)
+            self._look_up(pid)
+            uptime = processes.uptime(self._files)
         except PermissionError as error:
             why = f"/proc hides process {pid} on the GPU: {os.strerror(error.errno or 0)}"
         except processes.GONE:
             why = f"process {pid} on the GPU is not in /proc: hidepid or a pid namespace hides it"
         except OSError as error:
             why = f"/proc does not report process {pid} on the GPU: {error.strerror or error}"
+        else:
+            age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
+            arrived, status = self._now() - age, self._status(pid)
+            inner = processes.inner_pid(status, pid)
+            return TrackedProcess(stat.started, arrived, processes.uid(status), inner)
         return Absent(Reason.DENIED, why)
-
-    def _introduce(self, pid: int, *, now: bool) -> TrackedProcess:
-        """Meet a process with its ancestors; raises OSError where it cannot be seen."""
-        stat = processes.stat(self._files, pid)
-        self._look_up(pid)
-        uptime = processes.uptime(self._files)
-        age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
-        return TrackedProcess(
-            started=stat.started,
-            arrived=self._now() - age,
-            uid=self._uid(pid),
-            inner_pid=self._inner_pid(pid),
-        )
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
         """A process and its ancestors, as far as /proc shows them."""
         for _ in range(MOST_ANCESTORS):
-            uid = self._uid(stat.pid)
+            uid = processes.uid(self._status(stat.pid))
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)
             if stat.parent <= 0:
                 return
@@ -227,17 +218,11 @@ class ProcessTable:
             except OSError:
                 return
 
-    def _uid(self, pid: int) -> int | None:
+    def _status(self, pid: int) -> dict[str, str]:
         try:
-            return processes.uid(processes.status(self._files, pid))
+            return processes.status(self._files, pid)
         except OSError:
-            return None
-
-    def _inner_pid(self, pid: int) -> int:
-        try:
-            return processes.inner_pid(processes.status(self._files, pid), pid)
-        except OSError:
-            return pid
+            return {}
 
     def _leader(self, process: identity.Ancestor) -> str:
         """The name of the leader of its process group; empty where that has ended."""

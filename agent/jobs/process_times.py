@@ -104,17 +104,13 @@ class _Process:
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
     ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
     _grown: float = 0.0  # what the last reading added to that
-    _due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
-
-    def end_child(self, seconds: float) -> None:
-        """A child that was read has ended, after so many CPU seconds."""
-        self._due += seconds
+    due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def children(self, ended: float) -> float:
         """CPU time (s) of children that ended and were never read, a reading later: until then it
         is known which of those that were read have ended."""
-        known = min(self._grown, self._due)
-        self._due -= known
+        known = min(self._grown, self.due)
+        self.due -= known
         found = self._grown - known
         self._grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
         self.ended = ended
@@ -310,4 +306,4 @@ class ProcessTimes:
         """A process has ended: the kernel adds its time to that of its parent's children."""
         gone = self._known.pop(pid, None)
         if gone is not None and gone.parent in self._known:
-            self._known[gone.parent].end_child(gone.whole.ran + (gone.ended or 0.0))
+            self._known[gone.parent].due += gone.whole.ran + (gone.ended or 0.0)

@@ -24,13 +24,9 @@ MOST = 1024
 READING = 2.0  # s
 
 
-def of_pci(files: FileTree) -> int:
-    """NVIDIA's GPUs on the bus; what is given to a virtual machine or to another driver is not the
-    agent's to miss."""
-    return sum(_is_gpu(files, f"{DEVICES}/{name}") for name in names_in(files, DEVICES))
-
-
-def _is_gpu(files: FileTree, device: str) -> bool:
+def is_given(files: FileTree, device: str) -> bool:
+    """Return whether a PCI device is a GPU of NVIDIA; what is given to a virtual machine or to
+    another driver is not the agent's to miss."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -60,7 +56,9 @@ class ExpectedGpus:
         if now - self._looked >= intervals.TOPOLOGY:
             self._looked = now
             listed = len(names_in(self._files, DRIVER))
-            self._most = max(self._most, listed, of_pci(self._files))
+            devices = (f"{DEVICES}/{name}" for name in names_in(self._files, DEVICES))
+            on_bus = sum(is_given(self._files, device) for device in devices)
+            self._most = max(self._most, listed, on_bus)
         self._most = min(MOST, max(self._most, answering))
         self._keep()
         return self._most

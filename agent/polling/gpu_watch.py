@@ -121,7 +121,8 @@ class GpuWatch:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.since, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
-        self.watched.clear_wakes()
+        for gpu in self.watched.all_gpus():  # the reads that run when one wakes have run
+            gpu.state.woken &= gpu.index in self.threads.left
 
     def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
         now = self.clock.monotonic() + SOON
@@ -306,7 +307,8 @@ class GpuWatch:
         self.watched.close()
         if self.nvml is not None and not self.threads.left:  # a call that runs needs the library
             self.nvml.disconnect()
-        self.watched.all_absent(why, emit)
+        for gpu in self.watched.all_gpus():
+            self.watched.emit_absent(gpu, why, emit)
         self._set_disconnected(why)
         self.next.rediscovery = self.clock.monotonic() + intervals.TICK
 
@@ -331,7 +333,7 @@ class GpuWatch:
             generation=generation,
             driver_version=self.nvml.driver_version,
             nvml_version=self.nvml.nvml_version,
-            gpus=tuple(self.watched.identities()),
+            gpus=tuple(gpu.device.identity for gpu in gpus),
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
             not_answering={
                 gpu.uuid: str(left[gpu.index].why)

@@ -8,7 +8,7 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import EXPIRY_INTERVALS, Absent, GpuIdentity, Reason
+from agent.model import EXPIRY_INTERVALS, Absent, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
@@ -230,11 +230,6 @@ class WatchedGpus:
             if not self._is_left(gpu):
                 gpu.device.close()
 
-    def all_absent(self, absent: Absent, emit: Emit) -> None:
-        """Report all values of all GPUs as absent, for this reason."""
-        for gpu in self._gpus.values():
-            self._emit_absent(gpu, absent, emit)
-
     def must_be_queried(self) -> bool:
         """Return whether a GPU answers other questions now, at two looks in a row: MIG was
         switched, or it was first queried when it refused calls that it may refuse only for a while.
@@ -258,19 +253,11 @@ class WatchedGpus:
     def answering(self) -> list[WatchedGpu]:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
-    def identities(self) -> list[GpuIdentity]:
-        return [gpu.device.identity for gpu in self.all_gpus()]
-
     def have_run(self) -> bool:
         """Return whether every read of every GPU that answers has run at least once; for any
         thread."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
-
-    def clear_wakes(self) -> None:
-        """The reads that run when a GPU wakes have run."""
-        for gpu in self._gpus.values():
-            gpu.state.woken &= self._is_left(gpu)
 
     def _is_left(self, gpu: WatchedGpu) -> bool:
         return gpu.index in self.threads.left
@@ -289,9 +276,9 @@ class WatchedGpus:
 
     def _mark_lost(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         gpu.state.lost_at = self.clock.monotonic()
-        self._emit_absent(gpu, absent, emit)
+        self.emit_absent(gpu, absent, emit)
 
-    def _emit_absent(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
+    def emit_absent(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         for read in gpu.reads:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 

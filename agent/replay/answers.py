@@ -221,7 +221,7 @@ class TapeWriter:
     def begin(self) -> None:
         """The first question is asked: time runs from here."""
         with self._lock:
-            self._begin()
+            self._now()
 
     def note(self, section: str, key: str, answer: Json) -> None:
         """An answer; taped if it is not the last one to this question."""
@@ -271,15 +271,11 @@ class TapeWriter:
         about: dict[str, Json] = {"recorded_at": round(self._wall, 3), "agent": __version__}
         return {"tape": MAGIC, "version": VERSION, **about, **known}
 
-    def _begin(self) -> float:
-        if self._start is None:
-            self._start = self._clock.monotonic()
-            self._wall = self._clock.time()
-        return self._start
-
     def _now(self) -> int:
-        start = self._begin()
-        return round((self._clock.monotonic() - start) * 1000)
+        now = self._clock.monotonic()
+        if self._start is None:
+            self._start, self._wall = now, self._clock.time()
+        return round((now - self._start) * 1000)
 
     def _turn(self) -> None:
         now = self._now()
@@ -288,17 +284,14 @@ class TapeWriter:
         self._touched = now
 
     def _put(self, section: str, key: str, content: Json) -> None:
-        if key in self._section(section):
+        before = self._frame.get(section)
+        if isinstance(before, dict) and key in before:
             self._flush()
         if not self._frame:
             self._opened = self._touched
         answers = self._frame.setdefault(section, {})
         assert isinstance(answers, dict)
         answers[key] = content
-
-    def _section(self, section: str) -> dict[str, Json]:
-        found = self._frame.get(section)
-        return found if isinstance(found, dict) else {}
 
     def _flush(self) -> None:
         if not self._frame:

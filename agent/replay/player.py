@@ -117,12 +117,12 @@ class TapedNvml:
         found = [series[key].at(now) for key in keys if key in series]
         if found and all(map(is_refusal, found)):
             refuse(found[0], keys[0])
-        return [self._entry(series[key].at(now) if key in series else UNSEEN) for key in keys]
-
-    def _entry(self, answer: Json) -> Entry:
-        if isinstance(answer, dict):
-            return [answer.get("error", pynvml.NVML_ERROR_UNKNOWN)]
-        return answer if isinstance(answer, list) else []
+        answers = [series[key].at(now) if key in series else UNSEEN for key in keys]
+        return [
+            [one.get("error", pynvml.NVML_ERROR_UNKNOWN)] if isinstance(one, dict) else one
+            for one in answers
+            if isinstance(one, dict | list)
+        ]
 
     def _handle(self, index: int) -> TapedDevice:
         self._answer(key_of("nvmlDeviceGetHandleByIndex", (index,)))
@@ -214,8 +214,8 @@ class TapedNvml:
         return SimpleNamespace(device=TapedDevice(waiting[0].gpu), **parts)
 
 
-class TapedHost:
-    """The questions of files and psutil, answered from their series."""
+class TapedFiles(FileTree):
+    """Files as they were, answered from their series; a path never taped is not there."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._series = tape.series[CALLS]
@@ -230,31 +230,24 @@ class TapedHost:
         answer = answers.at(now)
         return refuse(answer, what) if is_refusal(answer) else decode(answer)
 
-
-class TapedFiles(FileTree):
-    """Files as they were; a path never taped is not there."""
-
-    def __init__(self, taped: TapedHost) -> None:
-        self._taped = taped
-
     def read(self, path: str) -> str:
-        return str(self._taped.answer(f"read {path}", path))
+        return str(self.answer(f"read {path}", path))
 
     def names(self, path: str) -> list[str]:
-        return [str(name) for name in self._taped.answer(f"names {path}", path)]
+        return [str(name) for name in self.answer(f"names {path}", path)]
 
     def link(self, path: str) -> str:
-        return str(self._taped.answer(f"link {path}", path))
+        return str(self.answer(f"link {path}", path))
 
 
 class TapedPsutil:
     """psutil's counters as they were; `nowrap` was settled when they were taped."""
 
-    def __init__(self, taped: TapedHost) -> None:
-        self._taped = taped
+    def __init__(self, files: TapedFiles) -> None:
+        self._files = files
 
     def __getattr__(self, name: str) -> Any:
-        return lambda **options: self._taped.answer(psutil_key(name, options), f"psutil.{name}")
+        return lambda **options: self._files.answer(psutil_key(name, options), f"psutil.{name}")
 
 
 class TapePlayer:
@@ -263,9 +256,9 @@ class TapePlayer:
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self._clock = TapeClock(clock)
         self._seconds = tape.seconds
-        taped = TapedHost(tape, self._clock)
+        files = TapedFiles(tape, self._clock)
         self.nvml = TapedNvml(tape, self._clock)
-        self.host = Host(files=TapedFiles(taped), psutil=cast(Psutil, TapedPsutil(taped)))
+        self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
 
     @property
     def finished(self) -> bool:

@@ -45,11 +45,6 @@ WAIT = "nvmlEventSetWait"
 Write = Callable[[Any], Json]
 
 
-def six_digits(value: float) -> float | None:
-    """Return the value that GPM measured, in GPM's precision; None if it is not a number."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
 def field_key(index: int, field: int | tuple[int, int]) -> str:
     """`GPU,field,scope`."""
     number, scope = field if isinstance(field, tuple) else (field, 0)
@@ -187,7 +182,9 @@ class RecordingNvml:
         answer = self._raw(keys, "nvmlGpmMetricsGet", (request,))
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
-            entry: Json = [0, six_digits(metric.value)] if good else [metric.nvmlReturn]
+            value = metric.value  # in GPM's precision
+            six_digits = float(f"{value:.6g}") if math.isfinite(value) else None
+            entry: Json = [0, six_digits] if good else [metric.nvmlReturn]
             self._writer.note(section, key, entry)
         return answer
 

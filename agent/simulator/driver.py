@@ -17,7 +17,7 @@ import pynvml
 
 from agent.hardware.buffers import SAMPLE
 from agent.hardware.kernel_log import LogLine
-from agent.simulator.models import AMPERE, BLACKWELL, MAXWELL, VOLTA, GpuModel, SystemModel, address
+from agent.simulator.models import AMPERE, BLACKWELL, VOLTA, GpuModel, SystemModel, address
 
 ONES, LONG_ONES = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 KINDS: dict[str, tuple[Any, ...]] = {
@@ -236,11 +236,7 @@ class Question(NamedTuple):
 
     @property
     def retires(self) -> bool:
-        return self.model.ecc and self.arch <= VOLTA
-
-    @property
-    def measures_slot(self) -> bool:
-        return self.arch >= MAXWELL and self.model.slot and not self.mig
+        return self.model.datacentre and self.arch <= VOLTA
 
     def whole(self, architecture: int) -> bool:
         return self.arch >= architecture and not self.mig

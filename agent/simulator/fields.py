@@ -68,8 +68,8 @@ def _from(architecture: int) -> Answers:
     return lambda q: q.arch >= architecture
 
 
-def _has_hbm(q: Question) -> bool:
-    return q.arch >= VOLTA and q.model.hbm
+def _hbm(q: Question) -> bool:
+    return q.arch >= VOLTA and q.model.bus_width >= 1024  # bits
 
 
 def _c2c(q: Question) -> bool:
@@ -91,7 +91,7 @@ _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
     ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
     ((75,), (450,), _from(PASCAL), ULL, "thermal"),
     ((78,), (450,), _from(PASCAL), ULL, "low"),
-    ((82,), (450,), _has_hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
+    ((82,), (450,), _hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
     ((83,), (450,), _from(VOLTA), ULL, lambda c: c.gpu.meter.read("energy", c.now) * 1000),
     # NVLink: KiB of data and on the wire, errors
     ((138,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("tx") / KIB),

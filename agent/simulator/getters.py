@@ -288,9 +288,9 @@ CALLS: dict[str, Call] = {
     "CurrPcieLinkGeneration": Call(lambda _, g: g.pcie_generation),
     "CurrPcieLinkWidth": Call(lambda _, g: g.width),
     "PcieReplayCounter": Call(lambda n, g: int(g.meter.read("pcie_replays", n.machine.now))),
-    "PcieThroughput": Call(_pcie, lambda q: q.measures_slot, blocks=PCIE_WINDOW),
+    "PcieThroughput": Call(_pcie, lambda q: q.whole(MAXWELL) and q.model.slot, blocks=PCIE_WINDOW),
     # errors of memory
-    "TotalEccErrors": Call(_ecc, lambda q: q.model.ecc),
+    "TotalEccErrors": Call(_ecc, lambda q: q.model.datacentre),
     "RemappedRows": Call(
         lambda _, g: (
             0,

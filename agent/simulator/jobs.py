@@ -102,7 +102,12 @@ class SimulatedJobs:
     ) -> None:
         layout = (tuple(gpus), job.loaders, tuple(t.name for t in job.threads), job.alone)
         if layout != self._layout:
-            self._end_all()
+            members = [process for team in self.teams for process in team.members]
+            for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
+                self.end(pid)
+            for process in members:  # also of those that had ended before
+                self.meter.forget(process.counters())
+            self.teams = []
             self._start_all(now, gpus, job)
             self._layout = layout
         self.job = job
@@ -111,14 +116,6 @@ class SimulatedJobs:
     @property
     def trainers(self) -> dict[int, int]:
         return {team.gpu: team.trainer.pid for team in self.teams}
-
-    def _end_all(self) -> None:
-        members = [process for team in self.teams for process in team.members]
-        for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
-            self.end(pid)
-        for process in members:  # also of those that had ended before
-            self.meter.forget(process.counters())
-        self.teams = []
 
     def _start_all(self, now: float, gpus: Sequence[int], job: SimulatedJob) -> None:
         shared = bool(gpus) and not job.alone

@@ -54,9 +54,6 @@ class C2cModel(Struct, frozen=True):
     reported: int
 
 
-HBM = 1024  # Bits from which a memory bus is one of HBM
-
-
 class GpuModel(Struct, frozen=True):
     """One product. Memory in bytes, power in watts, bus in bits."""
 
@@ -84,17 +81,13 @@ class GpuModel(Struct, frozen=True):
     prefixed_since: float = inf  # first branch that puts "NVIDIA " before the name
 
     @property
-    def ecc(self) -> bool:
-        return self.datacentre
-
-    @property
     def fan(self) -> bool:
         """A fan of its own: boards for data centres are cooled by their chassis."""
         return not (self.datacentre or self.shared_memory)
 
     @property
     def remaps(self) -> bool:
-        return self.ecc and self.architecture >= AMPERE
+        return self.datacentre and self.architecture >= AMPERE
 
     @property
     def divides(self) -> bool:
@@ -103,10 +96,6 @@ class GpuModel(Struct, frozen=True):
     @property
     def gpm(self) -> bool:
         return self.architecture >= HOPPER and not self.shared_memory
-
-    @property
-    def hbm(self) -> bool:
-        return self.bus_width >= HBM
 
     @property
     def slot(self) -> bool:

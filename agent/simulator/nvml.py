@@ -62,7 +62,7 @@ def _free(nvml: Any, event_set: Any) -> None:
 
 
 def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
-    older = SUPPORTED_ECC if gpu.model.ecc else SUPPORTED_OLD
+    older = SUPPORTED_ECC if gpu.model.datacentre else SUPPORTED_OLD
     if kinds & ~(SUPPORTED_NEW if gpu.model.architecture >= AMPERE else older):
         refuse(driver.NOT_SUPPORTED)
     masks = _find(nvml, event_set).masks

@@ -30,8 +30,7 @@ from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
-ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
-"""Double-bit error; micro-controller halt (for GPUs without ECC); fell off the bus."""
+LOST_XID = 79  # fell off the bus
 
 SLOW = 45.0  # Seconds of a call that waits for a GPU's system processor in vain
 FAILING = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
@@ -47,6 +46,11 @@ class Breakable:
     host_health: HostHealth
     kernel_log: SimulatedKernelLog
     driver: SimulatedDriver
+
+    @property
+    def fatal_xid(self) -> int:
+        """Double-bit error; micro-controller halt for GPUs without ECC."""
+        return 48 if self.system.model.datacentre else 62
 
     def lose(self, index: int) -> None:
         self.kernel_log.fallen(self.gpus[index].bus)
@@ -104,7 +108,7 @@ class Breakable:
         """Down for one look, and up again."""
         self.host_health.port_down = not self.host_health.port_down
         if self.host_health.port_down:
-            self.traffic.lose_link()
+            self.traffic.meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
 
     def end_processor(self) -> None:
         self.xid(119)
@@ -172,9 +176,9 @@ PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
 NVLINK = Need("NVLink", lambda s: s.model.links is not None)
 PORTS = Need("ports whose rate its spec sheet states", lambda s: s.chassis)
 CARD = Need("a PCIe slot", lambda s: s.model.slot)
-ECC = Need("ECC memory", lambda s: s.model.ecc)
+ECC = Need("ECC memory", lambda s: s.model.datacentre)
 ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.remaps)
-PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.ecc and not s.model.remaps)
+PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.datacentre and not s.model.remaps)
 DIVIDES = Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides)
 PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
 ASKS = Need(
@@ -220,7 +224,7 @@ SCENARIOS: dict[str, Breakage] = {
     "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
     "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
     "port-degraded": Breakage(PORTS, _host("slow_port", True)),
-    "xid": Breakage(ANY, lambda f: f.xid(ECC_XID if f.gpus[0].model.ecc else HALT_XID), SOON, 20.0),
+    "xid": Breakage(ANY, lambda f: f.xid(f.fatal_xid), SOON, 20.0),
     "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
     "driver-hang": Breakage(ANY, lambda f: f.driver.hang(on=True), SOON),

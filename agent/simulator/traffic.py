@@ -52,15 +52,15 @@ class SimulatedTraffic:
         self.system = system
         self.load = HostLoad()
         self.health = HostHealth()
-        self._meter = CounterMeter()
+        self.meter = CounterMeter()
         for disk in system.disks:
             for flow, amount in AT_START.items():
-                self._meter.add(f"{flow}:{disk.name}", amount)
+                self.meter.add(f"{flow}:{disk.name}", amount)
 
     def read(self, name: str, now: float) -> float:
         """A counter at `now`: `read:sda`, `recv:eno1`, `xmit:mlx5_0` in bytes; `busy:sda`,
         `read_time:sda`, `cpu:user`, in seconds; `io:some` in microseconds."""
-        return self._meter.read(name, now)
+        return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:
         load, disks = self.load, self.system.data_speed
@@ -70,7 +70,7 @@ class SimulatedTraffic:
 
     def apply(self, now: float, cores: float, blocked: float) -> None:
         parts = (self._disks(), self._nics(), self._hcas(), self._cpus(cores, blocked))
-        self._meter.flow(now, dict(chain(*parts)))
+        self.meter.flow(now, dict(chain(*parts)))
 
     def speed(self, nic: NicModel) -> int | None:
         slow = self.health.slow_port and not self.system.hcas and nic == self.system.nics[0]
@@ -81,9 +81,6 @@ class SimulatedTraffic:
 
     def is_down(self, hca: HcaModel) -> bool:
         return self.health.port_down and hca == self.system.hcas[0]
-
-    def lose_link(self) -> None:
-        self._meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
 
     def _disks(self) -> Iterator[tuple[str, float]]:
         data = self.system.data_disks

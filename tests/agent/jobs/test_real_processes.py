@@ -22,7 +22,7 @@ from agent.sources import workload as work
 from agent.sources.context import HostOptions
 from tests.support.call_count import calls_of
 from tests.support.kernel_counters import Mark, between, marked
-from tests.support.process_tree import GPU, labels_of, of
+from tests.support.process_tree import GPU, of
 
 READINGS = 6
 BETWEEN = 0.5  # seconds
@@ -132,16 +132,6 @@ def test_figures_of_real_processes() -> None:
     assert of(reading)[work.WORKERS] == 2
     assert 0.0 < of(reading)[work.BUSIEST] <= 1.0
     assert of(reading)[work.NEWEST_PROCESS_AGE] <= time.monotonic() - began + 2 * TICK
-
-
-def test_two_launchers_of_this_test_are_one_job() -> None:
-    """Both are children of the same program, as the ranks of torchrun are."""
-    gpu_processes = GpuProcesses()
-    with launched() as one, launched() as other:
-        for number, process in enumerate((one, other)):
-            gpu_processes.set_processes((str(number), f"GPU-{number}"), (process.pid,))
-        jobs = labels_of(reader(gpu_processes)(), work.JOB)
-    assert len({labels[-1] for labels in jobs}) == 1
 
 
 def test_a_look_at_eight_gpus_is_little_work() -> None:

@@ -1,6 +1,5 @@
 """The simulated machine: demand, counters, samples, faults, the host and the controls."""
 
-import ctypes
 import math
 import threading
 import time
@@ -17,7 +16,6 @@ from tests.support.machine_controls import (
 )
 from tests.support.simulated_machine import (
     ALL_LINKS,
-    FABRIC,
     INVALID,
     LOST,
     NOT_FOUND,
@@ -161,34 +159,6 @@ def test_far_ends_are_peers(system: str) -> None:
     assert {pair: pairs.count(pair) // 2 for pair in pairs} == dict(graph)
 
 
-def test_far_ends_behind_switches() -> None:
-    machine, _ = start("dgx-h200:training", 1.0)
-    assert get(machine, "NvLinkRemotePciInfo", 0).bus == ALL_LINKS
-    assert get(machine, "NvLinkRemoteDeviceType", 0) == 2
-    info = FABRIC()
-    assert get(machine, "GpuFabricInfoV", ctypes.byref(info)) == 0
-    assert info.state == 3
-
-
-def test_faults_show_where_they_should() -> None:
-    machine, _ = start("dgx-h100:ecc", 60.0)
-    assert get(machine, "TotalEccErrors", 1, 0) >= 10
-    assert get(machine, "TotalEccErrors", 1, 0, index=1) == 0
-    machine, _ = start("dgx-h100:row-remap", 1.0)
-    assert get(machine, "RemappedRows")[3] == 1
-    machine, _ = start("dgx-a100:nvlink-errors", 10.0)
-    assert get(machine, "NvLinkErrorCounter", 1, 0) >= 15
-    assert get(machine, "NvLinkErrorCounter", 0, 0) == 0
-    machine, _ = start("gtx-1080:pcie-degraded", 1.0)
-    assert (get(machine, "CurrPcieLinkWidth"), get(machine, "MaxPcieLinkWidth")) == (8, 16)
-    machine, _ = start("dgx-1-v100:port-degraded", 1.0)
-    port = "/sys/class/infiniband/{}/ports/1/rate"
-    assert machine.host.files.read(port.format("mlx5_0")).startswith("40 Gb/sec")
-    assert machine.host.files.read(port.format("mlx5_1")).startswith("100 Gb/sec")
-    machine, _ = start("dgx-station-v100:port-degraded", 1.0)
-    assert machine.host.files.read("/sys/class/net/enp1s0f0/speed").strip() == "1000"
-
-
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_heat_and_throttling_stay_apart(system: str) -> None:
     machine, clock = start(f"{system}:throttled", 60.0)
@@ -200,15 +170,6 @@ def test_heat_and_throttling_stay_apart(system: str) -> None:
     clock.advance(30.0)
     assert get(machine, "Temperature", 0) == slowdown + 1
     assert get(machine, "ClockInfo", 1) / get(machine, "MaxClockInfo", 1) > 0.95
-
-
-def test_idle_gpus_rest() -> None:
-    for system, generation in (("dgx-1-v100", 1), ("dgx-h100", 5)):
-        machine, _ = start(f"{system}:idle", 5.0)
-        assert get(machine, "CurrPcieLinkGeneration") == generation
-        assert get(machine, "CurrentClocksThrottleReasons") == 1
-        assert get(machine, "UtilizationRates").gpu == 0
-        assert get(machine, "ComputeRunningProcesses_v2") == []
 
 
 def test_a_hung_driver_times_out_under_a_frozen_clock() -> None:
