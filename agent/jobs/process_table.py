@@ -77,11 +77,7 @@ class ProcessTable:
     """Processes on the GPUs; a process that cannot be seen is listed with the reason."""
 
     def __init__(
-        self,
-        files: FileTree,
-        now: Callable[[], float],
-        named: Callable[[], bool],
-        spawn: Spawn,
+        self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
     ) -> None:
         self._files = files
         self._now = now

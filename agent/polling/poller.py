@@ -101,13 +101,12 @@ HEALTH = ReadKey("agent", "health")
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
     """Health of the agent: the sources that deliver, the cost of reads, the state of the
-    configuration on disk, and the steps of the wall clock with their last time."""
+    configuration on disk, and the steps of the wall clock."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
     config_ok: bool
-    clock_steps: int
-    clock_stepped_at: float | None = None
+    clock_steps: ClockSteps
 
 
 HealthReport = Callable[[Snapshot, AgentHealth], Reading]
@@ -287,8 +286,7 @@ class Poller:
             sources_up=sources_up(readings, self._stalled),
             read_costs=self.read_costs,
             config_ok=self.config_ok(),
-            clock_steps=self._clock_steps.count,
-            clock_stepped_at=self._clock_steps.at,
+            clock_steps=self._clock_steps,
         )
         readings[HEALTH] = self.report_health(replace(data, readings=dict(readings)), health)
         return replace(data, readings=readings)

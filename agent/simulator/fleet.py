@@ -89,18 +89,12 @@ class NodePlan:
         return now < self.removed and not (self.outage and self.outage.holds(now))
 
 
+TRAINING = "vision", (Phase("training"),)
 ROLES: tuple[tuple[str, Sequence[Phase]], ...] = (
-    ("vision", (Phase("training"),)),
-    ("vision", (Phase("training"),)),
-    ("speech", (Phase("starved-disk", 300.0), Phase("training", 900.0))),
-    ("", (Phase("idle"),)),
-    ("vision", (Phase("training"),)),
-    ("vision", (Phase("training"),)),
-    ("notebook", (Phase("held"),)),
+    *(TRAINING, TRAINING, ("speech", (Phase("starved-disk", 300.0), Phase("training", 900.0)))),
+    *(("", (Phase("idle"),)), TRAINING, TRAINING, ("notebook", (Phase("held"),))),
     ("speech", (Phase("training", 1500.0), Phase("starved-disk", 120.0))),
-    ("vision", (Phase("training"),)),
-    ("vision", (Phase("training"),)),
-    ("", (Phase("idle"),)),
+    *(TRAINING, TRAINING, ("", (Phase("idle"),))),
     ("vision", (Phase("starved-peer", 600.0), Phase("training", 1200.0))),
 )
 """Job and role of each node, in turn, for all without an event of their own."""
@@ -133,7 +127,7 @@ def _joint(size: int) -> Iterator[NodePlan]:
 def _others(first: int, last: int) -> Iterator[NodePlan]:
     for number, (user, phases) in zip(range(first + 1, last + 1), cycle(ROLES), strict=False):
         # Nodes of a rack that train work on one job; any other is alone with its own.
-        together = phases == (Phase("training"),)
+        together = phases == TRAINING[1]
         name = f"{5000 + (number - 1) // RACK}" if together else f"{6000 + number}"
         job = FleetJob(name, user, user) if user else None
         shift = 900.0 * (1.0 + noise(number))

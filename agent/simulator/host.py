@@ -284,45 +284,53 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
 
 
 class SimulatedFiles(FileTree):
-    """/proc and /sys. What stays is listed once; processes come and go."""
+    """/proc and /sys. What stays is written once; processes come and go."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._files: dict[str, procfs.Content] = {
+        self._lasting: dict[str, procfs.Content] = {
             **_written(_sysfs(machine)),
             **procfs.proc_tree(machine),
             **procfs.cgroup_tree(machine),
         }
         self._unlisted = _written(_unlisted(machine))
         self._links: Mapping[str, str] = _sysfs_links(machine)
-        self._folders = _folders([*self._files, *self._links])
+        self._files: dict[str, procfs.Content] = {}
+        self._folders: dict[str, set[str]] = {}
+        self._changes = -1  # of the processes, when these were listed
 
     def read(self, path: str) -> str:
         with self._machine.lock:
-            self._machine.advance()
-            own = self._files.get(path) or self._unlisted.get(path)
-            content = own or procfs.content_of(self._machine, path)
+            self._list()
+            content = self._files.get(path) or self._unlisted.get(path)
             if content is None:
-                raise _missing(errno.EISDIR if self._is_folder(path) else errno.ENOENT, path)
+                raise _missing(errno.EISDIR if path in self._folders else errno.ENOENT, path)
             return content()
 
     def names(self, path: str) -> list[str]:
         with self._machine.lock:
-            self._machine.advance()
+            self._list()
             path = path.rstrip("/") or "/"
-            listed = self._folders.get(path, set()) | procfs.names(self._machine, path)
-        if not listed:
-            raise _missing(errno.ENOTDIR if path in self._files else errno.ENOENT, path)
-        return sorted(listed)
+            if path not in self._folders:
+                raise _missing(errno.ENOENT, path)
+            return sorted(self._folders[path])
 
     def link(self, path: str) -> str:
-        if path in self._links:
-            return self._links[path]
-        known = path in self._files or self._is_folder(path)
-        raise _missing(errno.EINVAL if known else errno.ENOENT, path)
+        if path not in self._links:
+            raise _missing(errno.ENOENT, path)
+        return self._links[path]
 
-    def _is_folder(self, path: str) -> bool:
-        return path in self._folders or bool(procfs.names(self._machine, path))
+    def _list(self) -> None:
+        self._machine.advance()
+        if self._changes == self._machine.jobs.changes:
+            return
+        self._changes = self._machine.jobs.changes
+        self._files = {**self._lasting, **procfs.process_tree(self._machine)}
+        self._folders = {}
+        for path in (*self._files, *self._links):
+            parts = path.split("/")
+            for depth, name in enumerate(parts[1:], 1):
+                self._folders.setdefault("/".join(parts[:depth]) or "/", set()).add(name)
 
 
 def _written(files: Tree) -> dict[str, procfs.Content]:
@@ -332,21 +340,6 @@ def _written(files: Tree) -> dict[str, procfs.Content]:
         return f"{content() if callable(content) else content}\n"
 
     return {path: partial(text, content) for path, content in files.items()}
-
-
-def _folders(paths: list[str]) -> dict[str, set[str]]:
-    folders: dict[str, set[str]] = {}
-    for path in paths:
-        folder, name = _split(path)
-        while name:
-            folders.setdefault(folder, set()).add(name)
-            folder, name = _split(folder)
-    return folders
-
-
-def _split(path: str) -> tuple[str, str]:
-    above, _, name = path.rpartition("/")
-    return above or "/", name
 
 
 def _missing(code: int, path: str) -> OSError:

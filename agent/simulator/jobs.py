@@ -89,6 +89,7 @@ class SimulatedJobs:
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
+        self.changes = 0  # of who is there
         self.meter = CounterMeter()
         self.cores = 0.0
         self.blocked = 0.0
@@ -149,6 +150,7 @@ class SimulatedJobs:
         session = above.session if above and not leads else pid
         process = SimulatedProcess(pid, parent, session, name, command, team, now)
         self.processes[pid] = process
+        self.changes += 1
         return process
 
     def _assign(self, now: float, job: SimulatedJob, storage: StorageRates) -> None:
@@ -178,5 +180,6 @@ class SimulatedJobs:
 
     def end(self, pid: int) -> None:
         process = self.processes.pop(pid, None)
+        self.changes += 1
         if process is not None:
             self.meter.forget(process.counters())

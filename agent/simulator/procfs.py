@@ -99,57 +99,23 @@ def device_number(name: str) -> str:
 USER_SHARE = 0.85
 CGROUP = f"/user.slice/user-{USER}.slice/session-2.scope"
 NS = 1e9
-READ_SIZE = 131_072  # bytes of a usual request
 ProcessFile = Callable[[Machine, SimulatedProcess], str]
 ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
 
 
-def names(machine: Machine, path: str) -> set[str]:
-    """The names that processes add to a folder below /proc."""
-    parts = path.strip("/").split("/")
-    if parts == ["proc"]:
-        return {str(pid) for pid in machine.jobs.processes}
-    process = _process(machine, parts)
-    return set() if process is None else _names(process, parts[2:])
-
-
-def _names(process: SimulatedProcess, folder: list[str]) -> set[str]:
-    threads = {str(thread.number) for thread in process.threads}
-    match folder:
-        case []:
-            return {*PROCESS_FILES, *THREAD_FILES.keys() - {"children"}, "task", "net"}
-        case ["task"]:
-            return threads
-        case ["task", number] if number in threads:
-            return set(THREAD_FILES)
-        case ["net"]:
-            return {"dev"}
-    return set()
-
-
-def _process(machine: Machine, parts: list[str]) -> SimulatedProcess | None:
-    if len(parts) < 2 or parts[0] != "proc" or not parts[1].isdigit():
-        return None
-    return machine.jobs.processes.get(int(parts[1]))
-
-
-def content_of(machine: Machine, path: str) -> Content | None:
-    """Return the writer of a process file; None if there is no such file or process."""
-    parts = path.strip("/").split("/")
-    process = _process(machine, parts)
-    if process is None:
-        return None
-    match parts[2:]:
-        case ["task", number, file] if file in THREAD_FILES:
-            known = (t for t in process.threads if str(t.number) == number)
-            return next((partial(THREAD_FILES[file], machine, process, t) for t in known), None)
-        case ["net", "dev"]:
-            return partial(_net_dev, machine, process)
-        case [file] if file in PROCESS_FILES:
-            return partial(PROCESS_FILES[file], machine, process)
-        case [file] if file in THREAD_FILES and file != "children":
-            return partial(THREAD_FILES[file], machine, process, process.threads[0])
-    return None  # a folder, or nothing
+def process_tree(machine: Machine) -> dict[str, Content]:
+    """Path to content, for all processes and their threads."""
+    tree: dict[str, Content] = {}
+    for process in machine.jobs.processes.values():
+        folder = f"/proc/{process.pid}"
+        for thread in process.threads:
+            for name, of_thread in THREAD_FILES.items():
+                path = f"{folder}/task/{thread.number}/{name}"
+                tree[path] = partial(of_thread, machine, process, thread)
+        tree[f"{folder}/schedstat"] = partial(_schedstat, machine, process, process.threads[0])
+        for name, of_process in PROCESS_FILES.items():
+            tree[f"{folder}/{name}"] = partial(of_process, machine, process)
+    return tree
 
 
 def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) -> float:
@@ -214,8 +180,6 @@ THREAD_FILES: dict[str, ThreadFile] = {
     "comm": lambda _, __, thread: f"{thread.name}\n",
     "children": _children,
 }
-"""The files of a thread. Below /proc/PID the same names are of the main thread alone."""
-
 PROCESS_FILES: dict[str, ProcessFile] = {
     "stat": lambda machine, process: _stat(machine, process, process.pid, process.threads),
     "comm": lambda _, process: f"{process.name}\n",
@@ -224,6 +188,7 @@ PROCESS_FILES: dict[str, ProcessFile] = {
     "environ": lambda _, process: f"RANK={process.rank}\0" if process.rank is not None else "",
     "status": _status,
     "io": _io,
+    "net/dev": _net_dev,
 }
 """The files of a process; its `stat` counts the CPU time of all its threads."""
 

@@ -18,13 +18,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from agent.simulator import driver
-from agent.simulator.driver import (
-    GARBAGE,
-    KINDS,
-    OddAnswers,
-    SimulatedDriver,
-    SimulatedKernelLog,
-)
+from agent.simulator.driver import GARBAGE, KINDS, OddAnswers, SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
@@ -139,15 +133,6 @@ TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many secon
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of one machine in a job over several nodes. Played by fleets alone."""
 
-NAMES: tuple[str, ...] = (
-    *("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie"),
-    *("starved-cpu", "starved-host-thread", "starved-peer", "nvlink-saturated"),
-    *("infiniband-saturated", "exposed-communication", "hang", "late-rank", "checkpoint"),
-    *("threads", "no-demand", "throttled", "gpu-hot", "gpu-lost", "gpu-slow", "nvlink-down"),
-    *("nvlink-errors", "pcie-degraded", "port-degraded", "xid", "ecc", "row-remap"),
-    *("driver-hang", TOUR),
-)
-
 XID = re.compile(r"xid-([1-9]\d{0,2})")
 SOON, FLOOD_EVERY = 5.0, 1.0  # s
 
@@ -195,6 +180,9 @@ BOARD = Need("sensors of its chassis", lambda s: s.chassis)
 NVME = Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme"))
 
 
+PLAIN = Breakage(ANY)
+
+
 def _set(part: str, value: object) -> Strike:
     """Something of the first GPU."""
     return lambda f: setattr(f.gpus[0].health, part, value)
@@ -214,10 +202,15 @@ def _first_disk(part: str) -> Strike:
 
 
 SCENARIOS: dict[str, Breakage] = {
-    **dict.fromkeys(("starved-peer", "hang", "late-rank"), Breakage(PEERS)),
-    **dict.fromkeys(("exposed-communication", "nvlink-saturated"), Breakage(NVLINK)),
+    **dict.fromkeys(("training", "idle", "held", "starved-disk", "starved-network"), PLAIN),
     "starved-pcie": Breakage(CARD),
+    **dict.fromkeys(("starved-cpu", "starved-host-thread"), PLAIN),
+    "starved-peer": Breakage(PEERS),
+    "nvlink-saturated": Breakage(NVLINK),
     "infiniband-saturated": Breakage(INFINIBAND),
+    "exposed-communication": Breakage(NVLINK),
+    **dict.fromkeys(("hang", "late-rank"), Breakage(PEERS)),
+    **dict.fromkeys(("checkpoint", "threads", "no-demand", "throttled", "gpu-hot"), PLAIN),
     "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON),
     "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", SLOW), SOON),
     "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
@@ -228,7 +221,10 @@ SCENARIOS: dict[str, Breakage] = {
     "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
     "driver-hang": Breakage(ANY, lambda f: f.driver.hang(on=True), SOON),
+    TOUR: PLAIN,
 }
+NAMES = tuple(SCENARIOS)
+OF_FLEETS = dict.fromkeys((WAITS_FOR_NODE, SLOW_NODE), PLAIN)
 FAULTS: dict[str, Breakage] = {
     "recovery-reset": Breakage(ASKS, _set("recovery", 1)),
     "recovery-reboot": Breakage(ASKS, _set("recovery", 2)),
@@ -274,8 +270,7 @@ def _fault(name: str) -> Breakage | None:
     if found := XID.fullmatch(name):
         code = int(found[1])
         return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
-    plain = Breakage(ANY) if name in (*NAMES, WAITS_FOR_NODE, SLOW_NODE) else None
-    return SCENARIOS.get(name) or FAULTS.get(name) or plain
+    return (SCENARIOS | OF_FLEETS | FAULTS).get(name)
 
 
 def parts(name: str) -> tuple[str, ...]:

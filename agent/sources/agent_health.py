@@ -97,9 +97,9 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     for (metric, reason), count in sorted(absent.items()):
         out.add(ABSENT_VALUES, count, metric, reason)
     out.add(CONFIG_OK, health.config_ok)
-    out.add(CLOCK_STEPS, health.clock_steps)
-    if health.clock_stepped_at is not None:
-        out.add(CLOCK_STEPPED_AT, health.clock_stepped_at)
+    out.add(CLOCK_STEPS, health.clock_steps.count)
+    if health.clock_steps.at is not None:
+        out.add(CLOCK_STEPPED_AT, health.clock_steps.at)
     return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples))
 
 

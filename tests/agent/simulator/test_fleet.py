@@ -8,15 +8,7 @@ import pytest
 
 from agent.errors import BadInput
 from agent.model import Sample, counter, gauge
-from agent.simulator.fleet import (
-    LIFETIME,
-    RACK,
-    FleetMachine,
-    NodePlan,
-    Phase,
-    SimulatedNode,
-    plan,
-)
+from agent.simulator.fleet import LIFETIME, RACK, FleetMachine, NodePlan, Phase, SimulatedNode, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 from agent.sources import gpu, infiniband, power, temperature
 from agent.sources.workload import JOB_INFO

@@ -11,9 +11,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, models, parse, scenarios
 from tests.support.call_count import calls_of
-from tests.support.machine_controls import (
-    restore,
-)
+from tests.support.machine_controls import restore
 from tests.support.simulated_machine import (
     ALL_LINKS,
     INVALID,
