@@ -51,6 +51,14 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
+def pci_address(text: str) -> tuple[int, ...]:
+    """Domain, bus and device of an address, however it is written; empty where it is none."""
+    try:
+        return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
+    except ValueError:
+        return ()
+
+
 def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
     """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
     named = sorted(filter(None, devices), key=natural)

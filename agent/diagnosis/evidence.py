@@ -7,9 +7,9 @@ from functools import cache, cached_property
 from agent.diagnosis.active_share import LINKS_AT_REST, NOTHING, ActiveSecond, only_spins
 from agent.diagnosis.process_evidence import SPAN, ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
-from agent.limits.resolution import BOTH
 from agent.model import GpuKey, SignalQuality
 from agent.sources import activity, clocks, nvlink, pcie, power, process
+from agent.specs.sheets import BOTH_WAYS
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
@@ -199,7 +199,7 @@ class Evidence:
             min(mine.get(way, 0.0), theirs.ratio) >= least
             for peer in self.peers
             for theirs in peer.path_usage("pcie")
-            for way in BOTH
+            for way in BOTH_WAYS
             if way != theirs.direction
         )
 
@@ -212,7 +212,9 @@ class Evidence:
     def means(self) -> ActiveSecond:
         """Means of the last seconds, as far as they distinguish work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
-        rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
+        rates = {
+            w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH_WAYS
+        }
         if None in rates.values():  # without GPM: what the counters of bytes report
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():

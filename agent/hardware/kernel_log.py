@@ -311,14 +311,6 @@ class Forged(NamedTuple):
 DriverLine = KernelXid | SwitchError | BusLoss | Forged
 
 
-def pci_address(text: str) -> tuple[int, ...]:
-    """Domain, bus and device of an address, however it is written; empty where it is none."""
-    try:
-        return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
-    except ValueError:
-        return ()
-
-
 def parsed(text: str) -> DriverLine | None:
     """Return the content of a line; None for all lines that report no error, or no new one."""
     if "NVRM: " not in text and "SXid" not in text:

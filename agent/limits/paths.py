@@ -1,7 +1,7 @@
 """Utilisation of each data path, integrated over every reading: nothing is sampled."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -92,48 +92,42 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose growth (or value, for a share) is the traffic of a path in one direction."""
+    """A metric whose growth (or value, for a share) is the traffic of a path in one direction.
+    `payload` stands in for the wire on GPUs that count only payload (P100)."""
 
     metric: Metric
     path: str
     direction: str
-    share: bool = False
+    payload: Metric | None = None
 
     @property
-    def of_gpu(self) -> bool:
-        return "gpu" in self.metric.labels
+    def share(self) -> bool:
+        return self.path == "hbm"
+
+
+def _both(path: str, sent: Metric, received: Metric) -> tuple[TrafficCounter, TrafficCounter]:
+    return TrafficCounter(sent, path, "transmit"), TrafficCounter(received, path, "receive")
 
 
 TRAFFIC = (
-    TrafficCounter(nvlink.WIRE_TRANSMITTED, "nvlink", "transmit"),
-    TrafficCounter(nvlink.WIRE_RECEIVED, "nvlink", "receive"),
-    TrafficCounter(nvlink.LINK_WIRE_TRANSMITTED, "nvlink", "transmit"),
-    TrafficCounter(nvlink.LINK_WIRE_RECEIVED, "nvlink", "receive"),
-    TrafficCounter(pcie.TRANSMITTED, "pcie", "transmit"),
-    TrafficCounter(pcie.RECEIVED, "pcie", "receive"),
-    TrafficCounter(activity.MEMORY_BANDWIDTH, "hbm", "total", share=True),
+    *(
+        TrafficCounter(wire, "nvlink", way, payload)
+        for of in (list(nvlink.TOTALS), list(nvlink.PER_LINK))
+        for way, payload, wire in zip(("transmit", "receive"), of[:2], of[2:], strict=True)
+    ),
+    *_both("pcie", pcie.TRANSMITTED, pcie.RECEIVED),
+    TrafficCounter(activity.MEMORY_BANDWIDTH, "hbm", "total"),
     TrafficCounter(disk.READ_BYTES, "disk", "read"),
     TrafficCounter(disk.WRITTEN_BYTES, "disk", "write"),
-    TrafficCounter(network.TRANSMITTED, "network", "transmit"),
-    TrafficCounter(network.RECEIVED, "network", "receive"),
-    TrafficCounter(infiniband.TRANSMITTED, "infiniband", "transmit"),
-    TrafficCounter(infiniband.RECEIVED, "infiniband", "receive"),
+    *_both("network", network.TRANSMITTED, network.RECEIVED),
+    *_both("infiniband", infiniband.TRANSMITTED, infiniband.RECEIVED),
 )
-
-BY_METRIC = {traffic.metric.name: traffic for traffic in TRAFFIC}
-
-PAYLOAD = {
-    nvlink.WIRE_TRANSMITTED.name: nvlink.TRANSMITTED,
-    nvlink.WIRE_RECEIVED.name: nvlink.RECEIVED,
-    nvlink.LINK_WIRE_TRANSMITTED.name: nvlink.LINK_TRANSMITTED,
-    nvlink.LINK_WIRE_RECEIVED.name: nvlink.LINK_RECEIVED,
-}
-"""Payload stands in for the wire on GPUs that count only payload (P100)."""
 
 
 def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
-    gpu, uuid, *parts = labels if traffic.of_gpu else ("", "", *labels)
-    device = ":".join((f"gpu{gpu}", *parts) if traffic.of_gpu else parts)
+    of_gpu = "gpu" in traffic.metric.labels
+    gpu, uuid, *parts = labels if of_gpu else ("", "", *labels)
+    device = ":".join((f"gpu{gpu}", *parts) if of_gpu else parts)
     return PathKey(traffic.path, device, gpu, uuid, traffic.direction)
 
 
@@ -162,25 +156,19 @@ class PathAccounts:
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
 
     def threshold(self, path: str) -> float:
-        return self.configuration.current[MachineSpecs].specs.threshold(path)
+        return self.configuration.current[MachineSpecs].specs.thresholds[path]
 
     def observe(self, samples: SampleStore) -> None:
         for traffic in TRAFFIC:
             for labels, point in samples.fresh(traffic.metric):
                 self._follow(traffic, labels, point)
-            payload = PAYLOAD.get(traffic.metric.name)
+            payload = traffic.payload
             for labels, point in samples.fresh(payload) if payload else ():
                 if samples.value(traffic.metric, *labels) is None:
                     self._follow(traffic, labels, point)
-        self.unread = dict(self._unread(samples))
-
-    def _unread(self, samples: SampleStore) -> Iterator[tuple[PathKey, Absent]]:
-        """Memory of GPUs that do not say how much of its bandwidth is in use, and why."""
-        for key in self.limits:
-            if key.path == "hbm" and key not in self.paths:
-                why = samples.absence(activity.MEMORY_BANDWIDTH, key.gpu, key.uuid)
-                if why is not None:
-                    yield key, Absent(why.reason, why.detail)
+        silent = (key for key in self.limits if key.path == "hbm" and key not in self.paths)
+        absences = ((k, samples.absence(activity.MEMORY_BANDWIDTH, k.gpu, k.uuid)) for k in silent)
+        self.unread = {key: Absent(why.reason, why.detail) for key, why in absences if why}
 
     def _follow(self, traffic: TrafficCounter, labels: Labels, point: Point) -> None:
         key = key_of(traffic, labels)
@@ -213,9 +201,8 @@ class PathAccounts:
 
     def forget(self, now: float) -> None:
         """Drop the paths that are gone for good: NICs come and go under names of their own."""
-        gone = [k for k, p in self.paths.items() if k not in self.limits and p.until + KEPT < now]
-        for key in gone:
-            del self.paths[key]
+        kept = ((k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT >= now)
+        self.paths = dict(kept)
 
     def report(self, out: ReadOutput) -> None:
         for key in self.unlimited:

@@ -18,7 +18,6 @@ from agent.specs.sheets import (
     PATHS,
     PCIE_SOURCE,
     GpuSpec,
-    SpecBandwidth,
     SystemSpec,
     pcie_bytes_per_second,
 )
@@ -62,7 +61,6 @@ class LimitsConfig(Section, frozen=True):
             seen.add(path)
 
 
-BOTH = ("transmit", "receive")
 DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
 BITS = 8
 
@@ -106,11 +104,6 @@ class LimitInputs:
     system: SystemSpec | None
     configured: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
-    def system_bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
-        """Return the bandwidth of one port or array on this system's sheet, if the system is
-        known."""
-        return self.system.carries(path, direction) if self.system else None
-
     @cached_property
     def sheets(self) -> Mapping[tuple[str, str], GpuSpec | None]:
         found: dict[tuple[str, str], GpuSpec | None] = {}
@@ -146,36 +139,38 @@ class PathFigures(NamedTuple):
     hardware: Limit | None
 
 
-def of_sheet(bandwidth: SpecBandwidth | None) -> Limit | None:
-    if bandwidth is None:
-        return None
-    return Limit(bandwidth.bytes_per_second, "spec", bandwidth.source)
-
-
-def links_of_sheets(links: float, one: SpecBandwidth | None) -> Limit | None:
-    """So many links, by the system's sheet where it is known, each as the GPU's sheet says."""
-    if one is None:
-        return None
-    speed = one.bytes_per_second
-    source = f"{links:.0f} links of {speed / 1e9:g} GB/s: {one.source}"
-    return Limit(links * speed, "spec", source)
+def _of_path(
+    path: str,
+    device: str,
+    sheet: GpuSpec | SystemSpec | None,
+    hardware: Limit | None,
+    who: tuple[str, str] = ("", ""),
+) -> Iterator[PathFigures]:
+    """The figures of each direction."""
+    bandwidths = sheet.bandwidths if sheet else {}
+    for direction in PATHS[path][1]:
+        one = bandwidths.get((path, direction))
+        spec = Limit(one.bytes_per_second, "spec", one.source) if one else None
+        yield PathFigures(PathKey(path, device, *who, direction), spec, hardware)
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    for (index, uuid), up in machine.samples.all(nvlink.LINKS).items():
+    """So many links, by the system's sheet where it is known, each as the GPU's sheet says."""
+    for who, up in machine.samples.all(nvlink.LINKS).items():
+        index, uuid = who
         sheet = machine.sheets.get((index, uuid))
-        links = machine.samples.value(nvlink.LINKS_EXPECTED, index, uuid) or up
-        for direction in BOTH:
-            spec = sheet.carries("nvlink", direction) if sheet else None
-            known = machine.link_speeds.get((index, uuid), nvlink.USUAL_LINK_SPEED)
-            speed = spec.bytes_per_second if spec else known
+        links = machine.samples.value(nvlink.LINKS_EXPECTED, *who) or up
+        known = machine.link_speeds.get((index, uuid), nvlink.USUAL_LINK_SPEED)
+        for key, one, _ in _of_path("nvlink", f"gpu{index}", sheet, None, (index, uuid)):
+            speed, spec = one.bytes_per_second if one else known, None
+            if one:
+                source = f"{links:.0f} links of {speed / 1e9:g} GB/s: {one.source}"
+                spec = Limit(links * speed, "spec", source)
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
-            key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
-            hardware = Limit(up * speed, "hardware", source)
-            yield PathFigures(key, links_of_sheets(links, spec), hardware)
+            yield PathFigures(key, spec, Limit(up * speed, "hardware", source))
             for link in machine.links_to_gpus.get((index, uuid), ()):
-                one = key._replace(device=f"gpu{index}:{link}")
-                yield PathFigures(one, of_sheet(spec), Limit(speed, "hardware", "one link"))
+                of_link = key._replace(device=f"gpu{index}:{link}")
+                yield PathFigures(of_link, one, Limit(speed, "hardware", "one link"))
 
 
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -185,14 +180,9 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
             continue
         width = machine.samples.value(pcie.WIDTH, index, uuid)
         speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
-        carries = None
-        if speed is not None:
-            source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
-            carries = Limit(speed, "hardware", source)
-        for direction in BOTH:
-            spec = sheet.carries("pcie", direction) if sheet else None
-            key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
-            yield PathFigures(key, of_sheet(spec), carries)
+        source = f"generation {generation:.0f} x{width or 0:.0f}: {PCIE_SOURCE}"
+        carries = None if speed is None else Limit(speed, "hardware", source)
+        yield from _of_path("pcie", f"gpu{index}", sheet, carries, (index, uuid))
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -205,9 +195,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
             speed = hertz * DOUBLE_RATE * bits / BITS
             carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
         sheet = machine.sheets.get((index, uuid))
-        spec = sheet.carries("hbm", "total") if sheet else None
-        key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
-        yield PathFigures(key, of_sheet(spec), carries)
+        yield from _of_path("hbm", f"gpu{index}", sheet, carries, (index, uuid))
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -215,10 +203,7 @@ def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
-        for direction in ("read", "write"):
-            spec = machine.system_bandwidth("disk", direction) if holds_data else None
-            key = PathKey("disk", labels["device"], "", "", direction)
-            yield PathFigures(key, of_sheet(spec), None)
+        yield from _of_path("disk", labels["device"], machine.system if holds_data else None, None)
 
 
 def _network(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -226,19 +211,14 @@ def _network(machine: LimitInputs) -> Iterator[PathFigures]:
         speed = machine.samples.value(network.SPEED, device)
         source = f"/sys/class/net/{device}/speed"
         carries = None if speed is None else Limit(speed, "hardware", source)
-        for direction in BOTH:
-            spec = machine.system_bandwidth("network", direction) if carries else None
-            key = PathKey("network", device, "", "", direction)
-            yield PathFigures(key, of_sheet(spec), carries)
+        yield from _of_path("network", device, machine.system if carries else None, carries)
 
 
 def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
     for (device, port), rate in machine.samples.all(infiniband.RATE).items():
         source = f"/sys/class/infiniband/{device}/ports/{port}/rate"
-        for direction in BOTH:
-            spec = machine.system_bandwidth("infiniband", direction)
-            key = PathKey("infiniband", f"{device}:{port}", "", "", direction)
-            yield PathFigures(key, of_sheet(spec), Limit(rate, "hardware", source))
+        carries = Limit(rate, "hardware", source)
+        yield from _of_path("infiniband", f"{device}:{port}", machine.system, carries)
 
 
 def find_paths(machine: LimitInputs) -> list[PathFigures]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.model import GpuKey, Labels
+from agent.ranges import pci_address
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink, system
 from agent.specs.sheets import LinkGraph, SystemSpec
@@ -38,47 +39,34 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     than the best so far is left. Each node's own number is tried first, so that of equally good
     matchings the usual numbering is named. Meant for eight nodes: 8! placings at the very worst.
     """
-    search = _Search(found, expected)
-    search.place((), 0)
-    return tuple(
-        WrongPair(a, b, found[a][b], expected[search.best[a]][search.best[b]])
-        for a in range(len(found))
-        for b in range(a + 1, len(found))
-        if found[a][b] != expected[search.best[a]][search.best[b]]
-    )
+    size, best = len(found), tuple(range(len(found)))
+    most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
+    links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
-
-class _Search:
-    """The best placing so far, and how many links it leaves over or short."""
-
-    def __init__(self, found: Weights, expected: Weights) -> None:
-        self._found = found
-        self._expected = expected
-        self._most = len(found) ** 2 * max(map(max, (*found, *expected)), default=0) + 1
-        self.best: tuple[int, ...] = tuple(range(len(found)))
-
-    def place(self, taken: tuple[int, ...], cost: int) -> None:
+    def place(taken: tuple[int, ...], cost: int) -> None:
         """Place the next node everywhere that it fits, its own number first."""
+        nonlocal best, most
         node = len(taken)
-        if node == len(self._found):
-            self.best, self._most = taken, cost
+        if node == size:
+            best, most = taken, cost
             return
-        free = [place for place in range(len(self._found)) if place not in taken]
-        for place in sorted(free, key=lambda place: (self._degrees_apart(node, place), place)):
-            after = cost + self._apart(node, place, taken)
-            if after < self._most:
-                self.place((*taken, place), after)
 
-    def _apart(self, node: int, place: int, taken: tuple[int, ...]) -> int:
-        """Links by which a node, placed there, differs from those placed before."""
-        return sum(
-            abs(self._found[node][other] - self._expected[place][there])
-            for other, there in enumerate(taken)
-        )
+        def unlikeness(where: int) -> tuple[int, bool, int]:
+            return abs(links[node][0] - links[where][1]), node != where, where
 
-    def _degrees_apart(self, node: int, place: int) -> tuple[int, bool]:
-        links = sum(self._found[node]), sum(self._expected[place])
-        return abs(links[0] - links[1]), node != place
+        for where in sorted(set(range(size)).difference(taken), key=unlikeness):
+            apart = (abs(found[node][a] - expected[where][b]) for a, b in enumerate(taken))
+            after = cost + sum(apart)  # links by which it differs from those placed before
+            if after < most:
+                place((*taken, where), after)
+
+    place((), 0)
+    return tuple(
+        WrongPair(a, b, found[a][b], expected[best[a]][best[b]])
+        for a in range(size)
+        for b in range(a + 1, size)
+        if found[a][b] != expected[best[a]][best[b]]
+    )
 
 
 class LinkEnd(NamedTuple):
@@ -131,26 +119,18 @@ def far_ends(samples: SampleStore) -> Ends:
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
-        if (where := address(labels["pci_bus_id"]))
+        if (where := pci_address(labels["pci_bus_id"]))
     }
     ends: dict[GpuKey, list[LinkEnd]] = {_key(gpu): [] for gpu in samples.all(nvlink.LINKS)}
     for labels in samples.labelled(nvlink.LINK_INFO):
         index, link, remote = labels["gpu"], labels["link"], labels["remote"]
         if not samples.value(nvlink.LINK_UP, index, labels["uuid"], link):
             continue
-        peer = by_address.get(address(labels["remote_pci_bus_id"]))
+        peer = by_address.get(pci_address(labels["remote_pci_bus_id"]))
         known = remote != "gpu" or peer is not None  # a guest may see addresses of its host
         gpu_key = GpuKey(int(index), labels["uuid"])
         ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
     return ends
-
-
-def address(text: str) -> tuple[int, ...]:
-    """A PCI address as numbers, however many digits its domain is written with."""
-    try:
-        return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
-    except ValueError:
-        return ()
 
 
 def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:

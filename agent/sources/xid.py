@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from agent.config.configuration import in_time
 from agent.errors import LogEvent
-from agent.hardware.kernel_log import BusLoss, KernelXid, pci_address
+from agent.hardware.kernel_log import BusLoss, KernelXid
 from agent.jobs.allocation import DriverGpu
 from agent.model import (
     GPU_LABELS,
@@ -30,6 +30,7 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.polling.xid_watch import FALLEN, Claim, XidChecks
+from agent.ranges import pci_address
 from agent.specs import xids
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from agent.config.configuration import ConfigError, in_time, read_toml
 from agent.config.decoding import Mismatch, Share, decode, fields_of
 from agent.config.settings import Section, Settings
 from agent.model import GpuIdentity
-from agent.specs.sheets import GpuSpec, SheetFile, SpecError, SpecValue, SystemSpec
+from agent.specs.sheets import GpuSpec, SheetFile, SpecError, SystemSpec
 
 MAKER = "nvidia "
 
@@ -28,18 +28,7 @@ class Specs:
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
-    thresholds: Mapping[str, SpecValue]
-
-    def threshold(self, path: str) -> float:
-        """The share of its limit at or above which `path` is saturated."""
-        return self.thresholds[path].value
-
-    def overruled(self, shares: Mapping[str, float]) -> "Specs":
-        """The same sheets with these thresholds of saturation in place of theirs."""
-        own = {
-            path: SpecValue(share, "ratio", "the configuration") for path, share in shares.items()
-        }
-        return replace(self, thresholds=MappingProxyType({**self.thresholds, **own}))
+    thresholds: Mapping[str, float]  # share of its limit at or above which a path is saturated
 
     def gpu(self, model: str) -> GpuSpec | None:
         """The sheet of a GPU by its name in NVML, with or without the maker's name before it."""
@@ -60,8 +49,11 @@ class Specs:
         `configured` overrules both; raises SpecError where no sheet has that name. GPUs may be
         missing, but none may be of another model; a box without NVIDIA's product name is no DGX.
         """
+        if configured and configured not in self.systems:
+            expected = f"expected one of {', '.join(self.systems)}"
+            raise SpecError(f"system is {configured!r} in the configuration, {expected}.")
         if configured:
-            return self._configured(configured)
+            return self.systems[configured]
         sheets = map(self.gpu, {*models} - {""})
         found = {sheet.name if sheet else "" for sheet in sheets}
         fitting = [
@@ -74,12 +66,6 @@ class Specs:
         # user's own sheet stands after the shipped ones, and is preferred.
         ambiguous = not found and len(fitting) > 1
         return fitting[-1] if fitting and not ambiguous else None
-
-    def _configured(self, name: str) -> SystemSpec:
-        if name not in self.systems:
-            known = ", ".join(self.systems)
-            raise SpecError(f"system is {name!r} in the configuration, expected one of {known}.")
-        return self.systems[name]
 
 
 def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
@@ -107,7 +93,7 @@ def load(extra: Path | None = None) -> Specs:
     """
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
-    shares: dict[str, SpecValue] = {}
+    shares: dict[str, float] = {}
     files: dict[str, str] = {}
     for name, file, sheet in (*_shipped(), *(_own(extra) if extra else ())):
         if sheet.system:
@@ -120,7 +106,7 @@ def load(extra: Path | None = None) -> Specs:
                 systems.pop(name, None)
                 systems[name] = gpus[name].alone()
         if sheet.thresholds:
-            shares |= sheet.thresholds.values
+            shares |= {path: one.value for path, one in sheet.thresholds.values.items()}
         files[name] = file
     for name, system in systems.items():
         _check_gpus(system, files[name], gpus)
@@ -133,14 +119,14 @@ Found = tuple[str, str, SheetFile]
 
 @lru_cache(maxsize=1)
 def _shipped() -> tuple[Found, ...]:
-    sheets = [entry for entry in resources("agent.specs").iterdir() if entry.name.endswith(SUFFIX)]
+    texts = {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in resources("agent.specs").iterdir()
+        if entry.name.endswith(SUFFIX)
+    }
     return tuple(
-        (
-            entry.name.removesuffix(SUFFIX),
-            entry.name,
-            _sheet(entry.name, tomllib.loads(entry.read_text(encoding="utf-8"))),
-        )
-        for entry in sorted(sheets, key=lambda entry: entry.name)
+        (name.removesuffix(SUFFIX), name, _sheet(name, tomllib.loads(text)))
+        for name, text in sorted(texts.items())
     )
 
 
@@ -186,14 +172,11 @@ def _give_source(table: object) -> None:
 
 
 def _check_gpus(system: SystemSpec, file: str, gpus: dict[str, GpuSpec]) -> None:
-    for key, name in (
-        ("gpu", system.gpu),
-        *(("gpu_alternatives", alternative) for alternative in system.gpu_alternatives),
-    ):
+    for name in (system.gpu, *system.gpu_alternatives):
         if name not in gpus:
-            known = ", ".join(gpus)
-            message = f"{file}: system.{key} is {name!r}, expected one of {known}."
-            raise SpecError(message)
+            key = "gpu" if name == system.gpu else "gpu_alternatives"
+            expected = f"expected one of {', '.join(gpus)}"
+            raise SpecError(f"{file}: system.{key} is {name!r}, {expected}.")
 
 
 class SpecConfig(Section, frozen=True):
@@ -243,7 +226,8 @@ class MachineSpecs:
         where the configured system or spec directory is wrong."""
         config = settings[SpecConfig]
         sheets = load(Path(config.specs) if config.specs else None)
-        specs = sheets.overruled(settings[SaturationConfig].configured)
+        own = settings[SaturationConfig].configured
+        specs = replace(sheets, thresholds=MappingProxyType({**sheets.thresholds, **own}))
         specs.recognise((), product, config.system)  # a system that does not exist is shown at once
         return cls(specs, product, config.system)
 

@@ -1,9 +1,9 @@
 """Schema of a spec sheet: its keys, their units and sources, and how they must agree."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
@@ -83,17 +83,14 @@ class Names(Struct, frozen=True):
     note: Text = ""
 
 
-class SpecBandwidth(Struct, frozen=True):
+class SpecBandwidth(NamedTuple):
     """Bandwidth of one data path in one direction, for each GPU, link, port or array."""
 
-    path: str
-    direction: str
     bytes_per_second: float
     source: str
-    per: str
-    note: str = ""
 
 
+Bandwidths = dict[tuple[str, str], SpecBandwidth]  # by path and direction
 Number = TypeVar("Number", bound=float)
 Unit = TypeVar("Unit", bound=str)
 PathName = TypeVar("PathName", bound=str)
@@ -151,25 +148,21 @@ class BandwidthTable(Struct, Generic[PathName], frozen=True):
         if self.direction not in options:
             raise Mismatch("direction", shown(self.direction), f"one of {', '.join(options)}")
 
-    def bandwidths(self) -> Iterator[SpecBandwidth]:
-        """One for each direction."""
-        per, directions = PATHS[self.path]
-        speed = self.value * UNITS[self.unit]
-        for way in directions if self.direction == EACH else (self.direction,):
-            yield SpecBandwidth(self.path, way, speed, self.source, per, self.note)
 
-
-def _bandwidths(tables: tuple[BandwidthTable[PathName], ...]) -> tuple[SpecBandwidth, ...]:
+def _bandwidths(
+    tables: tuple[BandwidthTable[PathName], ...],
+) -> dict[tuple[str, str], SpecBandwidth]:
     """Return the bandwidths of the tables; raises Mismatch if two define the same."""
-    found: dict[tuple[str, str], SpecBandwidth] = {}
+    found: Bandwidths = {}
     for place, table in enumerate(tables):
-        for bandwidth in table.bandwidths():
-            key = (bandwidth.path, bandwidth.direction)
-            if key in found:
-                twice = f"{' '.join(key)} for the second time"
+        directions = PATHS[table.path][1] if table.direction == EACH else (table.direction,)
+        for way in directions:
+            if (table.path, way) in found:
+                twice = f"{table.path} {way} for the second time"
                 raise Mismatch(f"bandwidth[{place}].direction", twice, "it once")
-            found[key] = bandwidth
-    return tuple(found.values())
+            speed = table.value * UNITS[table.unit]
+            found[table.path, way] = SpecBandwidth(speed, table.source)
+    return found
 
 
 class FigureTable(Struct, frozen=True, kw_only=True):
@@ -192,13 +185,9 @@ class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
         self.bandwidths  # noqa: B018 - raises what is wrong with them
 
     @property
-    def bandwidths(self) -> tuple[SpecBandwidth, ...]:
+    def bandwidths(self) -> Bandwidths:
         """One for each path and direction; raises Mismatch where two are for the same."""
         return _bandwidths(self.bandwidth)
-
-    def carries(self, path: str, direction: str) -> SpecBandwidth | None:
-        found = (b for b in self.bandwidths if (b.path, b.direction) == (path, direction))
-        return next(found, None)
 
 
 class GpuSpec(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only=True):
@@ -217,21 +206,15 @@ class GpuSpec(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only
     name: str = ""
 
     @property
-    def bandwidths(self) -> tuple[SpecBandwidth, ...]:
+    def bandwidths(self) -> Bandwidths:
+        """With both directions of the slot, computed from its generation and width."""
         found = _bandwidths(self.bandwidth)
-        slot = () if any(one.path == "pcie" for one in found) else self._pcie()
-        return (*found, *slot)
-
-    def _pcie(self) -> Iterator[SpecBandwidth]:
-        """Both directions of the slot, computed from its generation and width."""
         generation, lanes = self.pcie_generation, self.pcie_lanes
-        if generation is None or lanes is None:
-            return
-        speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
-        source = f"{generation.source}; {PCIE_SOURCE}"
-        note = f"generation {generation.value:g} x{lanes.value:g}"
-        for direction in BOTH_WAYS if speed else ():
-            yield SpecBandwidth("pcie", direction, speed or 0.0, source, "GPU", note)
+        if generation and lanes and ("pcie", "receive") not in found:
+            speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
+            slot = SpecBandwidth(speed or 0.0, f"{generation.source}; {PCIE_SOURCE}")
+            found |= {("pcie", way): slot for way in BOTH_WAYS if speed}
+        return found
 
     def alone(self) -> "SystemSpec":
         """A machine with one such card."""
@@ -258,14 +241,6 @@ class LinkGraph(Struct, frozen=True):
         if self.kind != "nvswitch" and not self.pairs:
             raise Mismatch("pairs", "missing", "lists of [GPU, higher GPU, links above 0]")
 
-    @property
-    def links(self) -> int:
-        """Links between GPUs in the whole system; 0 where all links end at a switch."""
-        return sum(count for _, _, count in self.pairs)
-
-    def links_of(self, gpu: int) -> int:
-        return sum(count for one, other, count in self.pairs if gpu in (one, other))
-
     def check(self, gpus: int, links: int) -> None:
         """Raise Mismatch where the pairs are not those of so many GPUs with so many links each."""
         if gpus > MOST_MESHED:
@@ -278,7 +253,8 @@ class LinkGraph(Struct, frozen=True):
             if times > 1:
                 raise Mismatch("pairs", f"a list with {list(ends)} {times} times", "each pair once")
         for gpu in range(gpus):
-            if (found := self.links_of(gpu)) != links:
+            found = sum(count for one, other, count in self.pairs if gpu in (one, other))
+            if found != links:
                 expected = f"{links}, as nvlink_links_per_gpu says"
                 raise Mismatch("pairs", f"a graph with {found} links at GPU {gpu}", expected)
 

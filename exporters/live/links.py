@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from agent.limits.paths import PathAccounts
 from agent.limits.resolution import PathKey
-from agent.limits.topology import address
 from agent.model import Labels
-from agent.ranges import device_ranges
+from agent.ranges import device_ranges, pci_address
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import LinkGraph, SystemSpec
@@ -118,11 +117,11 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
     by_address = {
         where: labels["gpu"]
         for labels in samples.labelled(gpu.INFO)
-        if (where := address(labels["pci_bus_id"]))
+        if (where := pci_address(labels["pci_bus_id"]))
     }
     ends: dict[Labels, Remote] = {}
     for end in samples.labelled(nvlink.LINK_INFO):
-        peer = by_address.get(address(end["remote_pci_bus_id"]))
+        peer = by_address.get(pci_address(end["remote_pci_bus_id"]))
         kind = end["remote"]
         if kind != "unknown":  # a guest may see addresses of its host
             known = kind != "gpu" or peer is not None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agent.limits.paths import BY_METRIC, TRAFFIC, PathAccount, PathAccounts, key_of
+from agent.limits.paths import TRAFFIC, PathAccount, PathAccounts, key_of
 from agent.limits.resolution import Limit, Limits, PathKey
 from agent.model import Labels, Metric
 from agent.ranges import natural
@@ -16,7 +16,7 @@ INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 
 ORDER = ("nvlink", "pcie", "hbm", "disk", "network", "infiniband")
-COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
+COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
 """Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
 GPU have one, or nothing is known of them."""
 
@@ -72,9 +72,8 @@ class PathDirections:
             for key, limit in limits.items()
             if not key.is_link
         }
-        for metric in COUNTERS:
-            traffic = BY_METRIC[metric.name]
-            for labels in samples.all(metric):
+        for traffic in COUNTERS:
+            for labels in samples.all(metric := traffic.metric):
                 key = key_of(traffic, labels)
                 if key not in found and not key.is_link:
                     found[key] = PathDirection(key, None, threshold(key.path), metric, labels)

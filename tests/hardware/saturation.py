@@ -78,7 +78,7 @@ def at(counted: list[Point], moment: float) -> float:
 
 def full(watcher: Watcher, path: str, device: str, way: str, span: Span) -> Iterator[Figure]:
     """One path that the load fills: its ratio, and for how long it is called saturated."""
-    threshold = watcher.agent.specs.threshold(path)
+    threshold = watcher.agent.specs.thresholds[path]
     ratios = inside(points(watcher, paths.RATIO, path, device, way), span)
     name = f"{device} {path} {way}"
     note = f"least {min(ratios):.3f}, most {max(ratios):.3f}, {len(ratios)} readings"

@@ -227,8 +227,7 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     assert config.sections.keys() == patched
     patch = AlertPatch(hold="5m", severity="info", labels={"team": "training"})
     assert config[AlertPatches].patches == {"DgxGpuStarved": patch}
-    shipped = {path: share.value for path, share in load_specs().thresholds.items()}
-    assert config[SaturationConfig].configured == shipped
+    assert config[SaturationConfig].configured == load_specs().thresholds
     assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
     keys = {re.sub(r"^alerts\.Dgx.*", "alerts.NAME", key) for key in flat(tomllib.loads(text))}
     assert keys == {*KEYS, *LISTS}

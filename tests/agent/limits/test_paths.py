@@ -272,9 +272,8 @@ def test_a_configured_threshold_goes_before_a_users_sheet_and_that_before_the_sh
 ) -> None:
     (tmp_path / "own.toml").write_text(OWN_THRESHOLDS)
     config = Settings(SpecConfig(specs=str(tmp_path)), SaturationConfig(disk=0.55))
-    specs = simulated("dgx-1-v100:training", config).agent.specs
-    thresholds = {path: specs.threshold(path) for path in ("disk", "pcie", "nvlink")}
-    assert thresholds == {"disk": 0.55, "pcie": 0.40, "nvlink": 0.85}
+    thresholds = simulated("dgx-1-v100:training", config).agent.specs.thresholds
+    assert [thresholds[path] for path in ("disk", "pcie", "nvlink")] == [0.55, 0.40, 0.85]
 
 
 def test_a_configured_threshold_decides_what_is_saturated() -> None:

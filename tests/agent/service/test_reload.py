@@ -155,10 +155,10 @@ def test_a_users_sheets_are_read_again(tmp_path: Path) -> None:
     bench = simulated("dgx-station-v100:training").run(2)
     config = Settings(SpecConfig(specs=str(tmp_path)))
     follow(bench, config)
-    assert bench.agent.specs.threshold("disk") == 0.3
+    assert bench.agent.specs.thresholds["disk"] == 0.3
     sheet.write_text(sheet.read_text().replace("0.3", "0.4"))
     follow(bench, config)
-    assert bench.agent.specs.threshold("disk") == 0.4
+    assert bench.agent.specs.thresholds["disk"] == 0.4
 
 
 @dataclass

@@ -21,12 +21,12 @@ from agent.hardware.kernel_log import (
     SwitchError,
     _entry,
     parsed,
-    pci_address,
     record,
 )
 from agent.jobs.allocation import DriverGpu
 from agent.model import Absent, GpuIdentity
 from agent.polling.reads import ReadOutput
+from agent.ranges import pci_address
 from agent.simulator.driver import GARBAGE
 from agent.sources import kernel_log, process, xid
 from tests.support.machine_controls import lose
