@@ -212,7 +212,8 @@ class Evidence:
     def means(self) -> ActiveSecond:
         """Means of the last seconds, as far as they distinguish work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
-        rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in PAYLOAD}
+        rate = activity.NVLINK_RATE
+        rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
         if None in rates.values():  # without GPM: what the counters of bytes report
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():
