@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from agent.config.decoding import decode
 from agent.config.settings import Settings
 from agent.stack.inventory import FleetFile, nodes
 from alerts.build import rules
+from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 
 FLEET = ROOT / "deploy/fleet"
@@ -68,7 +68,7 @@ def test_prometheus_takes_it(name: str, tmp_path: Path) -> None:
     folder = installed(tmp_path)
     agent = ["--agent"] if "agent" in name else []
     command = ["promtool", "check", "config", *agent, str(folder / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert agent or "rules found" in done.stdout
 
@@ -83,14 +83,14 @@ def test_what_is_commented_out_is_taken_too(tmp_path: Path) -> None:
     assert len([1 for a, b in zip(lines, shown, strict=True) if a != b]) == 7
     (folder / "prometheus.yaml").write_text("\n".join(shown))
     command = ["promtool", "check", "config", "--syntax-only", str(folder / "prometheus.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def known_flags(program: str) -> str:
     path = shutil.which(program)
     assert path, f"{program} is not installed"
-    done = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
+    done = run_to_end([path, "--help"])
     return done.stdout + done.stderr
 
 
@@ -126,7 +126,7 @@ def test_victoria_metrics_takes_files_and_rules(program: str, flag: str, tmp_pat
     path = shutil.which(program)
     assert path, f"{program} is not installed"
     command = [path, "-dryRun", f"-{flag}={folder / file}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     assert done.returncode == 0, done.stderr
 
 

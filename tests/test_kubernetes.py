@@ -20,7 +20,7 @@ import yaml
 from agent import __version__
 from agent.config.configuration import load
 from agent.sources.allocation import AllocationConfig
-from tests.stack.running import eventually
+from tests.stack.running import eventually, run_to_end
 from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
 
@@ -91,7 +91,7 @@ def helm(values: object) -> subprocess.CompletedProcess[str]:
     """The chart, rendered with these values."""
     command = ["helm", "template", "dgx-telemetry", str(FOLDER), "--values", "-"]
     content = json.dumps(values)
-    return subprocess.run(command, input=content, capture_output=True, text=True, check=False)
+    return run_to_end(command, given=content)
 
 
 def documents(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -318,7 +318,7 @@ def test_kustomize_and_helm_agree_on_the_access_to_resource_slices(tmp_path: Pat
     whole = folder / "kustomization.yaml"
     whole.write_text(whole.read_text().replace("# components:", "components:"))
     command = ["kubectl", "kustomize", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     if 'unknown field "components"' in done.stderr:
         pytest.skip("this kubectl is older than 1.21")
     plain = documents(done)
@@ -369,5 +369,5 @@ def test_a_wrong_value_is_refused_and_named(values: object, said: str) -> None:
 def test_helm_finds_nothing_to_complain_of() -> None:
     command = ["helm", "lint", "--strict", str(FOLDER), "--values", "-"]
     content = json.dumps(IMAGE)
-    done = subprocess.run(command, input=content, capture_output=True, text=True, check=False)
+    done = run_to_end(command, given=content)
     assert done.returncode == 0, done.stdout

@@ -2,7 +2,6 @@
 its processors make of the metrics of the agent, by the documented grammar and the conventions for
 hardware (docs/hardware, Development). No package has a Collector that could run here."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.stack.running import run_to_end
 from tests.support import ottl
 from tests.support.ottl import Metric
 from tests.support.repository import ROOT
@@ -122,7 +122,7 @@ def test_prometheus_takes_what_is_scraped(tmp_path: Path) -> None:
     config: dict[str, Any] = CONFIG["receivers"]["prometheus"]["config"]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
     command = ["promtool", "check", "config", str(tmp_path / "prometheus.yml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

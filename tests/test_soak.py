@@ -5,7 +5,6 @@ most to read; nightly ones take V100s too, and go on for seventy. The long form 
 `python -m tests.benchmarks.soak --ticks 100000`.
 """
 
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
+from tests.stack.running import run_to_end
 from tests.support.nightly import NIGHTLY
 from tests.support.random_faults import STRIKES
 
@@ -43,7 +43,7 @@ WARM = Measure(
 def test_nothing_grows(machine: list[str]) -> None:
     """In a process of its own: what other tests left behind must not count."""
     command = [sys.executable, "-m", "tests.benchmarks.soak", *machine, "--lines", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_to_end(command)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [name for name in STRIKES if f"'{name}': " not in done.stdout] == []

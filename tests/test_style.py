@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -12,6 +11,7 @@ import pytest
 from agent.catalogue import METRICS
 from agent.jobs.identity import JobLabels
 from agent.model import GPU_LABELS, Kind
+from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 from tests.support.source_code import CODE, breaches, files, relative, tree
 
@@ -133,13 +133,7 @@ def test_tests_hand_fakes_in_and_patch_nothing() -> None:
 
 
 def test_the_top_level_is_what_was_agreed() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    listed = run_to_end(["git", "ls-files", "--cached", "--others", "--exclude-standard"])
     names = {line.split("/")[0] for line in listed.stdout.splitlines()}
     names = names or {path.name for path in ROOT.iterdir()}
     assert {name for name in names if not name.startswith(".")} <= TOP

@@ -16,6 +16,7 @@ from agent.errors import BadInput
 from alerts.build import alertmanager, alerts_of, groups
 from alerts.receivers import NEEDS, Receivers
 from alerts.routing import inhibitions
+from tests.stack.running import run_to_end
 
 ALL = Receivers(
     webhook_url="https://hooks.example/dgx",
@@ -47,7 +48,7 @@ def text_of(receivers: Receivers, scale: float = 1.0) -> str:
 
 
 def amtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["amtool", *arguments], capture_output=True, text=True, check=False)
+    return run_to_end(["amtool", *arguments])
 
 
 @pytest.mark.stack

@@ -1,7 +1,6 @@
 """Properties of the rules that need no evaluation: names, labels, ranges, texts, scale."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from agent.faults.values import seconds
 from agent.model import Kind
 from alerts.build import alert_rule, alerts_of, groups, rules
 from tests.alerts.test_rules import cases
+from tests.stack.running import run_to_end
 from tests.support.alert_input import FLAGS, SCRAPE, SYSTEMS, TARGET
 
 ALERTS = alerts_of(groups(Settings()))
@@ -257,5 +257,5 @@ def test_promtool_accepts_them(config: Settings, scale: float, tmp_path: Path) -
     for name, text in rules(config, scale).items():
         (tmp_path / name).write_text(text)
     files = sorted(tmp_path.iterdir())
-    done = subprocess.run([*LINT, *files], capture_output=True, text=True, check=False)
+    done = run_to_end([*LINT, *files])
     assert done.returncode == 0, done.stdout + done.stderr

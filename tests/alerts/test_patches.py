@@ -1,6 +1,5 @@
 """`[alerts.NAME]`: a site drops a rule, or changes it."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.faults.thresholds import AlertThresholds
 from alerts.build import alertmanager, rules
-from tests.stack.running import clean_environment
-from tests.support.repository import ROOT
+from tests.stack.running import run_to_end
 
 STARVED = "[alerts]\nstarved_share = 0.4\n[alerts.DgxGpuStarved]\n"
 
@@ -93,9 +91,7 @@ def test_build_refuses_an_alert_that_there_is_not(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[alerts.DgxGpuStarving]\nenabled = false\n")
     command = [sys.executable, "-m", "agent", "build", f"{tmp_path}/out", "--config", f"{path}"]
-    end = subprocess.run(
-        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
-    )
+    end = run_to_end(command)
     assert end.returncode == 2
     assert "alerts.DgxGpuStarving is not a known key" in end.stderr
     assert not (tmp_path / "out").exists()

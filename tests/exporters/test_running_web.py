@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack.running import Running, clean_environment, eventually
-from tests.support.repository import ROOT
+from tests.stack.running import Running, eventually, run_to_end
 from tests.support.served import hashed
 from tests.support.web_files import TLS, trusting, web_file
 
@@ -95,15 +93,7 @@ def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
     folder: Path, key: str, ending: str
 ) -> None:
     os.mkfifo(folder / "fifo")
-    done = subprocess.run(
-        [sys.executable, "-m", *RUN, "127.0.0.1:0", f"--{key}", str(folder / "fifo")],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_to_end([sys.executable, "-m", *RUN, "127.0.0.1:0", f"--{key}", str(folder / "fifo")])
     assert done.returncode == 2
     assert done.stderr.endswith(f"/fifo: cannot be read: it is not a regular file{ending}\n")
     assert done.stderr.count("\n") == 1

@@ -1,6 +1,5 @@
 """The web configuration: what is read, and one sentence for all that is wrong with it."""
 
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.config.configuration import ConfigError
 from exporters.web_file import LARGEST, WebConfig, WebFile, content, parse
-from tests.support.repository import ROOT
+from tests.stack.running import run_to_end
 
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 TLS_FILES = "cert_file: server.crt\n  key_file: server.key\n  "
@@ -56,7 +55,7 @@ def test_every_key_is_read(file: Path, folder: Path) -> None:
 @pytest.mark.promtool
 def test_promtool_agrees_with_what_is_accepted(file: Path) -> None:
     check = ["promtool", "check", "web-config", str(written(file, EVERYTHING))]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    done = run_to_end(check)
     assert done.returncode == 0, done.stderr
     assert WebFile(str(file)).now.is_guarded
 
@@ -196,9 +195,7 @@ def test_passwords_without_bcrypt_are_refused_in_one_sentence(file: Path) -> Non
         "import sys; sys.modules['bcrypt'] = None; from agent.cli.parser import run_command; "
         f"sys.exit(run_command(['run', '--simulate', 'k40', '--web.config.file', {str(file)!r}]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_to_end([sys.executable, "-c", code])
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "basic_auth_users needs bcrypt, which is the extra `auth`" in done.stderr

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.support.repository import ROOT
@@ -26,6 +26,22 @@ def clean_environment(**changes: str) -> dict[str, str]:
     """This environment without the agent's settings."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("DGX_TELEMETRY_")}
     return {**kept, **changes}
+
+
+def run_to_end(
+    words: Sequence[str | Path], given: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, and what it wrote; without the agent's settings."""
+    return subprocess.run(
+        words,
+        cwd=ROOT,
+        env=clean_environment(**environment),
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 class Running:

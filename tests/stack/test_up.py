@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from argparse import Namespace
@@ -20,8 +19,7 @@ from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
 from agent.stack.files import data_folder
 from agent.stack.programs import USUAL, Binary, FreePorts, choose
-from tests.stack.running import Running, alive, clean_environment, eventually
-from tests.support.repository import ROOT
+from tests.stack.running import Running, alive, eventually, run_to_end
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -43,14 +41,8 @@ def get(address: str) -> str:
 
 def refused(*arguments: str, **environment: str) -> str:
     """The one sentence with which `up` ends, status 2."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "agent", "up", *arguments],
-        cwd=ROOT,
-        env=clean_environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=STARTED,
-        check=False,
+    ended = run_to_end(
+        [sys.executable, "-W", "error", "-m", "agent", "up", *arguments], **environment
     )
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.count("\n") == 1, ended.stderr

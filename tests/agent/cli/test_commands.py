@@ -19,6 +19,7 @@ import pytest
 
 from agent.cli.parser import COMMANDS, run_command
 from agent.simulator import SCENARIOS, SYSTEMS
+from tests.stack.running import clean_environment, run_to_end
 from tests.support.repository import ROOT
 
 TIMEOUT = 90.0
@@ -31,22 +32,14 @@ def command(line: str) -> Ended:
     words = shlex.split(line)
     if words[:1] == ["check"] and "--help" not in words:
         words[1:1] = ["--timeout", "60"]  # two start at once, on two busy cores
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "agent", *words],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    return run_to_end([sys.executable, "-W", "error", "-m", "agent", *words])
 
 
 def in_this_process(line: str) -> Ended:
     """The same without a process of its own, which costs a second of CPU."""
     handlers, out, errors = list(logging.root.handlers), StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
-        for name in os.environ.keys() - environment().keys():
+        for name in os.environ.keys() - clean_environment().keys():
             patch.delenv(name)
         try:
             status = run_command(shlex.split(line))
@@ -64,10 +57,6 @@ def needs_a_process(line: str) -> bool:
     if line.endswith("--help") or line == "--version" or PARSER.search(ERRORS.get(line, "")):
         return False
     return line.startswith(("run", "check", "record /proc")) or line in PRINTING_COMMANDS
-
-
-def environment() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if not k.startswith("DGX_TELEMETRY_")}
 
 
 BAD_FILES = {
@@ -240,7 +229,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     running = subprocess.Popen(
         [sys.executable, "-m", "agent", "once", "--json", "--simulate", "dgx-h100:idle"],
         cwd=ROOT,
-        env=environment(),
+        env=clean_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -277,7 +266,7 @@ def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
         f"{sys.executable} -m agent {words}",
         shell=True,
         cwd=ROOT,
-        env=environment(),
+        env=clean_environment(),
         capture_output=True,
         timeout=TIMEOUT,
         check=False,

@@ -17,7 +17,7 @@ from agent.errors import BadInput
 from agent.faults.findings import by_kind
 from agent.faults.model import alert_names
 from agent.hardware.kernel_log import LogLine
-from tests.stack.running import clean_environment
+from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 
 PROMPT = 30.0
@@ -25,14 +25,7 @@ PROMPT = 30.0
 
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "agent", "check", "--timeout", "30", *words],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_to_end([sys.executable, "-m", "agent", "check", "--timeout", "30", *words])
 
 
 def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:

@@ -10,24 +10,14 @@ import pytest
 from agent.cli.check import without_answer
 from agent.cli.doctor import BROKEN, in_child
 from agent.cli.table import LEAST, WIDEST, terminal_width
-from tests.stack.running import clean_environment
-from tests.support.repository import ROOT
+from tests.stack.running import run_to_end
 
 TIMEOUT = 90.0
 
 
 def with_files(number: int, line: str) -> subprocess.CompletedProcess[str]:
     """Run `dgx-telemetry LINE` where a process may have so many files open."""
-    return subprocess.run(
-        ["bash", "-c", f"ulimit -n {number}; exec {sys.executable} -m agent {line}"],
-        cwd=ROOT,
-        env=clean_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    return run_to_end(["bash", "-c", f"ulimit -n {number}; exec {sys.executable} -m agent {line}"])
 
 
 def test_a_look_that_broke_is_a_warning_that_drains_no_node() -> None:
@@ -82,7 +72,7 @@ def test_a_program_that_was_taken_away_does_not_begin_again() -> None:
         "own.main()"
     )
     command = [sys.executable, "-c", code]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = run_to_end(command)
     said = "dgx-telemetry: cannot run /nowhere/python: No such file or directory\n"
     assert (ended.returncode, ended.stderr) == (2, said)
 

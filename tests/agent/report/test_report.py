@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import re
 import ssl
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from agent.model import Cause, State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import GpuTime, Report, document, ordered
 from exporters.job_words import jobs_document
+from tests.stack.running import run_to_end
 from tests.support.certificates import Authority, Pair
 from tests.support.machines import simulated
 
@@ -373,11 +372,8 @@ def test_the_command_knows_who_signs(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with server(lambda *_: {"running": [], "ended": []}, authority.sign("here")) as (address, _):
         url = f"https://{address}"
-        done = subprocess.run(
+        done = run_to_end(
             [sys.executable, "-m", "agent", "report", "--agent", url],
-            env=os.environ | {"SSL_CERT_FILE": str(authority.pair.cert)},
-            capture_output=True,
-            text=True,
-            check=False,
+            SSL_CERT_FILE=str(authority.pair.cert),
         )
     assert "this agent has watched no job yet" in done.stderr

@@ -19,6 +19,7 @@ from agent.errors import BadInput
 from agent.service import environment
 from agent.service.environment import OwnEnvironment, ProgramFiles, needed, running_program
 from agent.service.plan import InstallPart, InstallPaths, linked, parts
+from tests.stack.running import run_to_end
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
@@ -365,9 +366,7 @@ def test_without_systemd_it_is_refused(line: str) -> None:
     if InstallPaths().booted:
         pytest.skip("systemd runs this machine")
     command = [sys.executable, "-W", "error", "-m", "agent", *line.split()]
-    ended = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
+    ended = run_to_end(command)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert f"{line.split(maxsplit=1)[0]} needs systemd" in ended.stderr

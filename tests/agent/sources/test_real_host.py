@@ -29,6 +29,7 @@ from agent.polling import intervals
 from agent.series import SampleStore
 from agent.sources import disk, network
 from agent.sources.network import NetworkConfig
+from tests.stack.running import run_to_end
 from tests.support.kernel_counters import Between, Mark, between, marked
 from tests.support.machines import no_driver
 
@@ -102,9 +103,7 @@ def disk_of(path: Path) -> str:
     source = subprocess.run(
         ["findmnt", "-n", "-o", "SOURCE", "-T", path], capture_output=True, text=True, check=True
     ).stdout.strip()
-    parent = subprocess.run(
-        ["lsblk", "-n", "-o", "PKNAME", source], capture_output=True, text=True, check=False
-    ).stdout.split()
+    parent = run_to_end(["lsblk", "-n", "-o", "PKNAME", source]).stdout.split()
     return parent[0] if parent else Path(source).name
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -120,18 +120,8 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
         await server.cleanup()
 
 
-def played(
-    act: Callable[[LivePageBench], Awaitable[None]], name: str = "k40:training", **of: Any
-) -> None:
-    async def play() -> None:
-        async with bench(name, **of) as there:
-            await act(there)
-
-    asyncio.run(play())
-
-
-def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
+    async with bench() as there:
         page = await there.open()
         names = [(await page.next()).name for _ in range(3)]
         assert names == ["history", "machine", "tick"]
@@ -144,11 +134,9 @@ def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
             event = await page.next()
             assert (event.name, event.data["tick"]) == ("tick", played_tick)
 
-    played(act)
 
-
-def test_a_page_that_comes_back_gets_what_it_missed() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
+    async with bench() as there:
         page = await there.open()
         place = (await page.until("tick")).place
         page.response.close()
@@ -162,11 +150,9 @@ def test_a_page_that_comes_back_gets_what_it_missed() -> None:
             stranger = await there.open(strange)
             assert (await stranger.next()).data["whole"], strange
 
-    played(act)
 
-
-def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
+    async with bench() as there:
         slow, quick, also = clients = Client(), Client(), Client()
         for client in clients:
             await there.feed.join(client)
@@ -178,11 +164,9 @@ def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
         assert events == [b"event: history", b"event: tick"]
         assert there.feed.news(slow) == []
 
-    played(act)
 
-
-def test_a_page_that_does_not_read_delays_nothing_else() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_that_does_not_read_delays_nothing_else() -> None:
+    async with bench("dgx-1-v100:training") as there:
         _, port = there.address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", int(port), limit=1024)
         reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -195,8 +179,6 @@ def test_a_page_that_does_not_read_delays_nothing_else() -> None:
             assert (await page.until("tick")).data["tick"] == tick
         assert there.feed.pages == 2
         writer.close()
-
-    played(act, "dgx-1-v100:training")
 
 
 @dataclass
@@ -216,8 +198,8 @@ def names_of(data: bytes) -> list[str]:
     return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
 
 
-def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
+    async with bench() as there:
         client, page = Client(), Stuck()
         await there.feed.join(client)
         sending = asyncio.create_task(send(there.feed, client, page))
@@ -236,21 +218,17 @@ def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
         there.feed.close()
         await asyncio.wait_for(sending, TIMEOUT)
 
-    played(act)
 
-
-def test_a_page_that_never_reads_is_given_up() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_that_never_reads_is_given_up() -> None:
+    async with bench(deadlines=0.01) as there:
         client = Client()
         await there.feed.join(client)
         with pytest.raises(TimeoutError):
             await send(there.feed, client, Stuck())
 
-    played(act, deadlines=0.01)
 
-
-def test_pages_are_bounded_in_number() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_pages_are_bounded_in_number() -> None:
+    async with bench() as there:
         pages = [await there.open() for _ in range(MOST_STREAMS)]
         await there.pages(MOST_STREAMS)
         for page in pages:
@@ -267,11 +245,9 @@ def test_pages_are_bounded_in_number() -> None:
         await there.pages(1)
         await (await there.open()).until("tick")
 
-    played(act)
 
-
-def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
+    async with bench() as there:
         page = await there.open()
         await page.until("tick")
         async with asyncio.timeout(TIMEOUT):
@@ -280,11 +256,9 @@ def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
         there.play()
         await page.until("tick")
 
-    played(act)
 
-
-def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
+    async with bench() as there:
         pages = [await there.open() for _ in range(3)]
         for page in pages:
             await page.until("tick")
@@ -296,13 +270,11 @@ def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
             assert rest.replace(STANDING, b"") == b""
         assert there.feed.pages == 0
 
-    played(act)
 
-
-def test_an_index_is_made_once_a_tick_for_all_and_leaves_nothing(
+async def test_an_index_is_made_once_a_tick_for_all_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def act(there: LivePageBench) -> None:
+    async with bench() as there:
         there.play()
         before = there.feed.refreshes
         texts = await asyncio.gather(*(there.feed.first() for _ in range(40)))
@@ -315,11 +287,9 @@ def test_an_index_is_made_once_a_tick_for_all_and_leaves_nothing(
             await there.feed.first()
         assert there.feed.pages == 0
 
-    played(act)
 
-
-def test_nothing_is_made_while_no_page_is_open() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_nothing_is_made_while_no_page_is_open() -> None:
+    async with bench() as there:
         there.play(30)
         assert there.feed._page_state is None
         assert there.feed.refreshes <= 1  # one look each 20 ticks, for since when things are wrong
@@ -331,11 +301,9 @@ def test_nothing_is_made_while_no_page_is_open() -> None:
         there.play()
         assert there.feed._page_state is None
 
-    played(act)
 
-
-def test_news_is_looked_into_at_once() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_news_is_looked_into_at_once() -> None:
+    async with bench() as there:
         page = await there.open()
         tick = (await page.until("tick")).data
         assert (tick["banner"][0]["level"], tick["findings"]) == ("good", [])
@@ -351,25 +319,21 @@ def test_news_is_looked_into_at_once() -> None:
         assert tick["banner"][0]["level"] == "wrong"
         assert tick["tick"] - there.last.tick < 5
 
-    played(act)
 
+async def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Snapshot:
+        raise ZeroDivisionError
 
-def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(there: LivePageBench) -> None:
+    async with bench() as there:
         object.__setattr__(there.feed.view, "latest", broken)
         page = await there.open()
         tick = (await page.until("tick")).data
         assert tick["gpus"][0]["state"] == "busy"
         assert "event=look_failed" in caplog.text
 
-    def broken() -> Snapshot:
-        raise ZeroDivisionError
 
-    played(act)
-
-
-def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
+    async with bench() as there:
         early = Feed(there.machine.view)
         client = Client()
         await early.join(client)
@@ -377,13 +341,9 @@ def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
         early(there.last)
         assert len(early.news(client)) == 3
 
-    played(act)
 
-
-def test_asking_for_the_head_opens_nothing() -> None:
-    async def act(there: LivePageBench) -> None:
+async def test_asking_for_the_head_opens_nothing() -> None:
+    async with bench() as there:
         async with there.session.head(f"{there.address}/api/v1/stream") as response:
             assert response.status == 200
         assert there.feed.pages == 0
-
-    played(act)
