@@ -1,6 +1,9 @@
-"""GPUs of a fake library under a frozen clock, and what the poller would keep of them."""
+"""GPUs of a simulated library under a frozen clock, and what the poller would keep of them."""
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
 
 from agent.cli.assembly import gpm_of
 from agent.hardware.device import NvmlDevice
@@ -12,25 +15,69 @@ from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
 from agent.polling.xid_watch import XidWatch
+from agent.simulator import build
+from agent.simulator.machine import Machine
+from agent.simulator.nvml import SimulatedNvml
 from agent.sources import power, xid
 from agent.sources.context import GpuContext
 from agent.sources.table import gpu_reads
-from tests.support.fake_nvml import FakeNvml
 from tests.support.frozen_clock import FrozenClock
+from tests.support.machines import first_gpus
+
+NOT_SUPPORTED, NOT_FOUND, TIMEOUT, LOST = 3, 6, 10, 15
+
+
+class OddNvml(SimulatedNvml):
+    """A simulated library in which a test replaces answers: by the name of the function without
+    `nvmlDeviceGet` (or what is made of the right one and the arguments), fields by id and scope,
+    GPM's means by id, where None is no answer."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.answers: dict[str, Any] = {}
+        self.fields: dict[tuple[int, int], int] = {}
+        self.means: dict[int, float | None] = {}
+        self.calls: list[str] = []
+        self.missing = False  # the driver is not there
+        super().__init__(machine)
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.missing:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        super().nvmlInit()
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        self.calls.append(name)
+        right = super()._ask(name, *args)
+        if name == "nvmlDeviceGetFieldValues":
+            for entry in right:
+                if (own := self.fields.get((entry.fieldId, entry.scopeId))) is not None:
+                    entry.value.ullVal = own
+        elif name == "nvmlGpmMetricsGet":
+            for slot in right.metrics[: right.numMetrics]:
+                if slot.metricId in self.means:
+                    mean = self.means[slot.metricId]
+                    slot.value, slot.nvmlReturn = mean or 0.0, NOT_SUPPORTED * (mean is None)
+        answer = self.answers.get(name.removeprefix("nvmlDeviceGet"), right)
+        return answer(right, *args) if callable(answer) else answer
 
 
 @dataclass
 class GpuBench:
-    """The GPUs of a fake library, and what the poller would keep of their readings."""
+    """The GPUs of a simulated library, and what the poller would keep of their readings."""
 
     gpus: int = 2
     gpm: bool = False
+    system: str = "dgx-a100@580"  # where it has no GPM
     clock: FrozenClock = field(default_factory=FrozenClock)
     readings: dict[ReadKey, Reading] = field(default_factory=dict)
     forgotten: list[ReadKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.nvml = FakeNvml(self.clock, self.gpus, gpm=self.gpm)
+        system = "dgx-h100" if self.gpm else self.system
+        self.machine = build(first_gpus(f"{system}:training", self.gpus), self.clock)
+        for gpu in self.machine.gpus:
+            gpu.uuid = f"GPU-{gpu.index}"
+        self.nvml = OddNvml(self.machine)
         self.inventory = GpuWatch(lambda: self.nvml, self.build, self.clock, ReadCosts())
         self.counts = xid.XidCounts(lambda: iter(self.inventory.inventory.gpus))
         self.watch = XidWatch(self.inventory.events, self.counts)

@@ -15,18 +15,19 @@ from typing import Any, BinaryIO
 from agent import __main__ as command
 from agent.cli import assembly, driver_release
 from agent.clock import SystemClock
-from tests.support.fake_nvml import FakeGpu, FakeNvml
+from agent.simulator import build
+from agent.simulator.nvml import SimulatedNvml
+from tests.support.machines import first_gpus
 
 PATIENCE = 4.0
 """Seconds, where the agent has 10."""
 
 
-class HeldNvml(FakeNvml):
+class HeldNvml(SimulatedNvml):
     """Two GPUs, and one open file."""
 
     def __init__(self, node: Path, how: str) -> None:
-        clock: Any = SystemClock()
-        super().__init__(clock)
+        super().__init__(build(first_gpus("dgx-h100:idle", 2), SystemClock()))
         self.node, self.how = node, how
         self.opened: BinaryIO | None = None
 
@@ -39,14 +40,10 @@ class HeldNvml(FakeNvml):
         if self.opened is not None and self.how != "keeps":
             self.opened.close()
 
-    def nvmlEventSetWait(self, events: int, milliseconds: int) -> Any:
-        time.sleep(milliseconds / 1e3)
-        return super().nvmlEventSetWait(events, milliseconds)
-
-    def _gpu(self, name: str, handle: int) -> FakeGpu:
+    def _ask(self, name: str, *args: Any) -> Any:
         while self.how == "hangs" and self.node.with_suffix(".hang").exists():
             time.sleep(0.1)
-        return super()._gpu(name, handle)
+        return super()._ask(name, *args)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,29 @@ import pytest
 
 from agent.hardware.gpm import PCIE_UNIT
 from agent.model import ReadKey, Reason
+from agent.simulator.gpu import SimulatedGpuProcess
+from agent.simulator.loads import GpuLoad, GpuWork
 from agent.sources import activity, nvlink, pcie, process
-from tests.support.fake_gpus import GpuBench
-from tests.support.fake_nvml import ALL_LINKS, NOT_FOUND, NOT_SUPPORTED
+from tests.support.fake_gpus import NOT_FOUND, NOT_SUPPORTED, GpuBench
+from tests.support.machine_controls import start_process
+
+ALL_LINKS = 0xFFFFFFFF
+
+
+def works(bench: GpuBench, duty: float) -> None:
+    """Let kernels run for this share of each two seconds."""
+    load, rest = GpuLoad(power=0.5, activity=1.0), GpuLoad(power=0.2)
+    work = GpuWork(((duty, load), (1.0 - duty, rest)), step=2.0, paced=False)
+    bench.machine.gpus[0].take(bench.clock.monotonic(), work)
 
 
 def test_nvlink_totals_that_fall_back_are_no_spike() -> None:
     bench = GpuBench(gpus=1)
     key = ("0", "GPU-0")
-    fields = bench.nvml.gpus[0].fields
     totals = []
     readings = [1000, 2000, 3000, 2**62, 4000, 10, 20, 30, 2**40, 2**40 + 5, 2**40 + 15]
     for raw in readings:
-        fields[138, ALL_LINKS] = raw
+        bench.nvml.fields[138, ALL_LINKS] = raw
         bench.run()
         totals.append(bench.values(nvlink.TRANSMITTED).get(key))
     known = [total / 1024 for total in totals if total is not None]
@@ -30,41 +40,38 @@ def test_nvlink_totals_that_fall_back_are_no_spike() -> None:
 
 def test_a_doubtful_counter_is_absent_with_its_reason() -> None:
     bench = GpuBench(gpus=1)
-    fields = bench.nvml.gpus[0].fields
     for raw in (1000, 0):
-        fields[138, ALL_LINKS] = raw
+        bench.nvml.fields[138, ALL_LINKS] = raw
         bench.run()
     assert bench.reasons(nvlink.TRANSMITTED) == {("0", "GPU-0"): Reason.UNKNOWN}
 
 
 def test_a_link_that_refuses_its_errors_silences_no_other() -> None:
-    bench = GpuBench(gpus=1)
+    bench = GpuBench(gpus=1, system="dgx-a100@510")
 
-    def errors(link: int, kind: int) -> int:
+    def errors(_: int, __: object, link: int, kind: int) -> int:
         if link == 0 and kind == 0:
             raise bench.nvml.NVMLError(NOT_SUPPORTED)
         return 10 * link + kind
 
-    bench.nvml.gpus[0].answers["NvLinkErrorCounter"] = errors
+    bench.nvml.answers["NvLinkErrorCounter"] = errors
     bench.run()
     found = bench.values(nvlink.ERRORS)
     assert found["0", "GPU-0", "1", "replay"] == 10
     assert found["0", "GPU-0", "0", "ecc_data"] == 4
-    assert len(found) == 9
+    assert len(found) == 12 * 5 - 1
     assert bench.reasons(nvlink.ERRORS) == {("0", "GPU-0", "0", "replay"): Reason.UNSUPPORTED}
 
 
 def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
     bench = GpuBench(gpus=1)
-    bench.nvml.gpus[0].duty = 0.3
-    bench.nvml.gpus[0].answers["UtilizationRates"] = SimpleNamespace(gpu=0, memory=0)
-    bench.run(1)
+    works(bench, 0.3)
+    bench.nvml.answers["UtilizationRates"] = SimpleNamespace(gpu=0, memory=0)
+    bench.run(3)
     started = bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"]
     bench.run(60)
     active = bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"]
-    assert started == 0.0
-    assert active / 60 == pytest.approx(0.30, abs=0.005)
-    assert 0.2 <= bench.values(activity.ACTIVITY)["0", "GPU-0"] <= 0.4
+    assert (active - started) / 60 == pytest.approx(0.30, abs=0.005)
 
 
 @pytest.mark.parametrize(("pids", "seen"), [([77], True), ([], False)])
@@ -73,19 +80,18 @@ def test_activity_is_that_of_the_last_second_while_somebody_is_there(
 ) -> None:
     """Read each 5 s, a change was reported up to 5 s late, and of each GPU at another moment."""
     bench = GpuBench(gpus=1)
-    gpu = bench.nvml.gpus[0]
-    gpu.answers["ComputeRunningProcesses"] = [
-        SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids
-    ]
+    works(bench, 0.01)
+    bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, 0) for pid in pids]
     bench.run(11)
-    gpu.duty = 1.0
+    works(bench, 1.0)
     bench.run(2)
     assert (bench.values(activity.ACTIVITY)["0", "GPU-0"] == 1.0) is seen
 
 
 def test_without_the_buffer_the_gauge_is_integrated() -> None:
     bench = GpuBench(gpus=1)
-    bench.nvml.gpus[0].errors["Samples"] = NOT_SUPPORTED
+    bench.machine.driver.fail("nvmlDeviceGetSamples", NOT_SUPPORTED)
+    bench.nvml.answers["UtilizationRates"] = SimpleNamespace(gpu=40, memory=20)
     bench.run(61)
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
     assert bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"] == pytest.approx(24.0)
@@ -93,7 +99,8 @@ def test_without_the_buffer_the_gauge_is_integrated() -> None:
 
 def test_an_empty_buffer_is_no_activity_lost_nor_invented() -> None:
     bench = GpuBench(gpus=1)
-    bench.nvml.gpus[0].errors["Samples"] = NOT_FOUND
+    bench.machine.driver.fail("nvmlDeviceGetSamples", NOT_FOUND)
+    bench.nvml.answers["UtilizationRates"] = SimpleNamespace(gpu=40, memory=20)
     bench.run(11)
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
     assert bench.values(activity.ACTIVE_SECONDS) == {("0", "GPU-0"): 0.0}
@@ -101,32 +108,39 @@ def test_an_empty_buffer_is_no_activity_lost_nor_invented() -> None:
 
 def test_a_pcie_rate_beyond_the_link_never_enters_the_counter() -> None:
     bench = GpuBench(gpus=1)
+    bench.nvml.answers["PcieThroughput"] = 2_000_000
     bench.run(3)
     steady = bench.values(pcie.RECEIVED)["0", "GPU-0"]
     assert steady == pytest.approx(2 * 2e9)
-    bench.nvml.gpus[0].answers["PcieThroughput"] = 2_000_000_000
+    bench.nvml.answers["PcieThroughput"] = 2_000_000_000
     bench.run()
     assert bench.reasons(pcie.RECEIVED) == {("0", "GPU-0"): Reason.IMPLAUSIBLE}
-    del bench.nvml.gpus[0].answers["PcieThroughput"]
+    bench.nvml.answers["PcieThroughput"] = 2_000_000
     bench.run()
     assert bench.values(pcie.RECEIVED)["0", "GPU-0"] <= steady + 2 * 2e9
 
 
+def with_gpm() -> GpuBench:
+    bench = GpuBench(gpus=1, gpm=True)
+    bench.nvml.means = {1: 30.0, 2: 20.0, 5: None, 20: 100.0, 21: 50.0}
+    return bench
+
+
 def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None:
-    bench = GpuBench(gpus=1, gpm=True).run(11)
+    bench = with_gpm().run(11)
     key = ("0", "GPU-0")
     assert bench.values(activity.ACTIVITY)[key] == 0.3
     assert bench.values(activity.ACTIVE_SECONDS)[key] == pytest.approx(3.0)
     assert bench.values(pcie.TRANSMITTED)[key] == pytest.approx(1000 * PCIE_UNIT)
     assert bench.reasons(activity.TENSOR_ACTIVE) == {key: Reason.UNKNOWN}
-    del bench.nvml.means[1]
+    bench.nvml.means[1] = None
     bench.run()
     assert bench.reasons(activity.ACTIVE_SECONDS) == {key: Reason.UNKNOWN}
 
 
 @pytest.mark.parametrize("odd", [nan, inf, -1.0, 1e12])
 def test_a_gpm_mean_that_cannot_be_is_summed_up_by_no_source(odd: float) -> None:
-    bench, key = GpuBench(gpus=1, gpm=True).run(11), ("0", "GPU-0")
+    bench, key = with_gpm().run(11), ("0", "GPU-0")
     counters = activity.ACTIVE_SECONDS, pcie.TRANSMITTED
     means, before = dict(bench.nvml.means), [bench.values(metric)[key] for metric in counters]
     bench.nvml.means |= {1: odd, 20: odd}
@@ -139,7 +153,7 @@ def test_a_gpm_mean_that_cannot_be_is_summed_up_by_no_source(odd: float) -> None
 
 
 def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:
-    bench = GpuBench(gpus=1, gpm=True).run(5)
+    bench = with_gpm().run(5)
     bench.clock.advance(-0.9)
     bench.run()
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.3}
@@ -147,17 +161,17 @@ def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:
 
 def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None:
     bench = GpuBench(gpus=1, gpm=True)
-    own = bench.nvml.gpus[0].answers
-    own["ComputeRunningProcesses"] = ()
+    bench.machine.set_scenario("idle")
     bench.run(20)
     bench.nvml.calls.clear()
     bench.run(20)
-    assert bench.nvml.calls.count("GpmSampleGet") == 4
-    own["ComputeRunningProcesses"] = [SimpleNamespace(pid=7, usedGpuMemory=None)]
-    own["MemoryInfo"] = SimpleNamespace(total=2**35, used=2**33, free=0, reserved=0)
+    assert bench.nvml.calls.count("nvmlGpmSampleGet") == 4
+    start_process(bench.machine, 0)
+    processes = [SimpleNamespace(pid=7, usedGpuMemory=None)]
+    bench.nvml.answers["ComputeRunningProcesses"] = processes
     bench.run()
     assert bench.values(process.PROCESSES) == {("0", "GPU-0"): 1.0}
     assert bench.reasons(process.MEMORY) == {("0", "GPU-0"): Reason.UNKNOWN}
     bench.nvml.calls.clear()
     bench.run(10)
-    assert bench.nvml.calls.count("GpmSampleGet") == 10
+    assert bench.nvml.calls.count("nvmlGpmSampleGet") == 10
