@@ -15,7 +15,8 @@ from dashboards.queries import (
     rate,
     select,
 )
-from dashboards.scope import OF_AGENTS, board
+from dashboards.scope import ABSENT as ABSENT_VALUES
+from dashboards.scope import OF_AGENTS, WHY, board
 
 YES_OR_NO: Json = {
     "mappings": [{"type": "value", "options": words((0, "no", BAD), (1, "yes", GOOD))}]
@@ -120,23 +121,12 @@ COST = Row(
 ABSENT = Row(
     "What can it not report, and why?",
     (
-        graph(
-            "Absent values by reason",
-            "What the hardware or its driver refuses is unsupported for good; stalled and lost "
-            "values are not.",
-            Query(now(agent_health.ABSENT_VALUES).total(("reason",)), "{{reason}}"),
-            stacked=True,
-        ),
         table(
             "Absent values",
             agent_health.ABSENT_VALUES.meaning.replace("`", ""),
-            (
-                Column(
-                    "Values",
-                    now(agent_health.ABSENT_VALUES).total(("instance", "metric", "reason")),
-                ),
-            ),
-            overrides=[wide("metric", 330)],
+            (Column("Values", ABSENT_VALUES),),
+            overrides=[WHY, wide("metric", 400), wide("reason", 400)],
+            width=24,
         ),
     ),
 )

@@ -47,7 +47,7 @@ STATES: dict[Pair, str] = {
 WORDS = {
     Cause.PCIE: "PCIe",
     Cause.CPU: "CPU",
-    Cause.HOST_THREAD: "one host thread",
+    Cause.HOST_THREAD: "host thread",
     Cause.NVLINK: "NVLink",
     Cause.INFINIBAND: "InfiniBand",
     Cause.UNKNOWN: "cause unknown",
@@ -128,7 +128,8 @@ class Panel:
     @property
     def without_data(self) -> str:
         """Text in place of missing data."""
-        return f"Empty {self.empty}" if self.empty else "Nothing in this time range"
+        word = "None" if self.empty.startswith("while") else "Empty"
+        return f"{word} {self.empty}" if self.empty else "Nothing in this time range"
 
     @property
     def unit(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from grafanalib import core
 
+from agent.faults.thresholds import AlertThresholds
 from dashboards.agent import agent_board
 from dashboards.board import BAD, DASHED, Board, Json, Panel, Row, Variable
 from dashboards.fleet import fleet_board
@@ -237,7 +238,10 @@ WITH_ALERTS = (fleet_board, node_board, gpu_board, links_board)
 OTHERS = (input_pipeline_board, agent_board)
 
 
-def files(runbook: str = "") -> dict[str, str]:
-    """Relative path to text of everything that this package generates; `runbook` is its address."""
+def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
+    """Relative path to text of everything that this package generates; `book` is where the runbook
+    is, as alerts have it."""
+    of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
+    runbook = of_row if "://" in of_row else ""
     boards = [*(build(runbook) for build in WITH_ALERTS), *(build() for build in OTHERS)]
     return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

@@ -18,7 +18,6 @@ from dashboards.board import (
     ANY,
     FULL,
     LOST,
-    NEUTRAL,
     SHORT,
     SOME,
     WELL,
@@ -51,14 +50,14 @@ from dashboards.scope import (
     TO_NODE,
     board,
     firing_alerts,
-    goodput_row,
+    goodput,
     of_states,
 )
 
 WORST = 20
 """Rows of a worst-first table."""
 
-OF_PLACES = ("alertname", "severity", "rack", "instance")
+OF_PLACES = ("alertname", "severity", "rack", "instance", "do")
 
 MISSING = now(system.GPUS_EXPECTED).less(now(system.GPUS))
 
@@ -72,7 +71,7 @@ def part(state: str, by: Labels) -> Value:
 
 
 def hours(state: str) -> Value:
-    return Value(f"{summed(NODE_SECONDS, NODE, state=state).expr} / 3600", "none")
+    return Value(f"{summed(NODE_SECONDS, NODE, state=state).expr} / 3600", "short")
 
 
 HELD_UP = Value(
@@ -93,20 +92,13 @@ def named(value: Value, state: State) -> Value:
 
 
 LOST_SHARE = either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", ""))
-WORST_NODES = LOST_SHARE.most(SHOWN)
 
+OBSERVED = Value(f"{summed(NODE_SECONDS, NODE).expr} / {now(system.GPUS).total(NODE).expr}", "s")
+"""Seconds for which the GPUs of a node were observed, on average."""
 
-def of_worst(value: Value) -> Value:
-    return value.among(WORST_NODES, NODE)
-
-
-def full(by: Labels) -> Value:
-    """Share of the time for which a data path was full; observed is what GPUs were on average."""
-    observed = f"({summed(NODE_SECONDS, NODE).expr} / {now(system.GPUS).total(NODE).expr})"
-    seconds = f"sum by ({', '.join(DEVICE)}) ({summed(PATH_SECONDS, DEVICE).expr})"
-    share = f"{seconds} / on (instance) group_left () ({observed} > 0)"
-    most_of = share if by == DEVICE else f"max by ({', '.join(by)}) ({share})"
-    return Value(f"clamp_max({most_of}, 1)", "percentunit")
+FULL_PATHS = Value(
+    f"clamp_max({summed(PATH_SECONDS, DEVICE).over(OBSERVED, on=NODE).expr}, 1)", "percentunit"
+)
 
 
 HEALTH = Row(
@@ -117,7 +109,7 @@ HEALTH = Row(
             "Nodes silent",
             "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
             "among them: an alert reports those for an hour.",
-            now(UP).where("== 0").counted().or_zero(),
+            now(UP).number("== 0"),
             ANY,
             width=3,
         ),
@@ -132,13 +124,7 @@ HEALTH = Row(
         stat(
             "GPUs in use",
             "Share of the GPUs that answer on which there is a process.",
-            now(process.PROCESSES)
-            .where("> 0")
-            .counted()
-            .or_zero()
-            .over(
-                now(process.PROCESSES).counted(),
-            ),
+            now(process.PROCESSES).number("> 0").over(now(process.PROCESSES).counted()),
             WELL,
             width=3,
         ),
@@ -182,7 +168,7 @@ LOOK_FIRST = Row(
                 Column("Critical", _urgent(), ANY),
                 Column("Alerts", first_of(alerts(NODE)), SOME),
                 Column("Lost GPU-hours", first_of(hours(LOSING))),
-                Column("Of its time", first_of(part(LOSING, NODE))),
+                Column("Of its time", first_of(part(LOSING, NODE)), LOST),
                 Column("GPUs held up", first_of(HELD_UP)),
                 Column("Exposed GPU-hours", first_of(hours(State.COMMUNICATING))),
                 Column("GPUs missing", first_of(MISSING.total(NODE)), ANY),
@@ -197,36 +183,16 @@ LOOK_FIRST = Row(
 LOSSES = Row(
     "Which nodes lose the most GPU time?",
     (
-        table(
-            "Nodes, most starved first",
-            f"The {SHOWN} nodes that lose the most: shares of the GPU time observed in this time "
-            "range; fullest path: the longest share of time for which one data path was saturated. "
-            "A node links to its board. Alerts is empty if none fires.",
-            (
-                Column("Starved", of_worst(part(State.STARVED, NODE)), LOST),
-                Column("Held", of_worst(part(State.HELD, NODE)), LOST),
-                Column("Throttled", of_worst(part(State.THROTTLED, NODE)), LOST),
-                Column("Busy", of_worst(part(State.BUSY, NODE)), NEUTRAL),
-                Column("Fullest path", of_worst(full(NODE)), FULL),
-                Column("GPUs missing", of_worst(MISSING.total(NODE)), ANY),
-                Column("Critical", of_worst(alerts(NODE, "critical")), ANY),
-                Column("Alerts", of_worst(alerts(NODE)), SOME),
-            ),
-            links={"instance": TO_NODE},
-            width=24,
-        ),
         matrix(
             "Time lost, by node and cause",
             f"Share of the GPU time of the {SHOWN} nodes that lose the most, by cause, the largest "
             "single loss first: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
             "reliability), held or hung.",
-            of_worst(
-                named(named(LOST_BY_CAUSE, State.HELD), State.HUNG).over(
-                    summed(NODE_SECONDS, NODE),
-                    on=NODE,
-                )
-            ).descending(),
+            named(named(LOST_BY_CAUSE, State.HELD), State.HUNG)
+            .over(summed(NODE_SECONDS, NODE), on=NODE)
+            .among(LOST_SHARE.most(SHOWN), NODE)
+            .descending(),
             "instance",
             "cause",
             steps=LOST,
@@ -262,17 +228,8 @@ LOSSES = Row(
                 Column(
                     "Lost",
                     summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value)
-                    .over(
-                        Value(
-                            f"{summed(NODE_SECONDS, NODE).expr} "
-                            f"/ {now(system.GPUS).total(NODE).expr}",
-                            "s",
-                        ),
-                        on=NODE,
-                    )
-                    .most(
-                        WORST,
-                    ),
+                    .over(OBSERVED, on=NODE)
+                    .most(WORST),
                     LOST,
                 ),
             ),
@@ -290,7 +247,7 @@ PATHS_FULL = Row(
             "Data paths, longest saturated first",
             f"The {WORST} paths that were longest at or above their threshold in this time range, "
             "as a share of the time for which the GPUs of their node were observed.",
-            (Column("Saturated", full(DEVICE).most(WORST), FULL),),
+            (Column("Saturated", FULL_PATHS.most(WORST), FULL),),
             links={"instance": TO_LINKS},
             empty="while no path is full",
         ),
@@ -330,7 +287,8 @@ PATHS_FULL = Row(
 
 def fleet_board(runbook: str = "") -> Board:
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
-    fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
-    comes = goodput_row((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
+    fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET, height=10)
+    hours_of = goodput((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
+    comes = Row("What comes of the GPU-hours?", (hours_of,))
     rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, RACKS, PATHS_FULL, INVENTORY
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

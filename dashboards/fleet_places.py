@@ -2,7 +2,7 @@
 
 from agent.diagnosis import job_watch
 from agent.faults.records import OWN_TIME, RACK_POWER
-from agent.sources import agent_health, gpu, system, workload
+from agent.sources import gpu, system, workload
 from dashboards.board import ANY, GOOD, WARNING, Row, Step
 from dashboards.kinds import Column, graph, table, wide
 from dashboards.queries import UP, Labels, Query, Value, now, of_cluster, select
@@ -81,12 +81,6 @@ INVENTORY = Row(
             "GPU models",
             "GPUs by model.",
             (Column("GPUs", now(gpu.INFO).counted(("model", "architecture"))),),
-            width=10,
-        ),
-        table(
-            "Versions of the agent",
-            "Agents by version. More than one for six hours is reported as an alert.",
-            (Column("Agents", now(agent_health.BUILD_INFO).counted(("version",))),),
             width=10,
         ),
         graph(

@@ -1,8 +1,8 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
 from agent.diagnosis import job_watch, pulses
-from agent.diagnosis.accounting import STATE_SECONDS
-from agent.model import Cause, State
+from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS
+from agent.model import State
 from agent.sources import (
     activity,
     allocation,
@@ -17,54 +17,49 @@ from agent.sources import (
 )
 from dashboards.board import LOST, NEUTRAL, Board, Row
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
-from dashboards.kinds import Column, bars, graph, table, wide
-from dashboards.queries import GPU, Labels, Query, grown, now, range_by_cause, rate, spread, time_in
-from dashboards.scope import RHYTHM, board, firing_alerts, of_states, time_graph
+from dashboards.kinds import Column, graph, table, wide
+from dashboards.queries import GPU, Labels, Query, Value, grown, now, rate, spread, time_in
+from dashboards.scope import RHYTHM, board, firing_alerts, goodput, time_panels
 
 NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
 GPM = "on GPUs before Hopper, which do not count it"
-ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
-
-IDLE = {"state": State.IDLE.value, "cause": Cause.NONE.value}
-AT_WORK = grown(STATE_SECONDS, GPU, state=State.BUSY.value)
-GOODPUT = table(
-    "What comes of the hours",
-    "Share of the time without a process, share of the time at work, and the throughput of the "
-    "tensor cores while at work over their peak, an upper bound of MFU. Empty before Hopper.",
-    (
-        Column("No process", grown(STATE_SECONDS, GPU, **IDLE).over(grown(STATE_SECONDS, GPU))),
-        Column("At work", time_in(State.BUSY, GPU)),
-        Column("Of the tensor peak", grown(activity.TENSOR_SECONDS, GPU).over(AT_WORK)),
-    ),
-    width=24,
-)
 
 TIME = Row(
     "Where does the time of each GPU go?",
     (
-        time_graph("Time by state and cause", "the time of the GPUs chosen", width=10, height=10),
-        bars(
-            "Time by state and cause, total",
-            "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",
-            Query(range_by_cause().where(">= 0.001").descending(), "{{state}}/{{cause}}"),
-            overrides=of_states(),
-            width=7,
-            height=10,
-        ),
+        *time_panels("Time by state and cause", (8, 8)),
         table(
             "Time lost by each GPU",
             "Share of each GPU's time in this range for which it waited, was held by a process "
-            "that did nothing, or was slowed down.",
+            "that did nothing, or was slowed down; and for which nothing could be said of it.",
             (
                 Column("Starved", time_in(State.STARVED, GPU), LOST),
                 Column("Held", time_in(State.HELD, GPU), LOST),
                 Column("Throttled", time_in(State.THROTTLED, GPU), LOST),
+                Column(
+                    "Not observed",
+                    grown(UNOBSERVED_SECONDS, GPU).over(
+                        Value(
+                            f"{grown(UNOBSERVED_SECONDS, GPU).expr} + "
+                            f"{grown(STATE_SECONDS, GPU).expr}",
+                            "s",
+                        ),
+                    ),
+                    LOST,
+                ),
             ),
-            width=7,
+            overrides=[wide("gpu", 45), wide("Not observed", 105)],
+            width=8,
             height=10,
         ),
-        GOODPUT,
+        goodput(
+            GPU,
+            lambda which: grown(STATE_SECONDS, GPU, state=which),
+            grown(activity.TENSOR_SECONDS, GPU).over(
+                grown(STATE_SECONDS, GPU, state=State.BUSY.value)
+            ),
+        ),
     ),
 )
 
@@ -117,13 +112,6 @@ WORK = Row(
 STEPS = Row(
     "How fast are the steps of its job?",
     (
-        graph(
-            "Steps per second",
-            "Iterations of the job on each GPU, counted in the rhythm of its power.",
-            Query(rate(pulses.STEPS), NAME),
-            height=7,
-            empty=RHYTHM,
-        ),
         graph(
             "Length of a step",
             f"{pulses.STEP.meaning} And in the first hour of the job.",
@@ -187,13 +175,6 @@ BRAKES = Row(
             height=7,
         ),
         graph(
-            "Performance state",
-            f"{clocks.PERFORMANCE_STATE.meaning} The fastest and the slowest of the GPUs chosen.",
-            Query(now(clocks.PERFORMANCE_STATE).smallest(), "fastest"),
-            Query(now(clocks.PERFORMANCE_STATE).largest(), "slowest"),
-            height=6,
-        ),
-        graph(
             "Fans",
             "Speed of each fan of a GPU, as a share of its highest.",
             Query(now(temperature.FAN), f"{NAME} fan {{{{fan}}}}"),
@@ -209,21 +190,18 @@ WHO = Row(
     "Who is on it?",
     (
         graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=6),
-        graph(
-            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=6
-        ),
         table(
             "Jobs",
             workload.JOB_INFO.meaning,
             (Column("GPUs", now(workload.JOB_INFO).counted(JOB)),),
-            width=6,
+            width=9,
             empty="unless job.info in the agent's configuration is on",
         ),
         graph(
             "Memory of each process",
             process.PROCESS_MEMORY.meaning,
             Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
-            width=6,
+            width=9,
             empty="unless process.series in the agent's configuration is above 0",
         ),
     ),

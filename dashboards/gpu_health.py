@@ -1,10 +1,8 @@
 """Rows on the health of a GPU: errors, and its memory."""
 
-from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS
-from agent.model import Metric
 from agent.sources import ecc, gpu, temperature, xid
-from dashboards.board import ANY, LOST, Panel, Row
-from dashboards.kinds import Column, graph, table
+from dashboards.board import ANY, Row
+from dashboards.kinds import Column, graph, table, wide
 from dashboards.queries import (
     GPU,
     RANGE,
@@ -12,8 +10,8 @@ from dashboards.queries import (
     Labels,
     Query,
     Value,
+    either,
     grown,
-    grown_in_all,
     now,
     select,
     unit_of,
@@ -23,19 +21,34 @@ NAME = "{{instance}} GPU {{gpu}}"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 
-def errors(title: str, about: str, metric: Metric, by: str, growth: Query) -> Panel:
-    """Return the number of errors on all GPUs chosen in each step of the graph, by a label."""
-    seen = f"on ({by}) {grown_in_all(metric, (by,)).expr} > 0"
-    counted = Value(f"{growth.value.expr} and {seen}", growth.value.unit)
-    query = Query(counted, growth.legend)
-    return graph(title, about, query, height=7, empty="while there are none")
-
-
 def ecc_errors(by: Labels = (), within: str = RANGE, **match: str) -> Value:
     """Return the number of ECC errors: a GPU that MIG divides shows only those of its whole life,
     so that the larger growth of both lifetimes counts."""
     growth = f"increase({select(ecc.ERRORS, **match)}[{within}])"
     return Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)).total(by)
+
+
+def _errors_within(window: str) -> Value:
+    xids = grown(xid.ERRORS, (*GPU, "xid"), window).labelled("error", "XID $1", "xid")
+    uncorrected = ecc_errors(GPU, window, severity="uncorrected")
+    found = either(xids, uncorrected.labelled("error", "uncorrected ECC", "gpu"))
+    return found.total(OF_ERROR).where("> 0")
+
+
+OF_ERROR = (*GPU, "error")
+ERRORS_OF_GPUS = table(
+    "Errors by GPU",
+    "XID errors by code, and uncorrected memory errors, in this time range; when they came first "
+    "and last.",
+    (
+        Column("Errors", _errors_within(RANGE), ANY),
+        Column("First", _errors_within(RATE).when("min", OF_ERROR)),
+        Column("Last", _errors_within(RATE).when("max", OF_ERROR)),
+    ),
+    overrides=[wide("First", 140), wide("Last", 140)],
+    height=7,
+    empty="while no GPU has errors",
+)
 
 
 def remapped(severity: str) -> Value:
@@ -49,45 +62,7 @@ def retired(cause: str) -> Value:
 HARM = Row(
     "Is it broken?",
     (
-        errors(
-            "XID errors",
-            "Errors that the driver reported on the GPUs chosen, by code.",
-            xid.ERRORS,
-            "xid",
-            Query(grown(xid.ERRORS, ("xid",), RATE), "XID {{xid}}"),
-        ),
-        errors(
-            "ECC errors",
-            "Memory errors of the GPUs chosen, corrected and uncorrected.",
-            ecc.ERRORS,
-            "severity",
-            Query(ecc_errors(("severity",), RATE), "{{severity}}"),
-        ),
-        table(
-            "Errors and gaps",
-            "For each GPU: XID errors, uncorrected memory errors, and the share of time for which "
-            "nothing could be said of it.",
-            (
-                Column("XID errors", grown(xid.ERRORS, GPU), ANY),
-                Column(
-                    "ECC errors",
-                    ecc_errors(GPU, severity="uncorrected"),
-                    ANY,
-                ),
-                Column(
-                    "Not observed",
-                    grown(UNOBSERVED_SECONDS, GPU).over(
-                        Value(
-                            f"{grown(UNOBSERVED_SECONDS, GPU).expr} + "
-                            f"{grown(STATE_SECONDS, GPU).expr}",
-                            "s",
-                        ),
-                    ),
-                    LOST,
-                ),
-            ),
-            height=7,
-        ),
+        ERRORS_OF_GPUS,
         table(
             "Rows that could not be remapped",
             "Failed: the GPU qualifies for replacement. Pending: it waits for a reset.",

@@ -2,23 +2,21 @@
 
 from agent.limits.paths import LIMIT
 from agent.model import State
-from agent.sources import activity, disk, host, infiniband, network, pcie
-from dashboards.board import FULL, LOST, WORDS, Board, Row
-from dashboards.kinds import bars, graph, override, stat
+from agent.sources import activity, disk, host, infiniband, network
+from dashboards.board import FULL, LOST, Board, Row
+from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
     GPU,
     Query,
     fullness,
     limit,
     now,
-    range_by_cause,
     rate,
     saturated,
     spread,
-    time_by_cause,
     time_in,
 )
-from dashboards.scope import board, of_states
+from dashboards.scope import board, time_panels
 
 NAME = "{{instance}} GPU {{gpu}}"
 DISK = "{{instance}} {{device}}"
@@ -26,28 +24,13 @@ DISK = "{{instance}} {{device}}"
 STARVED = Row(
     "What do the GPUs wait for?",
     (
-        graph(
-            "Time lost by cause",
-            "Share of the time of the GPUs chosen for which they were starved, by cause.",
-            Query(time_by_cause(state=State.STARVED.value), "{{state}}/{{cause}}"),
-            stacked=True,
-            whole=True,
-            overrides=of_states(),
-        ),
-        bars(
-            "Time lost by cause, total",
-            "The same over all of this time range.",
-            Query(range_by_cause(state=State.STARVED.value).descending(), "{{cause}}"),
-            LOST,
-            overrides=[override(of.value, {"displayName": word}) for of, word in WORDS.items()],
-            width=8,
-        ),
+        *time_panels("Time lost by cause", (12, 8), state=State.STARVED.value),
         stat(
             "Starved in total",
             "Share of the observed GPU time in this range for which GPUs waited.",
             time_in(State.STARVED),
             LOST,
-            height=8,
+            height=10,
         ),
         graph(
             "Activity",
@@ -145,14 +128,6 @@ CPU = Row(
             Query(fullness(GPU, path="pcie", direction="receive"), NAME),
             whole=True,
             width=8,
-        ),
-        graph(
-            "PCIe bytes to the GPUs",
-            "Bytes that each GPU received, protocol included, and the limit of its slot.",
-            Query(rate(pcie.RECEIVED), NAME),
-            limit(path="pcie", direction="receive"),
-            width=24,
-            height=6,
         ),
     ),
 )

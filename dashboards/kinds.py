@@ -13,7 +13,7 @@ REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
 """Smallest range of an axis, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
 
-DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0}
+DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
 """Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
 
 BARS: Json = {
@@ -37,6 +37,7 @@ def graph(
     overrides: Sequence[Json] = (),
     empty: str = "",
     named: bool = True,
+    peaks: bool = False,
     every: str = "",
     width: int = 12,
     height: int = 8,
@@ -44,6 +45,7 @@ def graph(
     """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
 
     `named`: below them a legend; where there would be a hundred names, the tooltip reports them.
+    `peaks`: beside them a legend with the highest value of each.
     `every` is the least time between two points, for what the agent reads less often than it is
     scraped: with it the window of `rate` grows.
     """
@@ -53,10 +55,9 @@ def graph(
     (unit,) = units
     # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its limit.
     ends: Json = {"min": 0, "max": 1} if whole and stacked else {"min": 0}
-    if unit == "none":
+    if unit == "none" or peaks:
         ends["decimals"] = 0
     custom = {**_lines(stacked), "axisSoftMax": 1.0 if whole else LEAST.get(unit)}
-    legend = {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
     return Panel(
         "timeseries",
         title,
@@ -67,10 +68,17 @@ def graph(
         steps,
         empty,
         defaults={"color": {"mode": "palette-classic"}, "custom": custom, **ends},
-        options={"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}},
+        options={"legend": _legend(named, peaks), "tooltip": {"mode": "multi", "sort": "desc"}},
         overrides=overrides,
         every=every,
     )
+
+
+def _legend(named: bool, peaks: bool) -> Json:
+    if peaks:
+        sort = {"sortBy": "Max", "sortDesc": True}
+        return {"displayMode": "table", "placement": "right", "calcs": ["max"], **sort}
+    return {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
 
 
 def _lines(stacked: bool) -> Json:
@@ -178,23 +186,10 @@ def words(*names: tuple[int, str, str]) -> Json:
 
 
 LABELS = (
-    *(
-        "cluster",
-        "rack",
-        "alertname",
-        "severity",
-        "instance",
-        "gpu",
-        "path",
-        "device",
-        "link",
-        "direction",
-        "port",
-        "cause",
-    ),
-    *("title", "product", "system", "driver_version", "model", "architecture", "uuid", "serial"),
-    *("pci_bus_id", "vbios_version", "job_id", "user", "runtime", "metric", "reason"),
-    *("origin", "source", "version", "python"),
+    *("cluster", "rack", "alertname", "severity", "instance", "gpu", "error", "path", "device"),
+    *("link", "xid", "direction", "port", "cause", "title", "product", "system"),
+    *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
+    *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
 )
 """Order of the label columns, left of the figures; the others follow by alphabet."""
 
@@ -223,6 +218,7 @@ class Column(NamedTuple):
     title: str
     value: Value
     steps: Steps = NEUTRAL
+    absent: str = "-"  # where a row has no figure, or one that is no number: why
 
 
 def table(
@@ -238,12 +234,14 @@ def table(
     empty: str = "",
     width: int = 12,
     height: int = 8,
+    cells: str = "sm",
 ) -> Panel:
     """A row for each set of labels, the worst of the first column on top; labels may be links.
 
     `as_asked`: in the order in which the query has its answer, instead.
     """
     worst = {"displayName": columns[0].title, "desc": not ascending}
+    sort = [] if as_asked else [worst]
     return Panel(
         "table",
         title,
@@ -256,11 +254,7 @@ def table(
         instant=True,
         table=True,
         defaults=CELLS,
-        options={
-            "showHeader": True,
-            "cellHeight": "sm",
-            "sortBy": [] if as_asked else [worst],
-        },
+        options={"showHeader": True, "cellHeight": cells, "sortBy": sort},
         overrides=[
             BLANK,
             *map(_column, columns),
@@ -289,7 +283,10 @@ def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
 def _column(column: Column) -> Json:
     properties = {
         "unit": column.value.unit,
-        "noValue": "-",
+        "noValue": column.absent,
+        "mappings": [
+            {"type": "special", "options": {"match": "nan", "result": {"text": column.absent}}}
+        ],
         **decimals(column.value),
         "thresholds": {"mode": "absolute", "steps": _painted(column.steps)},
         "custom.cellOptions": _cells(column.steps),
@@ -319,6 +316,15 @@ def coloured_words(label: str, colours: Mapping[str, str]) -> Json:
         "custom.cellOptions": {"type": "color-background", "mode": "basic"},
     }
     return override(label, properties)
+
+
+def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
+    """Texts in the place of what a label says; keys are regular expressions, the first counts."""
+    mappings = [
+        {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
+        for n, (key, text) in enumerate(texts.items())
+    ]
+    return override(label, {"mappings": mappings, **properties})
 
 
 def _link(label: str, url: str) -> Json:

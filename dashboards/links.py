@@ -52,7 +52,6 @@ TOPOLOGY = Row(
 NAME = "{{instance}} GPU {{gpu}}"
 PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
-NO_SHARE = "No line for the limit if all links lead to one NVSwitch: only their sum has one."
 
 BOTH_WAYS = ("instance", "path", "device")
 EACH_LINK = "2m"
@@ -61,19 +60,18 @@ EACH_LINK = "2m"
 NVLINK = Row(
     "Is NVLink full?",
     (
-        graph(
-            "NVLink sent",
-            "Payload sent over all NVLinks of each GPU, and their limit, protocol included. There "
-            "is no line if a driver refuses the counters (V100 from 580 on).",
-            *spread(rate(nvlink.TRANSMITTED), NAME),
-            limit(path="nvlink", device=WHOLE_GPU, direction="transmit"),
-        ),
-        graph(
-            "NVLink received",
-            "Payload received over all NVLinks of each GPU, and their limit, protocol included. "
-            "There is no line if a driver refuses the counters (V100 from 580 on).",
-            *spread(rate(nvlink.RECEIVED), NAME),
-            limit(path="nvlink", device=WHOLE_GPU, direction="receive"),
+        *(
+            graph(
+                f"NVLink {word}",
+                f"Payload {word} over all NVLinks of each GPU, and their limit, protocol included. "
+                "There is no line if a driver refuses the counters (V100 from 580 on).",
+                *spread(rate(metric), NAME),
+                limit(path="nvlink", device=WHOLE_GPU, direction=direction),
+            )
+            for word, direction, metric in (
+                ("sent", "transmit", nvlink.TRANSMITTED),
+                ("received", "receive", nvlink.RECEIVED),
+            )
         ),
         graph(
             "NVLink on the wire",
@@ -95,17 +93,17 @@ NVLINK = Row(
 OTHERS = Row(
     "Is PCIe or InfiniBand full?",
     (
-        graph(
-            "PCIe from the host",
-            "Bytes that each GPU received, protocol included, and the limit of its slot.",
-            *spread(rate(pcie.RECEIVED), NAME),
-            limit(path="pcie", direction="receive"),
-        ),
-        graph(
-            "PCIe to the host",
-            "Bytes that each GPU sent, protocol included, and the limit of its slot.",
-            *spread(rate(pcie.TRANSMITTED), NAME),
-            limit(path="pcie", direction="transmit"),
+        *(
+            graph(
+                f"PCIe {way} the host",
+                f"Bytes that each GPU {word}, protocol included, and the limit of its slot.",
+                *spread(rate(metric), NAME),
+                limit(path="pcie", direction=direction),
+            )
+            for way, word, direction, metric in (
+                ("from", "received", "receive", pcie.RECEIVED),
+                ("to", "sent", "transmit", pcie.TRANSMITTED),
+            )
         ),
         graph(
             "InfiniBand",
@@ -146,15 +144,24 @@ FABRIC: Json = {
     ]
 }
 
+LINKS_DOWN = stat(
+    "NVLinks down",
+    "NVLinks that the GPUs should have, less those that are up.",
+    now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
+    ANY,
+    width=3,
+)
+OF_LINK = (*GPU, "link")
+DOWN = now(nvlink.LINK_UP).largest(OF_LINK).where("== 0")
+BELOW = of_spec().where("< 1")
+WAS_UP = now(nvlink.LINK_UP).where("== 1").when("max", OF_LINK)
+WAS_WHOLE = of_spec().where(">= 1").when("max", DEVICE)
+NOT_SEEN = "before this range"
+
 HEALTH = Row(
     "Do all links work?",
     (
-        stat(
-            "NVLinks down",
-            "NVLinks that the GPUs should have, less those that are up.",
-            now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
-            ANY,
-        ),
+        LINKS_DOWN,
         stat(
             "NVLink errors",
             "NVLink errors in this time range.",
@@ -164,48 +171,54 @@ HEALTH = Row(
         stat(
             "Degraded paths",
             "Links, slots and ports that can carry less than their spec sheet says.",
-            of_spec().smallest(BOTH_WAYS).where("< 1").counted().or_zero(),
+            of_spec().smallest(BOTH_WAYS).number("< 1"),
             ANY,
         ),
         stat(
             "InfiniBand ports down",
             "Ports that are not active.",
-            now(infiniband.LINK_UP).where("== 0").counted().or_zero(),
+            now(infiniband.LINK_UP).number("== 0"),
             ANY,
+            empty=NO_INFINIBAND,
         ),
         stat(
             "InfiniBand errors",
             "Errors of the ports in this time range.",
-            grown(infiniband.ERRORS).total().or_zero(),
+            grown(infiniband.ERRORS).total(),
             SOME,
-            width=8,
+            empty=NO_INFINIBAND,
+            width=9,
         ),
         table(
             "NVLinks that are down",
-            "Each link that is down now, by GPU and number.",
-            (Column("Up", now(nvlink.LINK_UP).largest((*GPU, "link")).where("== 0"), SHORT),),
+            "Each link that is down now, by GPU and number, and when it was up for the last time.",
+            (
+                Column("Up", DOWN, SHORT),
+                Column("Was up", WAS_UP.among(DOWN, OF_LINK).or_why(DOWN), absent=NOT_SEEN),
+            ),
+            overrides=[wide("Was up", 140)],
             width=8,
             empty="while all NVLinks are up",
         ),
         table(
             "Degraded paths, worst first",
-            "Present capacity of each path over the figure of its spec sheet; below 1 a link is "
-            "down, a "
-            "slot is narrow, or a port runs at a lower rate.",
-            (Column("Of spec", of_spec(), SHORT),),
+            "Paths whose present capacity is below the figure of the spec sheet: a link is down, a "
+            "slot is narrow, or a port runs at a lower rate; and when each was whole for the last "
+            "time.",
+            (
+                Column("Of spec", BELOW, SHORT),
+                Column("Was whole", WAS_WHOLE.among(BELOW, DEVICE).or_why(BELOW), absent=NOT_SEEN),
+            ),
+            overrides=[wide("Was whole", 125)],
             ascending=True,
+            empty="while nothing is degraded",
             width=8,
         ),
         table(
             "NVLinks with errors",
-            "NVLink errors of each GPU in this time range: each is traffic that was sent again.",
-            (Column("Errors", grown(nvlink.ERRORS, GPU), SOME),),
-            width=8,
-        ),
-        graph(
-            "NVLink errors by kind",
-            f"{nvlink.ERRORS.meaning} Of all GPUs chosen, by kind.",
-            Query(grown(nvlink.ERRORS, ("kind",), RATE), "{{kind}}"),
+            f"{nvlink.ERRORS.meaning} Of each link, by kind, in this time range.",
+            (Column("Errors", grown(nvlink.ERRORS, (*OF_LINK, "kind")).where("> 0"), SOME),),
+            empty="while no link has errors",
             width=8,
         ),
         table(
@@ -220,7 +233,6 @@ HEALTH = Row(
             ),
             hidden=("uuid",),
             ascending=True,
-            width=8,
         ),
         table(
             "InfiniBand ports",
@@ -233,7 +245,6 @@ HEALTH = Row(
             ),
             ascending=True,
             empty=NO_INFINIBAND,
-            width=8,
         ),
     ),
 )
@@ -241,21 +252,20 @@ HEALTH = Row(
 SINGLE = Row(
     "What does each single link carry?",
     (
-        graph(
-            "Each NVLink, sent",
-            f"{nvlink.LINK_TRANSMITTED.meaning} {NO_SHARE}",
-            Query(rate(nvlink.LINK_TRANSMITTED), NAME + " link {{link}}"),
-            limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="transmit"),
-            named=False,
-            every=EACH_LINK,
-        ),
-        graph(
-            "Each NVLink, received",
-            f"{nvlink.LINK_RECEIVED.meaning} {NO_SHARE}",
-            Query(rate(nvlink.LINK_RECEIVED), NAME + " link {{link}}"),
-            limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="receive"),
-            named=False,
-            every=EACH_LINK,
+        *(
+            graph(
+                f"Each NVLink, {word}",
+                f"{metric.meaning} No line for the limit if all links lead to one NVSwitch: only "
+                "their sum has one.",
+                Query(rate(metric), NAME + " link {{link}}"),
+                limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction=direction),
+                named=False,
+                every=EACH_LINK,
+            )
+            for word, direction, metric in (
+                ("sent", "transmit", nvlink.LINK_TRANSMITTED),
+                ("received", "receive", nvlink.LINK_RECEIVED),
+            )
         ),
         table(
             "Fullest paths now",

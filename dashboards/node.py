@@ -2,8 +2,9 @@
 
 from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
+from agent.faults.records import SECONDS_RECORD
 from agent.limits.paths import LIMIT
-from agent.model import State
+from agent.model import LOST_STATES, WHAT_LOST, State
 from agent.sources import (
     activity,
     chassis,
@@ -11,20 +12,21 @@ from agent.sources import (
     host,
     memory,
     network,
-    nvlink,
     power,
     system,
     temperature,
     xid,
 )
 from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
-from dashboards.gpu_health import ecc_errors
+from dashboards.gpu_health import ERRORS_OF_GPUS, ecc_errors
 from dashboards.kinds import Column, bars, graph, stat, table, wide
+from dashboards.links import LINKS_DOWN
 from dashboards.queries import (
     GPU,
     NODE,
     Labels,
     Query,
+    Value,
     a_second,
     alerts,
     fullness,
@@ -35,9 +37,20 @@ from dashboards.queries import (
     rate,
     saturated,
     spread,
+    summed,
     time_in,
 )
-from dashboards.scope import RHYTHM, TO_GPU, board, firing_alerts, goodput_row, time_graph
+from dashboards.scope import (
+    ABSENT,
+    RHYTHM,
+    TO_GPU,
+    WHY,
+    board,
+    firing_alerts,
+    goodput,
+    link_to,
+    time_panels,
+)
 
 DISK: Labels = ("instance", "device")
 DISK_NAME = "{{instance}} {{device}}"
@@ -76,13 +89,7 @@ ERRORS = Row(
             ANY,
             width=3,
         ),
-        stat(
-            "NVLinks down",
-            "NVLinks that the GPUs should have, less those that are up.",
-            now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
-            ANY,
-            width=3,
-        ),
+        LINKS_DOWN,
         stat(
             "XID errors",
             "XID errors that the driver reported in this time range.",
@@ -97,40 +104,52 @@ ERRORS = Row(
             ANY,
             width=6,
         ),
+        ERRORS_OF_GPUS,
+        table(
+            "Not measured, and why",
+            "Values that are absent on this node, by reason, and of how many metrics. A reason "
+            "leads to the board that names them.",
+            (
+                Column("Metrics", ABSENT.counted(("instance", "reason"))),
+                Column("Values", ABSENT.total(("instance", "reason"))),
+            ),
+            links={"reason": link_to("dgx-agent", "instance")},
+            overrides=[WHY, wide("reason", 330)],
+            height=7,
+            empty="while every value is read",
+        ),
     ),
+)
+
+GOODPUT = goodput(
+    NODE,
+    lambda which: grown(STATE_SECONDS, NODE, state=which),
+    grown(activity.TENSOR_SECONDS, NODE).over(grown(STATE_SECONDS, NODE, state=State.BUSY)),
 )
 
 STATES = Row(
     "Where does the time of its GPUs go?",
     (
-        time_graph("Time by state and cause", "the time of the GPUs chosen", height=10),
+        *time_panels("Time by state and cause", (7, 7)),
         table(
             "Each GPU",
             "Shares of the time observed in this time range. A GPU leads to its board.",
             tuple(
-                Column(state.value.capitalize(), time_in(state, GPU), steps)
-                for state, steps in (
-                    (State.BUSY, NEUTRAL),
-                    (State.COMMUNICATING, NEUTRAL),
-                    (State.STARVED, LOST),
-                    (State.THROTTLED, LOST),
-                    (State.HELD, LOST),
-                    (State.HUNG, LOST),
-                    (State.IDLE, NEUTRAL),
+                Column(
+                    state.value.capitalize(),
+                    time_in(state, GPU),
+                    LOST if state in LOST_STATES else NEUTRAL,
                 )
+                for state in reversed(State)
             ),
             links={"gpu": TO_GPU},
-            overrides=[wide("instance", 150), wide("gpu", 50), wide("Communicating", 122)],
+            overrides=[wide("gpu", 45), wide("Communicating", 122)],
             as_asked=True,
+            width=10,
             height=10,
         ),
+        GOODPUT,
     ),
-)
-
-GOODPUT = goodput_row(
-    NODE,
-    lambda which: grown(STATE_SECONDS, NODE, state=which),
-    grown(activity.TENSOR_SECONDS, NODE).over(grown(STATE_SECONDS, NODE, state=State.BUSY)),
 )
 
 WORK = Row(
@@ -169,6 +188,12 @@ WORK = Row(
     ),
 )
 
+OF_JOB = ("instance", "job_id", "user", "account")
+JOB_HOURS, JOB_LOST = (
+    Value(f"{summed(SECONDS_RECORD, OF_JOB, state=state, job_id='~.+').expr} / 3600", "short")
+    for state in ("~.+", f"~{WHAT_LOST}")
+)
+
 JOBS = Row(
     "How do the jobs get on?",
     (
@@ -179,11 +204,22 @@ JOBS = Row(
             Query(rate(pulses.STEPS).where("> 0"), GPU_NAME),
             height=7,
             empty=RHYTHM,
+            width=8,
         ),
         table(
-            "Whom hung jobs wait for",
+            "Jobs, those that lose most first",
+            "GPU-hours of each job on this node in this time range, and those lost: starved, "
+            "throttled, held or hung. Summed up each five minutes.",
+            (Column("Lost GPU-hours", JOB_LOST), Column("GPU-hours", JOB_HOURS)),
+            width=8,
+            height=7,
+            empty="unless [job] info is on and a job has a GPU",
+        ),
+        table(
+            "What hung jobs wait for",
             job_watch.HUNG.meaning,
             (Column("Hung", now(job_watch.HUNG)),),
+            width=8,
             height=7,
             empty="while no job hangs, or the process that it waits for is not known",
         ),
@@ -201,6 +237,7 @@ PATHS = Row(
             Query(rate(disk.BUSY).largest(), "disk busy"),
             Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
             whole=True,
+            peaks=True,
         ),
         bars(
             "Time at the limit, by path",
@@ -209,6 +246,12 @@ PATHS = Row(
             Query(saturated(("path", "direction")).descending(), "{{path}} {{direction}}"),
             FULL,
         ),
+    ),
+)
+
+HOST = Row(
+    "Do the host, its disks and its network keep up?",
+    (
         graph(
             "Disks",
             "Bytes read and written by the five busiest disks and arrays, and the limit of the "
@@ -216,8 +259,6 @@ PATHS = Row(
             Query(rate(disk.READ_BYTES, ("device",)).most(5), "{{device}} read"),
             Query(rate(disk.WRITTEN_BYTES, ("device",)).most(5), "{{device}} written"),
             Query(now(LIMIT, path="disk", direction="read").largest(), "read limit", limit=True),
-            width=24,
-            height=7,
         ),
         graph(
             "Network",
@@ -225,15 +266,7 @@ PATHS = Row(
             Query(rate(network.RECEIVED, ("device",)).bits(), "{{device}} received"),
             Query(rate(network.TRANSMITTED, ("device",)).bits(), "{{device}} sent"),
             limit(path="network", direction="receive"),
-            width=24,
-            height=6,
         ),
-    ),
-)
-
-HOST = Row(
-    "Does the host keep up?",
-    (
         graph("CPU", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True, width=8),
         graph(
             "Memory of the host",
@@ -296,5 +329,5 @@ HOST = Row(
 
 def node_board(runbook: str = "") -> Board:
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    fires = firing_alerts(runbook, height=8)
-    return board("dgx-node", about, ERRORS, fires, STATES, GOODPUT, WORK, JOBS, PATHS, HOST)
+    fires = firing_alerts(runbook, height=10)
+    return board("dgx-node", about, ERRORS, fires, STATES, WORK, JOBS, PATHS, HOST)

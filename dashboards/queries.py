@@ -83,6 +83,21 @@ class Value:
     def where(self, condition: str) -> "Value":
         return Value(f"({self.expr}) {condition}", self.unit)
 
+    def number(self, condition: str) -> "Value":
+        """How many series meet a condition; nothing where there is none at all."""
+        operator, figure = condition.split()
+        return Value(f"sum(({self.expr}) {operator} bool {figure})", "none")
+
+    def or_why(self, whole: "Value") -> "Value":
+        """No number for what has a `whole` alone, so that its column can say why."""
+        return Value(f"{self.expr} or ({whole.expr}) * NaN", self.unit)
+
+    def when(self, which: str, by: Labels) -> "Value":
+        """The first (`min`) or last time (`max`) at which there was a series, within what the board
+        shows, to the minute; in milliseconds since the epoch."""
+        seen = f"{which}_over_time(timestamp({self.expr})[{RANGE}:1m])"
+        return Value(f"{aggregated(which, seen, by)} * 1000", "dateTimeFromNow")
+
     def or_zero(self) -> "Value":
         """0 where there is no series at all: for counts of things that may not exist."""
         return Value(f"({self.expr}) or vector(0)", self.unit)
@@ -192,13 +207,6 @@ def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match
     return Value(expr, unit_of(metric))
 
 
-def grown_in_all(metric: Metric, by: Labels | None = None) -> Value:
-    """The same for a graph, where `grown` would look back from each of its points."""
-    _must_be_counter(metric)
-    expr = aggregated("sum", f"increase({select(metric)}[{RANGE}] @ end())", by)
-    return Value(expr, unit_of(metric))
-
-
 def latency(seconds: Metric, requests: Metric, by: Labels) -> Value:
     part, whole = rate(seconds, by), rate(requests, by)
     return Value(f"({part.expr}) / (({whole.expr}) > 0)", "s")
@@ -241,23 +249,21 @@ def time_in(state: State, by: Labels = ()) -> Value:
 
 
 def time_by_cause(**match: str) -> Value:
-    """Share of the observed GPU time by state and cause, over time; from busy to throttled.
+    """Share of the observed GPU time by state and cause, over time, of those that there were at any
+    time within what the board shows; from busy to throttled.
 
     Prometheus sorts series by their labels, and areas lie on each other in that order.
     """
+    ever = aggregated("sum", f"increase({select(STATE_SECONDS)}[{RANGE}] @ end())", CAUSE)
     share = rate(STATE_SECONDS, CAUSE, **match).over(rate(STATE_SECONDS, ()), on=())
-    return share.linked("account", *CAUSE)
-
-
-def time_by_cause_seen() -> Value:
-    """The same, of those that there were at any time within what the board shows."""
-    ever = grown_in_all(STATE_SECONDS, CAUSE).expr
-    share = time_by_cause()
-    return Value(f"{share.expr} and on ({', '.join(CAUSE)}) ({ever}) > 0", share.unit)
+    linked = share.linked("account", *CAUSE)
+    return Value(f"{linked.expr} and on ({', '.join(CAUSE)}) ({ever}) > 0", share.unit)
 
 
 def range_by_cause(**match: str) -> Value:
-    return grown(STATE_SECONDS, CAUSE, **match).over(grown(STATE_SECONDS, ()), on=())
+    """The same of all of it together, from a thousandth on, the most first."""
+    share = grown(STATE_SECONDS, CAUSE, **match).over(grown(STATE_SECONDS, ()), on=())
+    return share.where(">= 0.001").descending()
 
 
 def saturated(by: Labels, **match: str) -> Value:
@@ -310,13 +316,11 @@ PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 """Also what is said of a rack or a cluster: such an alert has no instance."""
 
 
-def since(by: Labels, severity: str, places: str) -> Value:
-    """Return the time when the first of those alerts began to hold, in milliseconds since the
-    epoch."""
+def since(severity: str, places: str) -> Value:
+    """Return when each of those alerts began to hold, in milliseconds since the epoch."""
     began = _of_ours(ALERTS_SINCE.name, severity, places=places)
     firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
-    expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"
-    return Value(expr, "dateTimeFromNow")
+    return Value(f"({began} and {firing}) * 1000", "dateTimeFromNow")
 
 
 def _of_ours(name: str, severity: str = "", state: str = "", places: str = PLACES_OF_NODES) -> str:

@@ -1,16 +1,21 @@
 """Parts that boards share besides panels: their variables, and links that keep time and choice."""
 
+import re
 from collections.abc import Callable
 
 from agent.diagnosis.job_watch import PRICE
+from agent.faults import monitoring as why
+from agent.faults.findings import hardware, monitoring
+from agent.faults.fleet import fleet
+from agent.faults.model import Fault
+from agent.faults.thresholds import AlertThresholds, RuleParameters
+from agent.faults.workload import workload
 from agent.model import WHAT_LOST, Metric, State
-from agent.sources import gpu
-from agent.sources.agent_health import BUILD_INFO
+from agent.sources import agent_health, gpu
 from agent.sources.allocation import ALLOCATED
 from dashboards.board import BAD, PLAIN, STATES, WARNING, Board, Json, Panel, Row, Variable, name_of
-from dashboards.kinds import Column, coloured_words, graph, override, table
+from dashboards.kinds import Column, bars, coloured_words, graph, override, table, wide, worded
 from dashboards.queries import (
-    NODE,
     PLACES_OF_FLEET,
     PLACES_OF_NODES,
     RANGE,
@@ -21,9 +26,11 @@ from dashboards.queries import (
     aggregated,
     alerts,
     either,
+    now,
+    range_by_cause,
     select,
     since,
-    time_by_cause_seen,
+    time_by_cause,
 )
 
 TITLES = {
@@ -46,7 +53,7 @@ def values_of(label: str, metric: Metric, scope: str = "", every: str | None = "
     return Variable(label, LABELS.get(label, label.capitalize()), query, every)
 
 
-JOB = values_of("job", BUILD_INFO)
+JOB = values_of("job", agent_health.BUILD_INFO)
 """Jobs of agents: All is each of them, and no other target of Prometheus."""
 
 PLACES = (
@@ -81,6 +88,8 @@ def link_to(uid: str, *labels: str) -> str:
     return f"/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{job:queryparam}}{chosen}"
 
 
+ABSENT = now(agent_health.ABSENT_VALUES).total(("instance", "metric", "reason"))
+WHY = worded("reason", why.ABSENT)
 RHYTHM = "while no job has steps that can be seen"
 TO_NODE = link_to("dgx-node", "instance")
 TO_GPU = link_to("dgx-gpu", "instance", "gpu")
@@ -101,83 +110,149 @@ def of_states() -> list[Json]:
     ]
 
 
-def time_graph(title: str, whose: str, width: int = 12, height: int = 8) -> Panel:
-    """Shares of time by state and cause on each other, of the GPUs that the board shows."""
-    return graph(
-        title,
-        f"Share of {whose}. The active share of a starved second counts as busy.",
-        Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
-        stacked=True,
-        whole=True,
-        overrides=of_states(),
-        width=width,
-        height=height,
+def time_panels(title: str, widths: tuple[int, int], **match: str) -> tuple[Panel, Panel]:
+    """Shares of time by state and cause on each other, of the GPUs that the board shows, and their
+    totals, which are the legend."""
+    about = "Share of the time of the GPUs chosen. The active share of a starved second is busy."
+    over_time, total = widths
+    return (
+        graph(
+            title,
+            f"{about} The totals name the colours.",
+            Query(time_by_cause(**match), "{{state}}/{{cause}}"),
+            stacked=True,
+            whole=True,
+            overrides=of_states(),
+            named=False,
+            width=over_time,
+            height=10,
+        ),
+        bars(
+            f"{title}, total",
+            f"{about} Over all of this time range, from 0.1 % on.",
+            Query(range_by_cause(**match), "{{state}}/{{cause}}"),
+            overrides=of_states(),
+            width=total,
+            height=10,
+        ),
     )
 
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The worst first, as the table lists them."""
 
-OF_DEVICES = ("alertname", "severity", "instance", "gpu", "device", "link")
-QUIET = "when no alerts are firing"
+OF_DEVICES = ("alertname", "severity", "instance", "gpu", "device", "link", "xid", "do")
+DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
+"""Labels by whose values one alert asks for different steps."""
+
+BY_VALUE = re.compile(r'{{ if eq \$labels\.\w+ "(\w+)" }}(.*?){{ end }}')
+EITHER = re.compile(r"{{ with .*?{{ else }}(.*?){{ end }}")
+
+
+ON_ITS_PAGE = "By its cause: see its page of the runbook (click its name)."
+
+
+def first_steps() -> dict[str, str]:
+    """The first step after each alert, by a pattern of its name and of what else decides it."""
+    found = {}
+    parameters = RuleParameters(AlertThresholds())
+    for group in (hardware, workload, fleet, monitoring):
+        for fault in (rule for rule in group(parameters).rules if isinstance(rule, Fault)):
+            do = EITHER.sub(r"\1", fault.do) if isinstance(fault.do, str) else ""
+            labels = {**fault.labels, "severity": str(fault.severity)}
+            kinds = [labels[kind] for kind in DECIDING if kind in labels]
+            for value, text in BY_VALUE.findall(do) or [("", do)]:
+                words = (rf"/{word}\b.*" for word in (*kinds, value) if word)
+                found[f"{fault.alert}{''.join(words)}"] = text
+    return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
 
 
 def firing_alerts(
-    runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF_NODES, height: int = 6
+    runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF_NODES, height: int = 8
 ) -> Row:
     """Return the table of firing alerts, the worst first; a name links to its page of the runbook
     if that has an address."""
     links = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
+
+    parts = []
+    for severity in SEVERITIES:
+        firing, began = (
+            value.linked("do", "alertname", *DECIDING)
+            for value in (alerts(None, severity, places=places), since(severity, places))
+        )
+        parts.append((_rows("count", firing, firing, by), _rows("min", began, firing, by)))
+    counts, begins = (either(*values) for values in zip(*parts, strict=True))
     return Row(
-        "Which alerts fire?",
+        "Which alerts fire, and what to do?",
         (
             table(
                 "Firing alerts",
-                "Firing alerts, with the number of GPUs and devices and the start. An alert on a "
-                "whole rack has no node. A name links to its page of RUNBOOK.md.",
-                (
-                    Column("Alerts", either(*(alerts(by, s, places=places) for s in SEVERITIES))),
-                    Column("Alert since", either(*(since(by, s, places) for s in SEVERITIES))),
-                ),
+                "Firing alerts, with the number of GPUs and devices, since when the condition of "
+                "the alert holds, and the first step. More than three GPUs share a row. An alert "
+                "on a whole rack has no node. A name links to its page of RUNBOOK.md.",
+                (Column("Alerts", counts), Column("Alert since", begins)),
                 links={"instance": TO_NODE, **links},
-                overrides=[coloured_words("severity", SEVERITIES)],
+                overrides=[
+                    coloured_words("severity", SEVERITIES),
+                    worded("do", first_steps(), displayName="What to do first", **WRAPPED),
+                    *(wide(label, width) for label, width in WIDTHS.items()),
+                ],
                 as_asked=True,
-                empty=QUIET,
+                empty="while no alert fires",
                 width=24,
                 height=height,
+                cells="lg",
             ),
         ),
     )
 
 
-def goodput_row(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Row:
-    """`seconds` of each node within what the board shows that were in a state, or `~` some; `peak`
-    is the tensor throughput of those at work over what it could be."""
-    whole, worked, lost = (seconds(state) for state in ("~.+", State.BUSY, f"~{WHAT_LOST}"))
-    share = worked.total(by).over(whole.total(by)).expr
+def _rows(operator: str, value: Value, firing: Value, by: Labels) -> Value:
+    """A row for each alert on each GPU, but one for those of many GPUs."""
+    each = aggregated(operator, value.expr, by)
+    if "gpu" in by:
+        rest = tuple(label for label in by if label != "gpu")
+        on = f"on ({', '.join(rest)})"
+        many = f"{aggregated(operator, value.expr, rest)} and {on} {firing.counted(rest).expr} > 3"
+        each = f"{many} or {on} {each}"
+    return Value(each, value.unit if operator == "min" else "none")
+
+
+WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
+"""As Grafana 13 reads it, and as those before it do."""
+
+WIDTHS = {"alertname": 190, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
+WIDTHS |= {"link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}
+
+
+def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
+    """`seconds` of each node or GPU within what the board shows that were in a state, or `~` some;
+    `peak` is the tensor throughput of those at work over what it could be."""
+    whole, lost = (seconds(state) for state in ("~.+", f"~{WHAT_LOST}"))
+    spent = whole.total(by)
+
+    def hours(of: Value) -> Value:
+        return Value(f"({of.total(by).expr} or 0 * {spent.expr}) / 3600", "short")
+
     given = aggregated("avg", f"avg_over_time({select(ALLOCATED)}[{RANGE}])", by)
-    priced = f"{lost.expr} / 3600 * on (instance) group_left () max by (instance) ({select(PRICE)})"
-    at_work = f"clamp_max({share} / on ({', '.join(by)}) ({given} > 0) or {share}, 1)"
-    return Row(
-        "What comes of the GPU-hours?",
+    price = f"max by (instance) ({select(PRICE)})"
+    cost = aggregated("sum", f"{lost.expr} / 3600 * on (instance) group_left () {price}", by)
+    return table(
+        "GPU-hours and goodput",
+        "GPU-hours of this time range by what became of them, and their sum. Lost: starved, "
+        "throttled, held or hung. Given: the share that jobs were given. Of the tensor peak: the "
+        "tensor throughput while at work over its peak, an upper bound of MFU. Goodput is the "
+        "share of the hours at work times that.",
         (
-            table(
-                "Goodput",
-                "Share of the GPU-hours of this time range that jobs were given (only if Slurm or "
-                "the kubelet reports it), share of those in which GPUs worked, tensor "
-                "throughput meanwhile over its peak (an upper bound of MFU; Hopper and newer). "
-                "Their product is goodput. Lost: starved, throttled, held or hung; its cost where "
-                "[cost] gpu_hour is configured.",
-                (
-                    Column("GPU-hours", Value(f"{whole.total(by).expr} / 3600", "short")),
-                    Column("Given", Value(given, "percentunit")),
-                    Column("At work", Value(at_work, "percentunit")),
-                    Column("Of the tensor peak", peak),
-                    Column("Lost GPU-hours", Value(f"{lost.total(by).expr} / 3600", "short")),
-                    Column("Cost of lost", Value(aggregated("sum", priced, by), "short")),
-                ),
-                width=24,
-                height=4 if by != NODE else 5,
-            ),
+            Column("Lost", hours(lost)),
+            Column("+ at work", hours(seconds(State.BUSY))),
+            Column("+ communicating", hours(seconds(State.COMMUNICATING))),
+            Column("+ idle", hours(seconds(State.IDLE))),
+            Column("= GPU-hours", hours(whole)),
+            Column("Cost of lost", Value(cost, "short").or_why(spent), absent="no [cost] gpu_hour"),
+            Column("Given", Value(given, "percentunit").or_why(spent), absent="by no scheduler"),
+            Column("Of the tensor peak", peak.or_why(spent), absent="from Hopper on"),
         ),
+        width=24,
+        height=10 if len(by) > 1 else 4,
     )

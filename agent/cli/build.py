@@ -27,9 +27,7 @@ def generated(settings: Settings) -> dict[str, str]:
         raise BadInput(
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
-    book = settings[AlertThresholds].runbook
-    book = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
-    shown = boards(book if "://" in book else "")
+    shown = boards(settings[AlertThresholds].runbook)
     every = groups(settings)
     asked = [rule.expr for group in every for rule in group.rules]
     for fault in alerts_of(every):

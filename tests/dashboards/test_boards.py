@@ -285,8 +285,8 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
         *(METRICS[str(s.name)].labels for s in selectors(expr))
     )
     if "ALERTS" in expr:
-        known |= {"gpu", "device", "link"}
-    known |= set(re.findall(r'label_replace\(.*, "(\w+)", "\w+", "", ""\)', expr))
+        known |= {"gpu", "device", "link", "xid"}
+    known |= set(re.findall(r', "(\w+)", (?:"[^"]*", "\w*", "[^"]*"\)|"/", )', expr))
     grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
     asked_for = {label for group in grouped for label in group.split(", ") if label}
     assert asked_for <= known
@@ -352,13 +352,13 @@ def test_zeros_alone_do_not_fill_an_axis_of_their_own() -> None:
 
 
 def test_figures_have_no_more_decimals_than_they_mean() -> None:
-    """Shares one; counts none, although `increase` makes 1.02 of one error."""
+    """Shares one, hours two; counts none, although `increase` makes 1.02 of one error."""
     figures = [q for q in queries() if q.panel["type"] in {"stat", "bargauge"} or column_of(q)]
     assert len(figures) >= 50
     for asked in figures:
         own = of_column(asked, "decimals") if column_of(asked) else None
         decimals = asked.panel["fieldConfig"]["defaults"].get("decimals") if own is None else own
-        assert decimals == {"percentunit": 1, "none": 0}.get(unit_of(asked)), asked
+        assert decimals == {"percentunit": 1, "none": 0, "short": 2}.get(unit_of(asked)), asked
 
 
 @every_board

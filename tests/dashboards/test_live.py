@@ -54,21 +54,23 @@ NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
 """Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
+PORTS = "InfiniBand ports down", "InfiniBand errors"
+FAULTY = "NVLinks that are down", "Degraded paths, worst first"
+STEPS = "Confidence in the step", "Length of a step", "Collectives per second"
+JOBS = "Jobs, those that lose most first"
 RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
-BOTH = "dgx-fleet", "dgx-node"
+BOTH = "dgx-gpu", "dgx-node"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ACD"},  # of Slurm
     ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-fleet", FIRST, "E"): NOWHERE,
-    **{(board, "Goodput", column): NOWHERE for board in BOTH for column in "BF"},
-    **{(board, "Goodput", "D"): NO_GPM for board in BOTH},
+    **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "B"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "C"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "E"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "F"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "G"): NO_GPM,
-    ("dgx-gpu", "What comes of the hours", "C"): NO_GPM,
     ("dgx-gpu", "Remapped rows", "A"): NO_GPM,
     ("dgx-gpu", "Remapped rows", "B"): NO_GPM,
     ("dgx-gpu", "Rows that could not be remapped", "A"): NO_GPM,
@@ -77,14 +79,12 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Video and image engines", "C"): NO_GPM,
     ("dgx-gpu", "Video and image engines", "D"): NO_GPM,
     ("dgx-gpu", "Fans", "A"): NOWHERE,
-    ("dgx-gpu", "XID errors", "A"): NOWHERE,
-    ("dgx-gpu", "ECC errors", "A"): NOWHERE,
     ("dgx-gpu", "Retired pages", "A"): {"dgx-h100"},
     ("dgx-gpu", "Retired pages", "B"): {"dgx-h100"},
     ("dgx-gpu", "Memory temperature", "A"): {"dgx-1-p100"},
     ("dgx-gpu", "What the driver asks for", "A"): NO_GPM,
     ("dgx-node", "Power of the whole box", "A"): NOWHERE,
-    ("dgx-node", "Whom hung jobs wait for", "A"): NOWHERE,
+    ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
     ("dgx-node", "Air through the box", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
     ("dgx-input-pipeline", "Reads", "B"): {"dgx-station-v100", "dgx-h100"},
@@ -94,7 +94,9 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-links", "InfiniBand", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "C"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand, time at the limit", "A"): NO_INFINIBAND,
-    ("dgx-links", "NVLinks that are down", "A"): NOWHERE,
+    **{("dgx-links", panel, "A"): NO_INFINIBAND for panel in PORTS},
+    **{("dgx-links", panel, column): NOWHERE for panel in FAULTY for column in "AB"},
+    ("dgx-links", "NVLinks with errors", "A"): NOWHERE,
     ("dgx-agent", "Sources that do not answer", "A"): NOWHERE,
     ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
@@ -109,7 +111,7 @@ OF_THE_ILL = ("GPUs, most starved first", "Data paths, longest saturated first",
 SOMETIMES = {
     # GPUs that lie far from the others
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
-    *(("dgx-fleet", "Nodes, most starved first", column) for column in "ABCEG"),
+    ("dgx-node", JOBS, "A"),  # that lose nothing
     ("dgx-fleet", FIRST, "F"),  # communication that nothing hides
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
@@ -161,13 +163,12 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     }
     off = {("dgx-fleet", panel) for panel in (*OF_THE_ILL, "InfiniBand of the cluster, sent")}
     off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
-    off |= {("dgx-gpu", title) for title in ("Confidence in the step", "Length of a step")}
-    off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
+    off |= {("dgx-gpu", title) for title in STEPS}
+    off |= {("dgx-node", title) for title in ("Not measured, and why", JOBS)}
     off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {
         *(("dgx-fleet", title) for title in (RACKS, FIRST)),
-        *((board, "Goodput") for board in BOTH),
     }
     off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
     assert said == all_but_columns | off

@@ -15,14 +15,12 @@ OF_SOME_GPUS = red(
 )
 OF_ALL_GPUS = (
     "dgx-fleet/GPU time starved",
-    "dgx-fleet/Nodes, most starved first: Starved",
+    "dgx-fleet/Look here first: Of its time",
     "dgx-node/GPU time starved",
-    "dgx-input-pipeline/Time lost by cause, total",
     "dgx-input-pipeline/Starved in total",
 )
 STARVED = {**OF_SOME_GPUS, **red(*OF_ALL_GPUS)}
 FULL = red(
-    "dgx-fleet/Nodes, most starved first: Fullest path",
     "dgx-fleet/Data paths, longest saturated first: Saturated",
     "dgx-node/Time at the limit, by path",
 )
@@ -32,6 +30,8 @@ DEGRADED = red(
     "dgx-links/Degraded paths",
     "dgx-links/Degraded paths, worst first: Of spec",
 )
+
+BY_GPU = "dgx-node/Errors by GPU: Errors", "dgx-gpu/Errors by GPU: Errors"
 
 LIT: dict[str, Lit] = {
     "dgx-1-p100:training": {},
@@ -43,7 +43,6 @@ LIT: dict[str, Lit] = {
     "dgx-h100:held": {
         **STARVED,
         **red(
-            "dgx-fleet/Nodes, most starved first: Held",
             "dgx-node/Each GPU: Held",
             "dgx-gpu/Time lost by each GPU: Held",
         ),
@@ -65,7 +64,7 @@ LIT: dict[str, Lit] = {
     "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/NVLink, time at the limit")},
     "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-links/InfiniBand, time at the limit")},
     "dgx-h100:throttled": red(
-        "dgx-fleet/Nodes, most starved first: Throttled",
+        "dgx-fleet/Look here first: Of its time",
         "dgx-fleet/Time lost, by node and cause",
         "dgx-node/Each GPU: Throttled",
         "dgx-gpu/Time lost by each GPU: Throttled",
@@ -74,9 +73,8 @@ LIT: dict[str, Lit] = {
     "dgx-h100:gpu-lost": red(
         "dgx-fleet/GPUs missing",
         "dgx-fleet/Look here first: GPUs missing",
-        "dgx-fleet/Nodes, most starved first: GPUs missing",
         "dgx-node/GPUs missing",
-        "dgx-gpu/Errors and gaps: Not observed",
+        "dgx-gpu/Time lost by each GPU: Not observed",
     ),
     "dgx-h100:nvlink-down": {
         **DEGRADED,
@@ -88,8 +86,8 @@ LIT: dict[str, Lit] = {
     ),
     "dgx-h100:pcie-degraded": {**DEGRADED, **red("dgx-links/PCIe slots: Lanes")},
     "dgx-h100:port-degraded": DEGRADED,
-    "dgx-h100:xid": red("dgx-node/XID errors", "dgx-gpu/Errors and gaps: XID errors"),
-    "dgx-h100:ecc": red("dgx-node/Uncorrected ECC errors", "dgx-gpu/Errors and gaps: ECC errors"),
+    "dgx-h100:xid": red("dgx-node/XID errors", *BY_GPU),
+    "dgx-h100:ecc": red("dgx-node/Uncorrected ECC errors", *BY_GPU),
     "dgx-h100:row-remap": red("dgx-gpu/Rows that could not be remapped: Failed"),
 }
 """By SYSTEM:SCENARIO. Everything that is not listed stays as it should."""

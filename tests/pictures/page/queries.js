@@ -11,7 +11,7 @@ export const RANGE = {
 
 // A variable of the board, or one of Grafana's own; one without a value is a fault of the board.
 export function interpolate(text, macros = {}) {
-  return text.replace(/\$(\w+)|\$\{(\w+)(?::\w+)?\}/g, (whole, plain, braced) => {
+  return text.replace(/\$([a-z_]\w*)|\$\{(\w+)(?::\w+)?\}/g, (whole, plain, braced) => {
     const value = { ...variables, ...macros }[plain ?? braced];
     if (value === undefined) {
       throw new Error(`${whole} has no value`);

@@ -1,0 +1,42 @@
+"""The table of firing alerts: each leads to its page of the runbook, beside its first step."""
+
+import re
+
+import pytest
+
+from agent.config.settings import Settings
+from alerts.build import alerts_of, groups
+from dashboards.scope import DECIDING, ON_ITS_PAGE
+from tests.support.boards import queries
+
+CASES = [
+    (fault.alert, {**fault.labels, "severity": str(fault.severity)}, str(fault.do) or ON_ITS_PAGE)
+    for fault in alerts_of(groups(Settings()))
+    if "{{" not in str(fault.do)
+]
+CASES += [
+    ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
+    ("DgxLinkSaturated", {"severity": "warning", "path": "pcie"}, "Move fewer bytes"),
+    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at each rank first"),
+]
+
+
+@pytest.mark.parametrize(("alert", "labels", "do"), CASES)
+def test_an_alert_leads_to_its_page_and_says_what_to_do(
+    alert: str, labels: dict[str, str], do: str
+) -> None:
+    asked = next(q for q in queries() if q.panel["title"] == "Firing alerts")
+    found = {
+        (rule["matcher"]["options"], p["id"]): p["value"]
+        for rule in asked.panel["fieldConfig"]["overrides"]
+        for p in rule["properties"]
+    }
+    (link,) = found["alertname", "links"]
+    assert link["url"].endswith("/runbook.html#${__data.fields.alertname}")
+    said = "/".join((alert, *(labels.get(kind, "") for kind in DECIDING)))
+    texts = (
+        m["options"]["result"]["text"]
+        for m in found["do", "mappings"]
+        if re.fullmatch(m["options"]["pattern"], said)
+    )
+    assert next(texts).startswith(do)
