@@ -7,8 +7,7 @@ lesser errors (5 min), what only waits for a reset (8 min and more).
 tests/alerts/test_inhibitions.py holds them to it.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -44,19 +43,15 @@ OF_ALL = (
 
 
 def inhibitions(faults: Sequence[Fault]) -> list[Rule]:
-    named = groupby(sorted(faults, key=lambda fault: fault.alert), key=lambda fault: fault.alert)
-    return [
-        *(_rule(by, list(hidden)) for by, hidden in OF_ALL),
-        *(rule for name, same in named for rule in _of_alert(name, list(same))),
-    ]
-
-
-def _of_alert(name: str, faults: Sequence[Fault]) -> Iterator[Rule]:
-    for by in dict.fromkeys(by for fault in faults for by in fault.hidden_by):
-        hidden = [fault for fault in faults if by in fault.hidden_by]
-        signs = "|".join(fault.labels["sign"] for fault in hidden if len(hidden) < len(faults))
-        only = [f'sign=~"{signs}"'] if signs else []
-        yield _rule(by, [f'alertname="{name}"', *only, *by.only])
+    rules = [_rule(by, list(hidden)) for by, hidden in OF_ALL]
+    for name in sorted({fault.alert for fault in faults}):
+        same = [fault for fault in faults if fault.alert == name]
+        for by in dict.fromkeys(by for fault in same for by in fault.hidden_by):
+            hidden = [fault for fault in same if by in fault.hidden_by]
+            signs = "|".join(fault.labels["sign"] for fault in hidden if len(hidden) < len(same))
+            only = [f'sign=~"{signs}"'] if signs else []
+            rules.append(_rule(by, [f'alertname="{name}"', *only, *by.only]))
+    return rules
 
 
 def _rule(by: HiddenBy, hidden: list[str]) -> dict[str, Any]:
@@ -97,26 +92,22 @@ def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str,
     }
 
 
-def _receivers(r: Receivers) -> list[dict[str, Any]]:
-    watchdog = webhook(r.watchdog_url, r.watchdog_token_file) | {"send_resolved": False}
-    target = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
-    receivers = [
-        {"name": route.severity, **ways(r, page=route.severity == "critical")} for route in ROUTES
-    ]
-    return [*receivers, {"name": "watchdog", **target}]
-
-
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
     """The text of alertmanager.yaml; raises ConfigError for a receiver that is half configured."""
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
+    watchdog = webhook(r.watchdog_url, r.watchdog_token_file) | {"send_resolved": False}
+    target = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
+    receivers = [
+        {"name": route.severity, **ways(r, page=route.severity == "critical")} for route in ROUTES
+    ]
     routes = [_route(WATCHDOG, "watchdog", parameters)]
     routes += [_route(route, route.severity, parameters) for route in ROUTES]
     content = {
         "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
         "inhibit_rules": inhibitions(faults),
-        "receivers": _receivers(r),
+        "receivers": [*receivers, {"name": "watchdog", **target}],
     }
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)
 

@@ -37,17 +37,13 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
                 page = page.replace(mark, text)
             lines += ["", f'## <a id="{alert}"></a>{alert}', "", page]
             lines += ["", "<details><summary>When it fires</summary>", ""]
-            for fault in faults:
-                lines += _when(fault, parameters) if fault.alert == alert else ()
+            for fault in (fault for fault in faults if fault.alert == alert):
+                hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
+                labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
+                lines += [f"- {fault.severity}, {hold}{f' ({labels})' * bool(labels)}:", ""]
+                lines += ["  ```promql", f"  {fault.expr}", "  ```", ""]
             lines.append("</details>")
     return "\n".join(lines) + "\n"
-
-
-def _when(fault: Fault, parameters: RuleParameters) -> Iterator[str]:
-    hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
-    labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
-    yield f"- {fault.severity}, {hold}{f' ({labels})' if labels else ''}:"
-    yield from ("", "  ```promql", f"  {fault.expr}", "  ```", "")
 
 
 TEMPLATE = Path(__file__).with_name("runbook.template.html")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
 from agent.jobs.job import (
@@ -23,12 +22,11 @@ from exporters.messages import (
     UNANSWERED,
     UNKNOWN,
     WRONG,
+    Document,
     duration,
     pair_name,
     worst_level,
 )
-
-Document = dict[str, Any]
 
 NO_STEP = {
     Reason.NOT_ENOUGH: "steps per second: not known yet",

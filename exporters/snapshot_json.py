@@ -10,9 +10,8 @@ from agent.errors import encodable
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
-from exporters.messages import finding_document, verdict_document, verdict_figures
+from exporters.messages import Document, finding_document, verdict_document, verdict_figures
 
-Document = dict[str, Any]
 Kept = dict[tuple[str, tuple[str, ...]], tuple[Metric, dict[str, str], Any]]
 """By name and further labels: the metric, these labels, and its value or why there is none."""
 

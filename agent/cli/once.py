@@ -8,24 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
 
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
 from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
-from agent.config.settings import Settings
 from agent.errors import printable
 from agent.model import LOST_STATES, Reason
 from agent.ranges import ranges
 from agent.report.gpu_time import NO_PRICE
 from exporters.live.findings_document import findings_document
 from exporters.live.page_state import PageState, whole
-from exporters.messages import duration
+from exporters.messages import Document, duration
 from exporters.snapshot_json import document
-
-Document = dict[str, Any]
 
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
@@ -54,11 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
     logging.getLogger().addHandler(logging.NullHandler())  # the findings show what is wrong
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
-    frame, recent, values = (
-        (agent.first, agent.recent, agent.snapshot() if arguments.json else {})
-        if agent
-        else look_here(arguments, settings)
-    )
+    if agent:
+        frame, recent = agent.first, agent.recent
+        values = agent.snapshot() if arguments.json else {}
+    else:  # one look at this machine, without history
+        clock, recent = SystemClock(), Recent()
+        hardware = settled(hardware_of(arguments, clock), clock)
+        local = Agent(settings, hardware, clock)
+        last, view = first_snapshot_now(local), view_of(local, hardware)
+        page_state = PageState(view)
+        page_state.take(last, findings_document(view))
+        frame = whole(page_state.machine(), page_state.tick())
+        values = document(last, last.at)
     recent.encoding = sys.stdout.encoding
     if arguments.json:
         lead = {name: frame[name] for name in ("level", "headline", "action")}
@@ -67,23 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     print(printable("\n".join(page(frame, terminal_width(), recent, note))))
     return 0
-
-
-Seen = tuple[Document, Recent, Document]
-"""A frame, the last 15 minutes, and all values."""
-
-
-def look_here(arguments: argparse.Namespace, settings: Settings) -> Seen:
-    """Return the data of one look at this machine, without history."""
-    clock = SystemClock()
-    hardware = settled(hardware_of(arguments, clock), clock)
-    agent = Agent(settings, hardware, clock)
-    last = first_snapshot_now(agent)
-    view = view_of(agent, hardware)
-    page_state = PageState(view)
-    page_state.take(last, findings_document(view))
-    frame = whole(page_state.machine(), page_state.tick())
-    return frame, Recent(), document(last, last.at)
 
 
 def page(
@@ -202,20 +188,16 @@ def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[st
             links = [one for one in frame["links"] if one["gpu"] == gpu["gpu"]]
             row = [cell({**gpu, "links": links}) for _, cell in columns]
             rows += [row + [recent.line(gpu["uuid"], PAST)] * past]
-            rows += [_instance(gpu, one, header) + [""] * past for one in gpu["instances"]]
+            for one in gpu["instances"]:
+                known = {
+                    "gpu": f"{gpu['gpu']}:{one['number']}",
+                    "state": f"MIG {one['profile']}",
+                    "active": share(one["activity"]),
+                    "SM": share(one["sm"]),
+                    "mem GiB": of(one["memory"], one["memory_limit"], GIB),
+                }
+                rows.append([known.get(name, "") for name in header] + [""] * past)
     return table(header + ["active, 15 min"] * past, rows, width=width)
-
-
-def _instance(gpu: Document, one: Document, header: Sequence[str]) -> list[str]:
-    """The cells of a MIG instance."""
-    known = {
-        "gpu": f"{gpu['gpu']}:{one['number']}",
-        "state": f"MIG {one['profile']}",
-        "active": share(one["activity"]),
-        "SM": share(one["sm"]),
-        "mem GiB": of(one["memory"], one["memory_limit"], GIB),
-    }
-    return [known.get(name, "") for name in header]
 
 
 def _of_meter(name: str, scale: float = 1.0) -> Cell:

@@ -69,9 +69,7 @@ def check_what_is_there(path: Path) -> bool:
     return True
 
 
-async def tick_for(
-    agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool] = lambda: False
-) -> None:
+async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
     """Let an agent tick for so many seconds of its clock, or until nothing more is taken."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds

@@ -52,8 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
-    price = settings[CostConfig].gpu_hour or _price(arguments, settings[HttpConfig])
-    report = Report(by, since, source, price, rows, _failed(arguments))
+    agent = arguments.agent or address_of(settings[HttpConfig])
+    price = settings[CostConfig].gpu_hour or (0.0 if arguments.prometheus else price_of(agent))
+    asked = arguments.prometheus and not job  # what a job lost is not a scrape's
+    failed = failed_scrapes(arguments.prometheus, arguments.since) if asked else 0.0
+    report = Report(by, since, source, price, rows, failed)
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -129,10 +132,6 @@ def _asked(
     return "jobs that this agent remembers", "one agent", rows
 
 
-def _price(arguments: argparse.Namespace, here: HttpConfig) -> float:
-    return 0.0 if arguments.prometheus else price_of(arguments.agent or address_of(here))
-
-
 def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
     """Return which hours are counted of those that are recorded: sums of hours begin with one."""
     first = (now - seconds_of(since)) // HOUR * HOUR
@@ -154,13 +153,6 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.by == "node":
         return "this agent has watched no job yet, and counted no GPU-seconds"
     return "this agent has named no job yet: `info = true` below [job] lets it"
-
-
-def _failed(arguments: argparse.Namespace) -> float:
-    """Share of the scrapes that failed; 0 where no Prometheus is asked, or one job alone."""
-    if not arguments.prometheus or arguments.job:
-        return 0.0
-    return failed_scrapes(arguments.prometheus, arguments.since)
 
 
 def overview(report: Report, width: int) -> Iterator[str]:

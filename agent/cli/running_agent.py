@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Thread
 from time import monotonic
-from typing import Any
 
 from agent import __version__
 from agent.cli.table import divided
@@ -19,9 +18,8 @@ from agent.config.settings import Settings
 from agent.report.gpu_time import HOUR, pair_of, words
 from agent.report.questions import NoAnswer, fetched, opened, place
 from exporters.live.page_state import whole
+from exporters.messages import Document
 from exporters.settings import HttpConfig
-
-Document = dict[str, Any]
 
 PATIENCE = 10.0
 """Seconds without an event after which the agent does not answer: it sends one each 5 s."""

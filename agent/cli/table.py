@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from math import log, log2
 from statistics import fmean
-from typing import Any
 
 from agent.ranges import device_ranges, natural
 from exporters.live.paths import INWARD
-from exporters.messages import rate
+from exporters.messages import Document, rate
 
 UNKNOWN = "-"
 USUAL = 80
@@ -101,8 +100,6 @@ def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int
     """`now/limit` in one unit; what is absent is a dash."""
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
 
-
-Document = dict[str, Any]
 
 HEADER = ("path", "device", "in/read", "%", "out/write", "%", "")
 ORIGINS = {

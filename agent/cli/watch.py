@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from threading import Thread
-from typing import Any
 
 from agent.cli import once
 from agent.cli.assembly import Agent
@@ -30,8 +29,7 @@ from agent.errors import printable
 from agent.report.questions import NoAnswer, place
 from exporters.live.findings_document import findings_document
 from exporters.live.page_state import PageState, whole
-
-Document = dict[str, Any]
+from exporters.messages import Document
 
 REFRESH = 5
 """Ticks between two looks for findings, which take milliseconds."""
@@ -271,16 +269,13 @@ class Screen:
         if len(part) < len(body):
             end = choice.top + len(part)
             source = f"lines {choice.top + 1} to {end} of {len(body)}; Up and Down scroll"
-        lines = list(self._styled([first, *part, source, keys], frame))
-        print(HOME + "\n".join(line + TO_END for line in lines) + CLEAR, end="", flush=True)
-
-    def _styled(self, lines: Iterable[str], frame: Document) -> Iterator[str]:
-        colour = LEVELS.get(frame["level"], BOLD)
-        for number, line in enumerate(lines):
+        lines, colour = [first, *part, source, keys], LEVELS.get(frame["level"], BOLD)
+        for number, line in enumerate(lines if self.coloured else ()):
             code = f"{BOLD};{colour}" if number == 1 else ""
             if line.strip().startswith(("critical: ", "warning: ")):
                 code = RED if "critical" in line else YELLOW
-            yield f"\x1b[{code}m{line}\x1b[0m" if code and self.coloured else line
+            lines[number] = f"\x1b[{code}m{line}\x1b[0m" if code else line
+        print(HOME + "\n".join(line + TO_END for line in lines) + CLEAR, end="", flush=True)
 
 
 def text(

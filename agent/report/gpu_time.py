@@ -95,15 +95,14 @@ def together(rows: Iterable[GpuTime]) -> Goodput:
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
     """Return the rows with the largest loss of GPU-seconds first, then those idle for longest."""
-    kept = (_printable(row) for row in rows if row.total > 0)
+    kept = (  # names of an agent or a file may hold anything: these are safe for a terminal
+        row._replace(
+            name=encodable(row.name), about={k: encodable(v) for k, v in row.about.items()}
+        )
+        for row in rows
+        if row.total > 0
+    )
     return tuple(sorted(kept, key=lambda row: (-row.lost, -row.of(State.IDLE), row.name)))
-
-
-def _printable(row: GpuTime) -> GpuTime:
-    """Return the row with names that are safe for a terminal: those of an agent or a file may hold
-    anything."""
-    about = {label: encodable(value) for label, value in row.about.items()}
-    return row._replace(name=encodable(row.name), about=about)
 
 
 def pair_of(state: str, cause: str) -> Pair | None:

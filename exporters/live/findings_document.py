@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from agent.faults.findings import findings
 from agent.model import Absence, Cause, Finding, Reason, Severity, Snapshot, State
@@ -10,9 +9,7 @@ from agent.ranges import natural, ranges
 from agent.series import SampleStore
 from exporters.live.timeline import Place, Timeline, hold, place_of
 from exporters.live.view import View, silence
-from exporters.messages import finding_document, wait
-
-Document = dict[str, Any]
+from exporters.messages import Document, finding_document, wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,13 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
 from agent.model import PAIRS, Pair, Snapshot
 from exporters.live.tiles import METERS
 from exporters.live.view import RecentEvents, View
-from exporters.messages import pair_name
-
-Document = dict[str, Any]
+from exporters.messages import Document, pair_name
 
 SPAN = 900
 """Slots kept."""

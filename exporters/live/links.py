@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.limits.paths import PathAccounts
 from agent.limits.resolution import PathKey
@@ -13,9 +13,7 @@ from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import LinkGraph, SystemSpec
 from exporters.live.paths import DIGITS, INWARD
-from exporters.messages import rate
-
-Document = dict[str, Any]
+from exporters.messages import Document, rate
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
 """Names of a graph in the sheets, and on the page."""

@@ -45,24 +45,23 @@ def files(folder: Path = STATIC) -> Mapping[str, Path]:
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
     """A route for each file: what has no route cannot be asked for."""
     for address, path in files().items():
+        kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
         if address == "/" and feed is not None:
-            router.add_get(address, partial(_serve_index, path.read_text(encoding="utf-8"), feed))
-        else:
-            router.add_get(address, partial(_serve_file, path))
+            router.add_get("/", partial(_serve_index, path.read_text(encoding="utf-8"), feed, kind))
+        else:  # asked for each time: the answer is mostly 304
+            headers = kind | {hdrs.CACHE_CONTROL: "no-cache"}
+            router.add_get(address, partial(_serve_file, path, headers))
 
 
-async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
+async def _serve_index(
+    text: str, feed: Feed, headers: Mapping[str, str], _: web.Request
+) -> web.Response:
     whole = text.replace(PLACE, f"{PLACE}{await feed.first()}")
-    return web.Response(body=whole.encode(), headers=_headers(Path(INDEX)))  # never stored
+    return web.Response(body=whole.encode(), headers=headers)  # never stored
 
 
-async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
-    again = {hdrs.CACHE_CONTROL: "no-cache"}  # asked for each time: the answer is mostly 304
-    return web.FileResponse(path, headers=_headers(path) | again)
-
-
-def _headers(path: Path) -> dict[str, str]:
-    return {**HEADERS, hdrs.CONTENT_TYPE: TYPES[path.suffix]}
+async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) -> web.FileResponse:
+    return web.FileResponse(path, headers=headers)
 
 
 MOST_STREAMS = 32

@@ -1,7 +1,6 @@
 """One tick as the open pages see it: what seldom changes, and what does (MESSAGES.md)."""
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
 
 from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
 from agent.faults.monitoring import ABSENT
@@ -17,9 +16,7 @@ from exporters.live.links import LinkStates, speeds
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.timeline import job_event
 from exporters.live.view import View, silence
-from exporters.messages import pair_name
-
-Document = dict[str, Any]
+from exporters.messages import Document, pair_name
 
 WORDS = {pair_name(pair): words for pair, words in SUMMARIES.items()}
 MOST_ENDED = 5
@@ -246,7 +243,10 @@ class PageState:
         self._cures[gpu.uuid, verdict.pair] = advice(verdict)
         before = self._announced.get(gpu)
         settling = before is not None and tiles.settles(verdict, now)
-        self._announced[gpu] = pair = before if settling and before else _shown_pair(verdict)
+        shares = verdict.shares.items()
+        low = (p for p, share in shares if p[0] is State.THROTTLED and share >= COSTS)
+        pair = before if settling and before else next(low, verdict.pair)
+        self._announced[gpu] = pair
         beside = None if State.IDLE in (pair[0], verdict.state) else _costly(window, self._beside)
         late = verdict.waits_for.index if verdict.waits_for else None
         hung = job.hang if job and pair[0] is State.HUNG and not settling else None
@@ -327,7 +327,6 @@ def _host(samples: SampleStore) -> Document:
 COSTS = 0.25
 """Share of the time that low clocks take, from which they are reported though work takes more."""
 
-
 BESIDE_FROM, BESIDE_UNTIL = 0.07, 0.05
 """Share of the time that a GPU at work loses to one cause, from which the headline reports it, and
 from which it names further GPUs; twice that for exposed communication, of which a healthy job has a
@@ -347,9 +346,3 @@ def _costly(shares: Mapping[Pair, float], said: Set[Pair]) -> tuple[Pair, float]
     ]
     share, pair = max(lost, default=(0.0, None))
     return (pair, share) if pair else None
-
-
-def _shown_pair(verdict: Verdict) -> Pair:
-    """Return the state and cause that the headline gives a GPU."""
-    low = (p for p, share in verdict.shares.items() if p[0] is State.THROTTLED and share >= COSTS)
-    return next(low, verdict.pair)

@@ -9,8 +9,7 @@ from agent.model import Labels, Metric
 from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import disk, infiniband, network
-
-Document = dict[str, Any]
+from exporters.messages import Document
 
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
@@ -119,7 +118,7 @@ class PathDirections:
         return [
             _unlimited(d, samples, limited=limited)
             if d.metric is not None
-            else _dynamic_of(d, paths.get(d.key), now)
+            else _limited(d, paths.get(d.key), now)
             for d in directions
         ]
 
@@ -135,11 +134,12 @@ def _unlimited(path_direction: PathDirection, samples: SampleStore, *, limited: 
     return None, round(rate), busy is not None and busy >= path_direction.threshold
 
 
-def _dynamic_of(path_direction: PathDirection, path: PathAccount | None, now: float) -> PathValues:
-    if path is None or path.ratio is None or path.until < now or path_direction.limit is None:
+def _limited(path_direction: PathDirection, path: PathAccount | None, now: float) -> PathValues:
+    _, limit, threshold, *_ = path_direction
+    if path is None or path.ratio is None or path.until < now or limit is None:
         return None, None, False
-    moved = round(path.ratio * path_direction.limit.bytes_per_second)
-    return round(path.ratio, DIGITS), moved, path.ratio >= path_direction.threshold
+    moved = round(path.ratio * limit.bytes_per_second)
+    return round(path.ratio, DIGITS), moved, path.ratio >= threshold
 
 
 def _place(path_direction: PathDirection) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """One tile a GPU: its verdict in words, and its meters."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.diagnosis.advice import severity
 from agent.diagnosis.disclosure import SOURCES
@@ -11,9 +11,15 @@ from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, pcie, power, process, temperature, workload
 from agent.sources import instances as mig
 from exporters.live.headline import GpuSummary, beside_words, costs, of_window
-from exporters.messages import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
-
-Document = dict[str, Any]
+from exporters.messages import (
+    LEVELS,
+    UNANSWERED,
+    UNKNOWN,
+    WRONG,
+    Document,
+    shares_document,
+    verdict_document,
+)
 
 
 class MeterModel(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.diagnosis.advice import SUMMARIES, severity
 from agent.faults.findings import by_kind
@@ -13,9 +13,7 @@ from agent.jobs.job import Receipt
 from agent.model import Finding, Reason, Snapshot
 from agent.ranges import ranges
 from exporters.job_words import receipt_level, title
-from exporters.messages import LEVELS, duration, finding_text
-
-Document = dict[str, Any]
+from exporters.messages import LEVELS, Document, duration, finding_text
 
 BRIDGED = 60.0
 """Seconds for which something may be away and still be the same; for which a state must have stood;
@@ -77,7 +75,12 @@ class Timeline:
         been away for too long is over, but for what this look could not see."""
         at, first = snapshot.at, snapshot.at if self.first is None else self.first
         now = dict(_now(snapshot, wrong, ages, fresh=at - first <= BRIDGED))
-        unseen = set(_unseen(wrong))
+        unseen = {  # UUIDs of the GPUs that this look could not see; empty stands for all
+            one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
+            for one in wrong
+            if one.kind in ("gpu_not_answering", "driver_hangs")
+            or (one.kind, one.device) == ("source_down", NVML)
+        }
         gone: list[Stretch] = []
         for place, one in self.standing.items():
             if place in now:
@@ -115,15 +118,6 @@ class Timeline:
 
 def _early(place: Place, one: Stretch) -> bool:
     return place[0] in READS and one.last - one.began < BRIDGED
-
-
-def _unseen(wrong: Iterable[Finding]) -> Iterable[str]:
-    """UUIDs of the GPUs that this look could not see; empty stands for all."""
-    for one in wrong:
-        if one.kind == "gpu_not_answering" and one.gpu:
-            yield one.gpu.uuid
-        elif one.kind == "driver_hangs" or (one.kind, one.device) == ("source_down", NVML):
-            yield ""
 
 
 def place_of(finding: Finding) -> Place:
