@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
+from tests.stack.fleet import Fleet
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def chromium() -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[Callable[..., Machines]]:
+def machines() -> Iterator[Callable[..., Fleet]]:
     """`machines(2, one="dgx-h100:idle")`: a process with agents on a clock twice as fast."""
     with ExitStack() as stack:
-        yield lambda speed=1.0, **specs: stack.enter_context(Machines(speed, specs))
+        yield lambda speed=1.0, **specs: stack.enter_context(Fleet(speed, specs))

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import Page
+from tests.stack.fleet import Fleet
 
 SYSTEM = "dgx-station-v100"
 
@@ -55,7 +55,7 @@ def main() -> None:
     speed = float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
     browser = Chromium()
     try:
-        with Machines(speed, {"tour": f"{SYSTEM}:tour"}) as machines, Page(browser) as page:
+        with Fleet(speed, {"tour": f"{SYSTEM}:tour"}) as machines, Page(browser) as page:
             page.go(machines.page("tour"))
             page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
             for weight in weights(page, speed, minutes):

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import NARROW, WIDE, Page
 from tests.browser.png import smaller
+from tests.stack.fleet import Fleet
 from tests.support.repository import ROOT
 
 HERE = ROOT / "exporters/live/pictures"
@@ -50,7 +50,7 @@ def evidence(page: Page) -> None:
     wait_until_drawn(page)
 
 
-def for_readme(browser: Chromium, machines: Machines) -> None:
+def for_readme(browser: Chromium, machines: Fleet) -> None:
     HERE.mkdir(exist_ok=True)
     with opened(browser, machines.page("dgx-1-v100"), WIDE, "light") as page:
         shoot(page, HERE / "live.png", whole=True)
@@ -67,7 +67,7 @@ def shoot(page: Page, path: Path, *, whole: bool = False) -> None:
     assert weight <= WEIGHT, f"{path} is heavier than {WEIGHT} bytes"
 
 
-def for_eyes(browser: Chromium, machines: Machines, folder: Path) -> None:
+def for_eyes(browser: Chromium, machines: Fleet, folder: Path) -> None:
     """Every machine, both themes, both widths, and the evidence."""
     for name in PASTS:
         for size in (WIDE, NARROW):
@@ -81,9 +81,7 @@ def for_eyes(browser: Chromium, machines: Machines, folder: Path) -> None:
 def main() -> None:
     browser = Chromium()
     try:
-        with Machines(
-            1, {name: f"{name}:{history}" for name, history in PASTS.items()}
-        ) as machines:
+        with Fleet(1, {name: f"{name}:{history}" for name, history in PASTS.items()}) as machines:
             for_readme(browser, machines)
             if len(sys.argv) > 1:
                 for_eyes(browser, machines, Path(sys.argv[1]))

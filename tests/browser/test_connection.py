@@ -15,9 +15,9 @@ from agent.stack import programs
 from agent.stack.programs import choose
 from exporters.live.page import MOST_STREAMS
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import Page
 from tests.stack.daemons import FREE, started
+from tests.stack.fleet import Fleet
 from tests.stack.running import eventually
 
 pytestmark = pytest.mark.browser
@@ -70,7 +70,7 @@ def test_it_says_stale_and_since_when_and_goes_on_by_itself(page: Page, tmp_path
 
 
 def test_it_says_why_it_is_refused_and_comes_in_later(
-    page: Page, machines: Callable[..., Machines]
+    page: Page, machines: Callable[..., Fleet]
 ) -> None:
     address = machines(1, one="dgx-station-v100:training").page("one")
     place = urlsplit(address)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import Page
+from tests.stack.fleet import Fleet
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +22,7 @@ SERIES = {
 
 
 @pytest.fixture(scope="module")
-def page(chromium: Chromium, machines: Callable[..., Machines]) -> Iterator[Page]:
+def page(chromium: Chromium, machines: Callable[..., Fleet]) -> Iterator[Page]:
     with Page(chromium) as tab:
         tab.go(machines(1, one="titan-x-pascal:idle").page("one"))
         tab.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")

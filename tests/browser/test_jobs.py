@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import Page
+from tests.stack.fleet import Fleet
 
 PATIENCE = 120.0
 
@@ -14,7 +14,7 @@ PATIENCE = 120.0
 @pytest.mark.browser
 @pytest.mark.timeout(400)
 def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
-    chromium: Chromium, machines: Callable[..., Machines]
+    chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
     fleet = machines(4.0, one="dgx-station-v100:training")
     with Page(chromium) as page:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.browser.chromium import Chromium
 from tests.browser.heap import SYSTEM, weights
-from tests.browser.machines import Machines
 from tests.browser.page import Page
+from tests.stack.fleet import Fleet
 
 SPEED, MINUTES = 60.0, 10
 GROWTH = 1_500_000
@@ -20,7 +20,7 @@ MOST_NODES = 5000
 
 @pytest.mark.browser
 def test_ten_minutes_leave_the_memory_of_the_page_flat(
-    chromium: Chromium, machines: Callable[..., Machines]
+    chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
     address = machines(SPEED, tour=f"{SYSTEM}:tour").page("tour")
     with Page(chromium) as page:

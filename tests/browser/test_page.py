@@ -9,8 +9,8 @@ import pytest
 
 from tests.browser.axe import grave
 from tests.browser.chromium import Chromium
-from tests.browser.machines import Machines
 from tests.browser.page import NARROW, WIDE, Page
+from tests.stack.fleet import Fleet
 
 pytestmark = pytest.mark.browser
 
@@ -44,7 +44,7 @@ CAUGHT = """new Promise((resolve) => {
 
 
 @pytest.fixture(scope="module")
-def fleet(machines: Callable[..., Machines]) -> Machines:
+def fleet(machines: Callable[..., Fleet]) -> Fleet:
     return machines(1, **MACHINES)
 
 
@@ -76,7 +76,7 @@ def arrive(page: Page, address: str) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_nothing_is_asked_of_another_origin_and_nothing_complains(
-    page: Page, fleet: Machines, name: str
+    page: Page, fleet: Fleet, name: str
 ) -> None:
     address = fleet.page(name)
     arrive(page, address)
@@ -87,7 +87,7 @@ def test_nothing_is_asked_of_another_origin_and_nothing_complains(
     assert page.errors == []
 
 
-def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Machines) -> None:
+def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Fleet) -> None:
     """It opens no stream, which would keep a browser's virtual time from passing."""
     arrive(page, fleet.page("switch"))
     page.requests.clear()
@@ -101,7 +101,7 @@ def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Machines) -
     assert not [url for url in page.requests if "api/v1/stream" in url]
 
 
-def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Machines) -> None:
+def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     places = "#legend", ".lead .state", "#jobs", "#headline"
     page.until(lambda p: all("starved by disk" in p.text(w) for w in places), 40, "one name")
@@ -117,7 +117,7 @@ def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: M
       .every((one) => String(one.open) === one.dataset.was)""")
 
 
-def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
+def test_the_policy_is_set_and_holds(page: Page, fleet: Fleet) -> None:
     address = fleet.page("single")
     arrive(page, address)
     policy = {k.lower(): v for k, v in page.headers[address].items()}["content-security-policy"]
@@ -131,7 +131,7 @@ def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["mesh", "lost"])
-def test_the_page_is_accessible(page: Page, fleet: Machines, name: str, theme: str) -> None:
+def test_the_page_is_accessible(page: Page, fleet: Fleet, name: str, theme: str) -> None:
     page.use_theme(theme)
     arrive(page, fleet.page(name))
     page.run("document.querySelector('details').open = true")
@@ -142,7 +142,7 @@ def test_the_page_is_accessible(page: Page, fleet: Machines, name: str, theme: s
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Machines, theme: str) -> None:
+def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Fleet, theme: str) -> None:
     page.use_theme(theme)
     page.resize(PHONE)
     page.go(f"{fleet.page('mesh')}runbook.html")
@@ -151,7 +151,7 @@ def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Machines, theme: str)
     assert page.run("document.documentElement.scrollWidth") == PHONE[0]
 
 
-def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
+def test_a_keyboard_is_enough(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("mesh"))
     for _ in range(14):  # what the banner and the findings link to comes first
         page.press("Tab")
@@ -170,7 +170,7 @@ def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Machines, name: str) -> None:
+def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Fleet, name: str) -> None:
     page.resize(PHONE)
     arrive(page, fleet.page(name))
     assert page.run("document.documentElement.scrollWidth") == PHONE[0]
@@ -179,7 +179,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Machines, name: 
 
 
 @pytest.mark.parametrize("size", [(1000, 800), NARROW])
-def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, int]) -> None:
+def test_the_first_screen_answers(page: Page, fleet: Fleet, size: tuple[int, int]) -> None:
     """The first screen shows machine, GPU, cause, begin, advice and job without scrolling."""
     page.resize(size)
     arrive(page, fleet.page("switch"))
@@ -201,7 +201,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     assert page.run(folded) > 0, "paths at rest are one line"
 
 
-def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Machines) -> None:
+def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     page.until(lambda p: "disk since" in p.text(".lead .state"), 60, "it stands")
     page.run("new Promise((done) => setTimeout(done, 4000))")
@@ -214,7 +214,7 @@ def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Machines)
     assert "starved by disk" in page.text("#tip")
 
 
-def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:
+def test_nodes_are_used_again(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     page.run("for (const node of document.querySelectorAll('.tile, tr, .node')) node.known = true")
     first = page.text("#updated")
@@ -223,7 +223,7 @@ def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:
     assert page.run(fresh) == 0
 
 
-def test_nothing_is_drawn_while_the_page_is_hidden(page: Page, fleet: Machines) -> None:
+def test_nothing_is_drawn_while_the_page_is_hidden(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("single"))
     turn = """(hidden) => {
       Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
@@ -238,7 +238,7 @@ def test_nothing_is_drawn_while_the_page_is_hidden(page: Page, fleet: Machines) 
     page.until(lambda p: p.text("#updated") != shown, 10, "it catches up")
 
 
-def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -> None:
+def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     inked = """(() => {
       const strip = document.querySelector('.strip');
@@ -250,7 +250,7 @@ def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -
 
 
 def test_screen_readers_hear_figures_only_when_their_meaning_changes(
-    page: Page, fleet: Machines
+    page: Page, fleet: Fleet
 ) -> None:
     arrive(page, fleet.page("single"))
     page.until(lambda p: "occupied" in p.text("#spoken"), 60, "it is spoken")
@@ -263,7 +263,7 @@ def test_screen_readers_hear_figures_only_when_their_meaning_changes(
     assert page.run("spoken") <= 1  # `for 10 s` may join the sentence
 
 
-def test_what_moves_a_little_is_not_0_per_cent(page: Page, fleet: Machines) -> None:
+def test_what_moves_a_little_is_not_0_per_cent(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("single"))
     flow = json.dumps({"ratio": 0, "bytes_per_second": 1e6, "limit": 3e10, "threshold": 0.8})
     found = page.run(f"""import('/paths.js').then((module) => {{
@@ -274,7 +274,7 @@ def test_what_moves_a_little_is_not_0_per_cent(page: Page, fleet: Machines) -> N
     assert found == ["< 1 % 1 MB/s", "line: saturation threshold, 80 %"]
 
 
-def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
+def test_data_is_text_and_never_markup(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("single"))
     evil = json.dumps({"sentence": "<img src=x onerror=alert(1)>"})
     found = page.run(f"""import('/problems.js').then((module) => {{
@@ -286,7 +286,7 @@ def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
     assert found[1] is None
 
 
-def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Machines) -> None:
+def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Fleet) -> None:
     address = fleet.page("switch")
     arrive(page, f"{address}#gpu=3")
     page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
@@ -304,7 +304,7 @@ def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Ma
 
 
 def test_a_picture_says_what_it_draws_and_nothing_twice(
-    chromium: Chromium, machines: Callable[..., Machines]
+    chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
     ill = "dgx-1-v100:starved-disk+nvlink-down+pcie-degraded"
     with Page(chromium, (1300, 1000)) as page:

@@ -11,8 +11,8 @@ import pytest
 from agent.simulator.scenarios import NAMES, TOUR
 from tests.browser.chromium import Chromium
 from tests.browser.expectations import PAGE_MACHINES, Shown
-from tests.browser.machines import Machines
 from tests.browser.page import Page
+from tests.stack.fleet import Fleet
 
 SPEED = 1.0
 PROCESSES = 2
@@ -39,7 +39,7 @@ class Actor:
     """A page, what its machine has yet to play, and how long each scenario took to be seen (s)."""
 
     page: Page
-    fleet: Machines
+    fleet: Fleet
     expectations: list[Shown]
     since: float = 0.0
     took: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Actor:
 @pytest.mark.browser
 @pytest.mark.timeout(300)
 def test_the_page_says_and_marks_what_each_scenario_is(
-    request: pytest.FixtureRequest, chromium: Chromium, machines: Callable[..., Machines]
+    request: pytest.FixtureRequest, chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
     whole = request.config.getoption("--nightly")
     names = list(PAGE_MACHINES)

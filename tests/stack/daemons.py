@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -36,41 +35,6 @@ def started(program: programs.StackProgram, log: Path) -> Iterator[subprocess.Po
     finally:
         process.terminate()
         process.wait(20)
-
-
-class Fleet:
-    """A process full of simulated machines."""
-
-    def __init__(self, speed: float, machines: Mapping[str, str], held_after: float = 60.0) -> None:
-        pairs = [f"{name}={spec}" for name, spec in machines.items()]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.stack.fleet", f"{speed:g}", f"{held_after:g}", *pairs],
-            cwd=ROOT,
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        lines = [self.process.stdout.readline().split() for _ in machines]
-        self.ports = {name: int(port) for name, port in lines}
-
-    def __enter__(self) -> "Fleet":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.kill()
-        self.process.wait()
-
-    def set_scenario(self, name: str, scenario: str) -> None:
-        """Let a machine play another scenario from now on."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{name} {scenario}\n")
-        self.process.stdin.flush()
 
 
 def prometheus_text(ports: FreePorts, interval: float, targets: Mapping[str, int]) -> str:

@@ -1,49 +1,144 @@
-"""Simulated machines by the dozen: agents as `run` makes them, in one process, each on a port.
+"""Simulated machines by the dozen, with their live pages: agents as `run` makes them, in one
+process, each on a port.
 
-    python -m tests.stack.fleet SPEED HELD_AFTER NAME=SYSTEM:SCENARIO ...
+    python -m tests.stack.fleet SPEED HELD_AFTER SELDOM NAME=SYSTEM:SCENARIO ...
 
 prints `NAME PORT` for each and then obeys lines `NAME SCENARIO` on its standard input, until that
-is closed.
+is closed. What agents read seldom comes by the factor SELDOM sooner. The system `sixteen` is a box
+with 16 GPUs. `SYSTEM:training*200,idle*30` has lived through so many seconds of each when it is
+first seen, and goes on in real time.
 """
 
 import asyncio
 import logging
+import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.clock import SystemClock
+from agent.cli.options import view_of
+from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.polling import intervals
 from exporters.http import AgentPages
+from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
+from tests.stack.running import clean_environment
+from tests.support.live_machines import simulation
+from tests.support.repository import ROOT
+
+PAGE_HELD_AFTER, PAGE_SELDOM = 10.0, 1 / 15
+"""For tests of the page: no one learns more from waiting a minute."""
+
+
+class Fleet:
+    """A process full of simulated machines; `with` ends it."""
+
+    def __init__(
+        self,
+        speed: float,
+        machines: Mapping[str, str],
+        held_after: float = PAGE_HELD_AFTER,
+        seldom: float = PAGE_SELDOM,
+    ) -> None:
+        pairs = [f"{name}={spec}" for name, spec in machines.items()]
+        numbers = [f"{number:g}" for number in (speed, held_after, seldom)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stack.fleet", *numbers, *pairs],
+            cwd=ROOT,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        lines = [self._process.stdout.readline().split() for _ in machines]
+        self.ports = {name: int(port) for name, port in lines}
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.kill()
+        self._process.wait()
+
+    def page(self, name: str) -> str:
+        """The address of a machine's page."""
+        return f"http://127.0.0.1:{self.ports[name]}/"
+
+    def play(self, name: str, scenario: str) -> None:
+        """Let a machine play another scenario from now on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{name} {scenario}\n")
+        self._process.stdin.flush()
+
+
+class HistoryClock(SystemClock):
+    """A clock that is moved by hand until `go` is called, and then runs as any other."""
+
+    _passed = 0.0  # s
+    _since: float | None = None
+
+    def monotonic(self) -> float:
+        return self._passed + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds) if self._since is not None else 0.0)
+
+    def advance(self, seconds: float) -> None:
+        self._passed += seconds
+
+    def go(self) -> None:
+        self._since = time.monotonic()
 
 
 @dataclass(frozen=True)
 class Member:
-    """One machine, and the agent that watches it."""
+    """One machine with the agent that watches it, and its page."""
 
     machine: simulator.SimulatedSystem
     agent: Agent
+    feed: Feed
 
 
-def member(spec: str, speed: float, config: Settings) -> Member:
-    clock = SystemClock(speed)
-    machine = simulator.build(simulator.parse(spec), clock)
+async def member(spec: str, speed: float, config: Settings) -> Member:
+    system, _, scenario = spec.partition(":")
+    # of `training*200,starved-disk*40`; nothing of a lone scenario
+    pairs = [part.split("*") for part in scenario.split(",") if "*" in scenario]
+    lived = HistoryClock()
+    clock: Clock = lived if pairs else SystemClock(speed)
+    machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    return Member(machine, Agent(config, hardware, clock))
+    agent = Agent(config, hardware, clock, inline=bool(pairs))
+    feed = Feed(view_of(agent, hardware))
+    agent.poller.listeners.append(feed)
+    for played, seconds in pairs:
+        machine.set_scenario(played)
+        for _ in range(int(seconds)):
+            await agent.poller.tick()
+            agent.watch.poll(0)
+            lived.advance(1.0)
+    return Member(machine, agent, feed)
 
 
-async def listen(name: str, agent: Agent) -> asyncio.Task[None]:
+async def listen(name: str, one: Member) -> asyncio.Task[None]:
     """Serve and tick as `run` does."""
-    poller = agent.poller
+    agent, poller = one.agent, one.agent.poller
     exposition = Exposition(lambda: poller.latest, agent.clock.monotonic, process=False)
-    app = AgentPages(exposition, lambda: poller.latest, awaited=poller.waiting_for).application()
-    runner = await serve(app, "127.0.0.1", 0)
+    pages = AgentPages(exposition, lambda: poller.latest, awaited=poller.waiting_for, feed=one.feed)
+    runner = await serve(pages.application(), "127.0.0.1", 0)
     agent.start()
+    if isinstance(agent.clock, HistoryClock):
+        agent.clock.go()
     print(name, runner.addresses[0][1], flush=True)
     return asyncio.create_task(poller.run())
 
@@ -58,13 +153,12 @@ async def obey(members: dict[str, Member]) -> None:
         members[name].machine.set_scenario(scenario)
 
 
-async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
+async def serve_all(speed: float, held_after: float, seldom: float, specs: dict[str, str]) -> None:
     config = Settings(Thresholds(held_after=held_after))
-    faster = held_after / Thresholds().held_after  # what is read seldom, as the rules are
-    for seldom in ("LINKS", "ECC", "MANAGER", "CHASSIS", "SMART"):
-        setattr(intervals, seldom, getattr(intervals, seldom) * faster)
-    members = {name: member(spec, speed, config) for name, spec in specs.items()}
-    ticking = [await listen(name, entry.agent) for name, entry in members.items()]
+    for name in ("LINKS", "ECC", "MANAGER", "CHASSIS", "SMART"):
+        setattr(intervals, name, getattr(intervals, name) * seldom)
+    members = {name: await member(spec, speed, config) for name, spec in specs.items()}
+    ticking = [await listen(name, one) for name, one in members.items()]
     obeying = asyncio.create_task(obey(members))
     done, _ = await asyncio.wait({obeying, *ticking}, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -74,6 +168,6 @@ async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> N
 if __name__ == "__main__":
     sys.setswitchinterval(0.0005)  # many threads, one interpreter: a scrape must not queue for long
     logging.basicConfig(level="CRITICAL", handlers=[logging.NullHandler()])
-    speed, held_after, *pairs = sys.argv[1:]
+    speed, held_after, seldom, *pairs = sys.argv[1:]
     specs = dict(pair.split("=", 1) for pair in pairs)
-    asyncio.run(serve_all(float(speed), float(held_after), specs))
+    asyncio.run(serve_all(float(speed), float(held_after), float(seldom), specs))

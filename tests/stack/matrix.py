@@ -170,7 +170,7 @@ def play(
         # what was there before the first scrapes is no one's news
         eventually(partial(scraped, server, len(ports)), 60, "each machine was scraped")
         for name, machine in names.items():
-            hosts[name].set_scenario(name, machine.partition(":")[2])
+            hosts[name].play(name, machine.partition(":")[2])
         begun = time.monotonic()
         while (passed := time.monotonic() - begun) < most:
             came = {m: {d.name for d in inbox.of(n)} for n, m in names.items()}

@@ -21,8 +21,9 @@ from agent.stack import programs
 from agent.stack.programs import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
-from tests.stack.daemons import FREE, Fleet, monitoring, started
+from tests.stack.daemons import FREE, monitoring, started
 from tests.stack.expected import STATION, Scenario
+from tests.stack.fleet import Fleet
 from tests.stack.receivers import Delivery, Inbox, mailbox, webhook
 from tests.stack.running import eventually
 
@@ -91,7 +92,7 @@ def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Flee
         hosts: dict[str, Any] = {}
         for number in range(PROCESSES):
             part = {name: machines[name] for name in names[number::PROCESSES]}
-            fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER))
+            fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER, HELD_AFTER / 60))
             hosts |= dict.fromkeys(part, fleet)
         yield hosts
 
@@ -173,11 +174,11 @@ def watch(
             if name not in scenario_run.ended and there and now - scenario_run.began > LEAST:
                 if name == "driver-hang":
                     scenario_run.metrics_while_hung = text_of(hosts[name].ports[name], "metrics")
-                hosts[name].set_scenario(name, "training")
+                hosts[name].play(name, "training")
                 scenario_run.ended[name] = now
         time.sleep(0.1)
     for name in wanted.keys() - scenario_run.ended.keys():
-        hosts[name].set_scenario(name, "training")
+        hosts[name].play(name, "training")
         scenario_run.ended[name] = time.monotonic()
 
 

@@ -66,16 +66,18 @@ class Watched:
         return whole(self.page_state.machine(), self.page_state.tick())
 
 
-def watched(name: str, *sections: Section) -> Watched:
+def simulation(name: str) -> simulator.Simulation:
     """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included."""
     system, _, scenario = name.partition(":")
-    what = (
-        simulator.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
-        if system == SIXTEEN.name
-        else simulator.parse(name)
-    )
+    if system == SIXTEEN.name:
+        return simulator.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
+    return simulator.parse(name)
+
+
+def watched(name: str, *sections: Section) -> Watched:
+    """A machine of this name, and an open page on it."""
     clock = FrozenClock()
-    machine = simulator.build(what, clock)
+    machine = simulator.build(simulation(name), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     config = Settings(Thresholds(held_after=HELD_AFTER), *sections)
     agent = Agent(config, hardware, clock, inline=True)
