@@ -55,20 +55,31 @@ def exposed(wire: str) -> Alert:
 GPUS8 = tuple(f"gpu{i}" for i in range(8))
 PORTS8 = ("mlx5_0:1", *(f"mlx5_{i}:1" for i in range(1, 8)))
 
+
+def critical(name: str, text: str, *gpus: str) -> Alert:
+    return Alert(name, "critical", text, frozenset(gpus))
+
+
+def warning(name: str, text: str, *gpus: str) -> Alert:
+    return Alert(name, "warning", text, frozenset(gpus))
+
+
+HELD = rf"{GPU} was occupied by an idle process for {SHARE} 30m \(limit 90%\)"
+HEAT = rf"{GPU} was slowed down by heat for {SHARE} 15m \(limit 25%\)"
+HOT = rf"The (core|memory) of {GPU} is at \d+ °C, its limit is \d+"
+LINK_DOWN = rf"{GPU}: NVLink \d is down, 3 of 4 NVLinks are up"
+LINK_ERRORS = rf"NVLink 1 of {GPU} had [1-9]\d* errors in the last 1h \(limit 5\)"
+PORT = r"infiniband port mlx5_0:1 of port-degraded runs at 25GB/s of 50GB/s"
+LATE = rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(limit 25%"
+IN_HALF_AN_HOUR = r"in the last 30m \(limit 0\)"
+ECC = rf"{GPU} had [1-9]\d* uncorrected ECC errors {IN_HALF_AN_HOUR}"
+XID = rf"{GPU} had [1-9]\d* XID errors 48 .* {IN_HALF_AN_HOUR}"
+BLIND = r"driver-hang: the NVIDIA driver does not answer\. Drain the node"
+
 SCENARIOS: dict[str, Scenario] = {
     "training": Scenario(H100),
     "idle": Scenario(STATION),
-    "held": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuHeldIdle",
-                "info",
-                rf"{GPU} was occupied by an idle process for {SHARE} 30m \(limit 90%\)",
-                ALL4,
-            ),
-        ),
-    ),
+    "held": Scenario(STATION, (Alert("DgxGpuHeldIdle", "info", HELD, ALL4),)),
     "starved-disk": Scenario(
         ONE, (starved("Starved by disk", ALL8), full("DgxDiskSaturated", "Disk", "md0"))
     ),
@@ -83,15 +94,7 @@ SCENARIOS: dict[str, Scenario] = {
     "starved-host-thread": Scenario(STATION, (starved("Starved by one host thread", ALL4),)),
     "starved-peer": Scenario(
         H100,
-        (
-            starved("Starved by a slow peer", ALL8 - FIRST),
-            Alert(
-                "DgxGpuStraggler",
-                "warning",
-                rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(limit 25%",
-                FIRST,
-            ),
-        ),
+        (starved("Starved by a slow peer", ALL8 - FIRST), warning("DgxGpuStraggler", LATE, "0")),
     ),
     "nvlink-saturated": Scenario(
         H100, (full("DgxLinkSaturated", "nvlink", *GPUS8), exposed("NVLink"))
@@ -100,134 +103,39 @@ SCENARIOS: dict[str, Scenario] = {
         H100, (full("DgxLinkSaturated", "infiniband", *PORTS8), exposed("InfiniBand"))
     ),
     "throttled": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuThrottled",
-                "warning",
-                rf"{GPU} was slowed down by heat for {SHARE} 15m \(limit 25%\)",
-                ALL4,
-                cause="thermal",
-            ),
-        ),
+        STATION, (Alert("DgxGpuThrottled", "warning", HEAT, ALL4, cause="thermal"),)
     ),
-    "gpu-hot": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuHot",
-                "critical",
-                rf"The (core|memory) of {GPU} is at \d+ °C, its limit is \d+",
-                FIRST,
-            ),
-        ),
-    ),
+    "gpu-hot": Scenario(STATION, (critical("DgxGpuHot", HOT, "0"),)),
     "gpu-slow": Scenario(
         STATION,
-        (
-            Alert(
-                "DgxGpuNotAnswering",
-                "warning",
-                rf"Calls to {GPU} took up to .* \(limit 1 s\)",
-                frozenset("1"),
-            ),
-        ),
+        (warning("DgxGpuNotAnswering", rf"Calls to {GPU} took up to .* \(limit 1 s\)", "1"),),
     ),
     "gpu-lost": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuMissing", "critical", rf"{GPU} is gone: 3 of 4 GPUs answer\.", frozenset("2")
-            ),
-        ),
+        STATION, (critical("DgxGpuMissing", rf"{GPU} is gone: 3 of 4 GPUs answer\.", "2"),)
     ),
-    "nvlink-down": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxNvlinkDown",
-                "critical",
-                rf"{GPU}: NVLink \d is down, 3 of 4 NVLinks are up",
-                frozenset("03"),
-            ),
-        ),
-    ),
-    "nvlink-errors": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxNvlinkErrors",
-                "warning",
-                rf"NVLink 1 of {GPU} had [1-9]\d* errors in the last 1h \(limit 5\)",
-                FIRST,
-            ),
-        ),
-    ),
+    "nvlink-down": Scenario(STATION, (critical("DgxNvlinkDown", LINK_DOWN, "0", "3"),)),
+    "nvlink-errors": Scenario(STATION, (warning("DgxNvlinkErrors", LINK_ERRORS, "0"),)),
     "pcie-degraded": Scenario(
-        STATION, (Alert("DgxPcieDegraded", "warning", rf"{GPU}: the PCIe link runs at x8 ", FIRST),)
+        STATION, (warning("DgxPcieDegraded", rf"{GPU}: the PCIe link runs at x8 ", "0"),)
     ),
     "port-degraded": Scenario(
-        H100,
-        (
-            Alert(
-                "DgxLinkDegraded",
-                "warning",
-                r"infiniband port mlx5_0:1 of port-degraded runs at 25GB/s of 50GB/s",
-                devices=frozenset(("mlx5_0:1",)),
-            ),
-        ),
+        H100, (Alert("DgxLinkDegraded", "warning", PORT, devices=frozenset(("mlx5_0:1",))),)
     ),
-    "xid": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuXid",
-                "critical",
-                rf"{GPU} had [1-9]\d* XID errors 48 .* in the last 30m \(limit 0\)",
-                FIRST,
-            ),
-        ),
-    ),
-    "ecc": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuEccUncorrected",
-                "critical",
-                rf"{GPU} had [1-9]\d* uncorrected ECC errors in the last 30m \(limit 0\)",
-                FIRST,
-            ),
-        ),
-    ),
+    "xid": Scenario(STATION, (critical("DgxGpuXid", XID, "0"),)),
+    "ecc": Scenario(STATION, (critical("DgxGpuEccUncorrected", ECC, "0"),)),
     "row-remap": Scenario(
         A100,
-        (
-            Alert(
-                "DgxGpuRowRemapFailure",
-                "critical",
-                rf"{GPU}: a memory row could not be remapped",
-                FIRST,
-            ),
-        ),
+        (critical("DgxGpuRowRemapFailure", rf"{GPU}: a memory row could not be remapped", "0"),),
     ),
     "exposed-communication": Scenario(H100, (exposed("NVLink"),)),
     "hang": Scenario(
         STATION,
-        (Alert("DgxJobHung", "critical", r"pid \d+ \(rank 1\) on GPU 1 ", frozenset("1")),),
+        (critical("DgxJobHung", r"pid \d+ \(rank 1\) on GPU 1 ", "1"),),
         early=frozenset({"DgxGpuStarved", "DgxGpuStraggler"}),
     ),
     "late-rank": Scenario(H100),
     "checkpoint": Scenario(STATION, (starved("Starved by disk", ALL4),)),
     "threads": Scenario(STATION, (starved("Starved by the CPU", ALL4),)),
     "no-demand": Scenario(STATION),
-    "driver-hang": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxAgentBlind",
-                "critical",
-                r"driver-hang: the NVIDIA driver does not answer\. Drain the node",
-            ),
-        ),
-    ),
+    "driver-hang": Scenario(STATION, (critical("DgxAgentBlind", BLIND),)),
 }
