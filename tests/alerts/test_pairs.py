@@ -1,4 +1,5 @@
-"""Two faults at once: both arrive, unless one hides the other by declaration."""
+"""Faults and their combinations: each raises its own alerts, and two both, unless one hides the
+other by declaration."""
 
 from itertools import combinations
 from pathlib import Path
@@ -9,18 +10,67 @@ import pytest
 from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
 from alerts.routing import OF_ALL
-from tests.stack.matrix import MATRIX, STATION
 from tests.support import machines
 from tests.support.alert_replay import firing, record, used
 from tests.support.nightly import NIGHTLY
 
+A100, STATION = "dgx-a100", "dgx-station-v100"
 START = f"{STATION}:training+"
-FAULTS = {
-    name.removeprefix(START): alerts
-    for name, alerts in MATRIX.items()
-    if name.startswith(START) and "+" not in name.removeprefix(START) and alerts
-    if "replays" not in name  # read once a minute, and judged over half of one here
+SINGLE = {
+    "pages-pending": "GpuPagesPending",
+    "pages-near": "GpuEccRising",
+    "ecc-rising": "GpuEccRising",
+    "pcie-replays": "PcieReplays",
+    **dict.fromkeys(("disk-dead", "disk-damaged", "disk-smart"), "DiskFailing"),
+    **dict.fromkeys(("fan-failed", "supply-failed"), "ChassisFault"),
+    **dict.fromkeys(("xid-13", "xid-31", "xid-92", "xid-999"), "GpuXid"),
 }
+"""Faults of a DGX Station that trains."""
+
+FAULTS = {
+    **{f"{START}{fault}": alert for fault, alert in SINGLE.items()},
+    f"{A100}@580:training+recovery-reset": "GpuRecoveryNeeded",
+    f"{A100}@580:training+recovery-reboot": "GpuRecoveryNeeded",
+    f"{A100}:training+rows-pending": "GpuPagesPending",
+    f"{A100}:training+rows-near": "GpuEccRising",
+    f"{A100}:training+fabric-service": "FabricFault",
+    **{f"dgx-h100:training+fabric-{one}": "FabricFault" for one in ("service", "state", "health")},
+    f"{A100}:training+switch-fatal": "FabricFault",
+    f"{A100}:training+switch-noise": "",
+    f"{A100}:training+infiniband-errors": "InfinibandErrors",
+    f"{A100}:training+infiniband-down": "InfinibandErrors",
+    f"{A100}:training+infiniband-flapping": "InfinibandFlapping",
+    f"{A100}:training+raid-degraded": "RaidDegraded",
+    f"{A100}:training+disk-hot": "DiskFailing",
+    **{f"{A100}:training+xid-{code}": "GpuXid" for code in (63, 74, 94, 109, 119, 140)},
+    "dgx-h100:training+xid-149": "GpuXid",
+    f"{A100}@580:training+xid-154": "GpuXid",
+    # one fault with all that it brings along
+    f"{STATION}:double-bit": "GpuXid",
+    f"{A100}@580:double-bit": "GpuXid",
+    f"{A100}:row-remap+rows-pending+xid-64": "GpuRowRemapFailure",
+    f"{A100}:system-processor": "GpuXid",
+    f"{STATION}:gpu-lost+xid-45": "GpuMissing GpuXid",
+    f"{A100}:gpu-lost": "GpuMissing",
+    f"{STATION}:nvlink-down+nvlink-errors": "NvlinkDown",
+    f"{STATION}:pcie-degraded+pcie-replays": "PcieDegraded",
+    f"{A100}:raid-degraded+disk-hot": "RaidDegraded DiskFailing",
+    f"{A100}:infiniband-flapping+infiniband-errors": "InfinibandFlapping",
+    f"{STATION}:driver-hang+fan-failed": "AgentBlind ChassisFault",
+    f"{STATION}:log-flood": "GpuXid",
+    f"{A100}:nvlink-down+xid-74": "GpuXid",
+    f"{A100}@580:recovery-reset+rows-pending+xid-63": "GpuRecoveryNeeded",
+    f"{A100}:rows-pending+xid-63": "GpuPagesPending",
+    f"{A100}:rows-pending+xid-94": "GpuXid",
+    f"{A100}:raid-degraded+disk-dead": "RaidDegraded",
+    # two faults that have nothing to do with each other
+    f"{STATION}:ecc+disk-damaged": "GpuEccUncorrected DiskFailing",
+    f"{STATION}:gpu-hot+supply-failed": "GpuHot ChassisFault",
+    f"{STATION}:xid-79+pcie-replays": "GpuXid PcieReplays",
+}
+"""Machine with what is wrong with it, and the alerts that must arrive."""
+
+SHORT = (f"{STATION}:double-bit", f"{STATION}:driver-hang+fan-failed")
 SECONDS = 110
 """Some counters are read once a minute; the longest `for` is 20 s here."""
 
@@ -31,10 +81,38 @@ HIDES |= {(fault.alert, by.alert) for fault in ALERTS for by, _ in OF_ALL}
 """What is hidden, and by what."""
 
 
+def named(alerts: str) -> set[str]:
+    return {f"Dgx{alert}" for alert in alerts.split()}
+
+
+def wrong(found: set[str], wanted: set[str]) -> set[str]:
+    """Alerts that are there or not against expectation, and that nothing there hides."""
+    return {a for a in found ^ wanted if not any((a, by) in HIDES for by in found)}
+
+
+def fired(machine: str, folder: Path) -> set[str]:
+    series: dict[str, list[str]] = {"up": []}
+    record(machines.simulated(machine), SECONDS, series, used())
+    return firing(series, SECONDS - 2, folder) - {"DgxWatchdog"}
+
+
+@pytest.mark.promtool
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "machine", [pytest.param(m, marks=[] if m in SHORT else NIGHTLY) for m in FAULTS]
+)
+def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
+    found, wanted = fired(machine, tmp_path), named(FAULTS[machine])
+    assert wanted <= found
+    assert wrong(found, wanted) == set()
+
+
 def pairs() -> list[Any]:
+    # replays are read once a minute, and judged over half of one here
+    faults = sorted(SINGLE.keys() - {"pcie-replays"})
     return [
         pytest.param(one, other, marks=[] if {(one, other), (other, one)} & PLAIN else NIGHTLY)
-        for one, other in combinations(sorted(FAULTS), 2)
+        for one, other in combinations(faults, 2)
     ]
 
 
@@ -42,16 +120,10 @@ def pairs() -> list[Any]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("one", "other"), pairs())
 def test_both_arrive(one: str, other: str, tmp_path: Path) -> None:
-    bench = machines.simulated(f"{START}{one}+{other}")
-    series: dict[str, list[str]] = {"up": []}
-    record(bench, SECONDS, series, used())
-    found = firing(series, SECONDS - 2, tmp_path) - {"DgxWatchdog"}
-    silent = (FAULTS[one] | FAULTS[other]) - found
-    assert {a for a in silent if not any((a, by) in HIDES for by in found)} == set()
-    strange = found - FAULTS[one] - FAULTS[other]
-    assert {a for a in strange if not any((a, by) in HIDES for by in found)} == set()
+    found = fired(f"{START}{one}+{other}", tmp_path)
+    assert wrong(found, named(SINGLE[one]) | named(SINGLE[other])) == set()
 
 
 def test_there_are_faults_to_pair() -> None:
-    assert len(FAULTS) >= 5
-    assert {name for pair in PLAIN for name in pair} <= FAULTS.keys()
+    assert {name for pair in PLAIN for name in pair} <= SINGLE.keys()
+    assert len(FAULTS) >= 40

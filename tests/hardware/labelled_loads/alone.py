@@ -14,7 +14,7 @@ from tests.hardware.labelled_loads import tasks
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, CPU, HOST_THREAD
 from tests.hardware.labelled_loads.tasks import Trainer
-from tests.hardware.labelled_loads.work import length_of, sized
+from tests.hardware.labelled_loads.work import length_of
 
 
 def train(seconds: float, *, task: str, **sizes: Any) -> None:
@@ -86,34 +86,5 @@ def compile_first(seconds: float, *, layers: int, batch: int) -> None:
     clock.mark(CPU)
     while clock.going():
         trainer.step()
-        clock.mark(BUSY)
-        clock.step()
-
-
-def jax_training(seconds: float, *, layers: int, width: int, batch: int) -> None:
-    """Healthy: a deep residual network in JAX, one jitted function a step."""
-    import jax
-    import jax.numpy as jnp
-
-    layers, width, batch = sized((layers, width, batch), (2, 64, 8))
-    keys = jax.random.split(jax.random.key(0), 3)
-    weights = jax.random.normal(keys[0], (layers, 2, width, width), jnp.bfloat16) * width**-0.5
-    seen = jax.random.normal(keys[1], (batch, width), jnp.bfloat16)
-    wanted = jax.random.normal(keys[2], (batch, width), jnp.bfloat16)
-
-    def layer(values: Any, pair: Any) -> tuple[Any, None]:
-        return values + jax.nn.gelu(values @ pair[0]) @ pair[1], None
-
-    def loss(weights: Any) -> Any:
-        shown, _ = jax.lax.scan(layer, seen, weights)
-        return jnp.mean(jnp.square((shown - wanted).astype(jnp.float32)))
-
-    step = jax.jit(lambda weights: weights - 1e-6 * jax.grad(loss)(weights))
-    for _ in range(3):
-        weights = jax.block_until_ready(step(weights))
-    clock = ShareClock(seconds, on_gpu=False)
-    clock.begin()
-    while clock.going():
-        weights = jax.block_until_ready(step(weights))
         clock.mark(BUSY)
         clock.step()

@@ -1,4 +1,4 @@
-"""Models of the loads besides the networks of the papers: a transformer, a U-Net, a graph net."""
+"""A transformer, for the loads."""
 
 from typing import Any
 
@@ -52,59 +52,3 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             values = block(values)
         return functional.linear(self.last(values), self.words.weight)
-
-
-class Denoiser(nn.Module):
-    """A small U-Net that predicts the noise in an image, as diffusion models are trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths = sized((128, 256, 512), (8, 16, 32))
-        self.enter = nn.Conv2d(3, widths[0], 3, padding=1)
-        self.down = nn.ModuleList(
-            _convolved(a, b) for a, b in zip(widths, (*widths[1:], widths[-1]), strict=True)
-        )
-        self.up = nn.ModuleList(
-            _convolved(b + (widths[-1] if a == widths[-1] else b), a)
-            for a, b in reversed(list(zip(widths, (*widths[1:], widths[-1]), strict=True)))
-        )
-        self.leave = nn.Conv2d(widths[0], 3, 3, padding=1)
-
-    def forward(self, images: Any) -> Any:
-        """Same shape as `images`: batch, 3, side, side."""
-        values = self.enter(images)
-        kept = []
-        for layer in self.down:
-            values = layer(values)
-            kept.append(values)
-            values = functional.avg_pool2d(values, 2)
-        for layer in self.up:
-            values = functional.interpolate(values, scale_factor=2)
-            values = layer(torch.cat((values, kept.pop()), 1))
-        return self.leave(values)
-
-
-def _convolved(channels: int, width: int) -> Any:
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 3, padding=1),
-        nn.GroupNorm(8, width),
-        nn.SiLU(),
-        nn.Conv2d(width, width, 3, padding=1),
-        nn.GroupNorm(8, width),
-        nn.SiLU(),
-    )
-
-
-class GraphNetwork(nn.Module):
-    """Layers that add up what each node's neighbours say."""
-
-    def __init__(self, layers: int = 6, width: int = 256) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
-
-    def forward(self, nodes: Any, source: Any, target: Any) -> Any:
-        """Same shape as `nodes`: node, width. `source` and `target` are the ends of each edge."""
-        for layer in self.layers:
-            said = layer(nodes)[source].float()  # sums of many terms want the precision
-            nodes = functional.relu(torch.zeros_like(nodes).index_add(0, target, said)) + nodes
-        return nodes

@@ -1,6 +1,6 @@
 """Tasks of training: a network, its data on the GPU, and one step of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tests.hardware import networks
 from tests.hardware.device import DEVICE, IMAGE
-from tests.hardware.labelled_loads.models import CONTEXT, Denoiser, GraphNetwork, LanguageModel
+from tests.hardware.labelled_loads.models import CONTEXT, LanguageModel
 from tests.hardware.labelled_loads.work import sized
 
 Loss = Callable[[Any], Any]
@@ -38,39 +38,6 @@ def images(batch: int) -> tuple[Any, Loss]:
     return networks.resnet50().to(DEVICE), lambda network: functional.cross_entropy(
         network(seen), labels
     )
-
-
-def diffusion(batch: int) -> tuple[Any, Loss]:
-    """A U-Net that learns to report noise from images of 64 by 64."""
-    clean = torch.rand(sized(batch, 2), 3, sized(64, 16), sized(64, 16), device=DEVICE)
-
-    def loss(network: Any) -> Any:
-        noise = torch.randn_like(clean)
-        share = torch.rand(len(clean), 1, 1, 1, device=DEVICE)
-        return functional.mse_loss(network(clean * (1 - share) + noise * share), noise)
-
-    return Denoiser().to(DEVICE), loss
-
-
-def graphs(nodes: int, edges: int, spread: float) -> tuple[Any, Loss]:
-    """A graph network; the number of edges is another one in each step (relative spread)."""
-    nodes, edges = sized((nodes, edges), (100, 500))
-    known = torch.rand(nodes, 256, device=DEVICE)
-    ends = torch.randint(0, nodes, (2, 2 * edges), device=DEVICE)
-    sizes = _sizes(edges, spread)
-
-    def loss(network: Any) -> Any:
-        source, target = ends[:, : next(sizes)]
-        return network(known, source, target).square().mean()
-
-    return GraphNetwork().to(DEVICE), loss
-
-
-def _sizes(mean: int, spread: float) -> Iterator[int]:
-    numbers = torch.Generator().manual_seed(0)
-    while True:
-        drawn = float(torch.randn((), generator=numbers))
-        yield int(mean * min(1.9, max(0.1, 1 + spread * drawn)))
 
 
 class Trainer:
