@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.stack.running import run_to_end
 from tests.support import ottl
-from tests.support.ottl import Metric
+from tests.support.ottl import Attributes, Metric
 from tests.support.repository import ROOT
 
 CONFIG = yaml.safe_load((ROOT / "deploy/opentelemetry/collector.yaml").read_text())
@@ -52,7 +52,7 @@ def scraped(name: str) -> list[Metric]:
     found = []
     for family in text_string_to_metric_families((ROOT / f"tests/golden/{name}.prom").read_text()):
         suffix = "_total" if family.type == "counter" else ""
-        points = [(dict(one.labels), one.value) for one in family.samples]
+        points = [(Attributes(one.labels), one.value) for one in family.samples]
         found.append(Metric(family.name + suffix, family.type, points))
     return found
 
@@ -131,5 +131,5 @@ def test_prometheus_takes_what_is_scraped(tmp_path: Path) -> None:
     ["set(metric.name)", "set(metric.name, lower(metric.name))", "set(metric.name, 'x')", "drop()"],
 )
 def test_what_the_language_has_not_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"x|call"):
+    with pytest.raises((ValueError, NameError)):
         ottl.transform([Metric("x", "gauge", [])], [{"statements": [text]}])

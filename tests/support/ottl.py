@@ -1,17 +1,28 @@
 """As much of OpenTelemetry's transformation language as `deploy/opentelemetry` uses, after its
-documented grammar (pkg/ottl/LANGUAGE.md): metrics with data points, statements, conditions."""
+documented grammar (pkg/ottl/LANGUAGE.md). A statement reads as one of Python but for `where`."""
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, SimpleNamespace
 from typing import Any
 
-Attributes = dict[str, str]
-TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_]+(?:\.[a-z_]+)*|==|!=|=|[\[\](),])')
+
+class Attributes(dict[str, Any]):
+    """Attributes of a data point: nil where there is none, and nil is not set."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if value is not None:
+            super().__setitem__(key, value)
 
 
-@dataclass
+@dataclass(slots=True)
 class Metric:
     """A metric of a pipeline: a gauge, or a sum that is monotonic or not."""
 
@@ -22,163 +33,81 @@ class Metric:
     description: str = "of the agent"
 
 
-@dataclass
-class Parser:
-    """One statement or condition; raises ValueError where the grammar has no such thing."""
-
-    text: str
-    tokens: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        at = 0
-        while at < len(self.text.rstrip()):
-            found = TOKEN.match(self.text, at)
-            if not found:
-                raise ValueError(f"{self.text!r} at {at}")
-            self.tokens.append(found[1])
-            at = found.end()
-
-    def take(self, expected: str = "") -> str:
-        token = self.tokens.pop(0)
-        if expected and token != expected:
-            raise ValueError(f"{self.text!r}: {token} where {expected} was expected")
-        return token
-
-    def next_is(self, token: str) -> bool:
-        return self.tokens[:1] == [token]
-
-    def values(self, end: str) -> list[Any]:
-        found = []
-        while not self.next_is(end):
-            found.append(self.value())
-            if not self.next_is(end):
-                self.take(",")
-        self.take(end)
-        return found
-
-    def value(self) -> Any:
-        """A literal, a list, or a tuple: a path, a call, or an argument with its name."""
-        token = self.take()
-        if token.startswith('"'):
-            return token[1:-1].replace('\\"', '"')
-        if token == "[":
-            return self.values("]")
-        if token in ("nil", "true", "false"):
-            return {"nil": None, "true": True, "false": False}[token]
-        if self.next_is("("):
-            self.take()
-            return ("call", token, self.values(")"))
-        if self.next_is("="):
-            self.take()
-            return ("named", token, self.value())
-        key = ""
-        if self.next_is("["):
-            self.take()
-            key = self.value()
-            self.take("]")
-        return ("path", token, key)
-
-    def condition(self) -> list[Any]:
-        """Comparisons and calls that must all hold."""
-        parts = []
-        while True:
-            left = self.value()
-            operator = self.take() if self.next_is("==") or self.next_is("!=") else ""
-            parts.append((left, operator, self.value() if operator else None))
-            if not self.next_is("and"):
-                break
-            self.take()
-        if self.tokens:
-            raise ValueError(f"{self.text!r}: {self.tokens}")
-        return parts
+@cache
+def compiled(text: str) -> tuple[CodeType, CodeType]:
+    """An editor or nothing, and when it is applied; ValueError where the grammar has no such
+    thing. `set` is an assignment."""
+    editor, _, condition = text.rpartition(" where ") if " where " in text else (text, "", "true")
+    if "'" in text:
+        raise ValueError(f"{text}: strings have double quotes")
+    (statement,) = ast.parse(editor).body
+    match statement:
+        case ast.Expr(ast.Call(ast.Name("set"), [target, value])):
+            editor = f"{ast.unparse(target)} = {ast.unparse(value)}"
+        case ast.Expr(ast.Call(ast.Name("set"))):
+            raise ValueError(f"{text}: set has two arguments")
+    return compile(editor, text, "exec"), compile(condition, text, "eval")
 
 
-def condition(text: str) -> list[Any]:
-    return Parser(text).condition()
+FUNCTIONS = {
+    "nil": None,
+    "true": True,
+    "false": False,
+    "IsMatch": lambda text, pattern: re.search(pattern, text or "") is not None,
+    "Concat": lambda parts, delimiter: delimiter.join(map(str, parts)),
+    "delete_key": lambda attributes, key: attributes.pop(key, None),
+}
 
 
-def statement(text: str) -> tuple[Any, list[Any]]:
-    """An editor, and when it is applied."""
-    parser = Parser(text)
-    editor = parser.value()
-    if not parser.tokens:
-        return editor, []
-    parser.take("where")
-    return editor, parser.condition()
+def names_of(metric: Metric, attributes: Attributes | None, to: list[Metric]) -> dict[str, Any]:
+    """Names that statements know, of a metric and one of its data points or none."""
+
+    def copy_metric(*, name: str) -> None:
+        to.append(deepcopy(metric))
+        to[-1].name = name
+
+    def convert_gauge_to_sum(temporality: str, monotonic: bool) -> None:
+        assert temporality == "cumulative"
+        if metric.kind == "gauge":
+            metric.kind = "counter" if monotonic else "updowncounter"
+
+    return {
+        **FUNCTIONS,
+        "metric": metric,
+        "attributes": attributes,
+        "copy_metric": copy_metric,
+        "datapoint": SimpleNamespace(attributes=attributes),
+        "convert_gauge_to_sum": convert_gauge_to_sum,
+        "__builtins__": {},
+    }
 
 
-@dataclass
-class Place:
-    """Target of a statement: a metric, and one of its data points or none."""
-
-    metric: Metric
-    attributes: Attributes | None
-
-    def get(self, value: Any) -> Any:
-        match value:
-            case ("path", "metric.name" | "metric.unit" | "metric.description" as path, ""):
-                return getattr(self.metric, path.partition(".")[2])
-            case ("path", "datapoint.attributes" | "attributes", key) if key:
-                assert self.attributes is not None, "no data point in the context of a metric"
-                return self.attributes.get(key)
-            case ("call", "IsMatch", [target, pattern]):
-                return re.search(pattern, self.get(target) or "") is not None
-            case ("call", "Concat", [parts, delimiter]):
-                return delimiter.join(str(self.get(part)) for part in parts)
-            case tuple():
-                raise ValueError(value)
-        return value
-
-    def holds(self, parts: Iterable[Any]) -> bool:
-        return all(
-            (self.get(left) == self.get(right)) is (operator == "==")
-            if operator
-            else self.get(left) is True
-            for left, operator, right in parts
-        )
-
-    def edit(self, editor: Any, metrics: list[Metric]) -> None:
-        match editor:
-            case ("call", "set", [("path", "datapoint.attributes", key), value]):
-                assert self.attributes is not None
-                if self.get(value) is not None:
-                    self.attributes[key] = self.get(value)
-            case ("call", "set", [("path", path, ""), value]) if path.startswith("metric."):
-                setattr(self.metric, path.partition(".")[2], self.get(value))
-            case ("call", "delete_key", [("path", "datapoint.attributes", ""), key]):
-                assert self.attributes is not None
-                self.attributes.pop(key, None)
-            case ("call", "copy_metric", [("named", "name", name)]):
-                metrics.append(deepcopy(self.metric))
-                metrics[-1].name = name
-            case ("call", "convert_gauge_to_sum", ["cumulative", monotonic]):
-                if self.metric.kind == "gauge":
-                    self.metric.kind = "counter" if monotonic else "updowncounter"
-            case _:
-                raise ValueError(editor)
+def holds(condition: str, names: dict[str, Any]) -> bool:
+    return eval(compiled(f"nil where {condition}")[1], names) is True
 
 
 def transform(metrics: list[Metric], groups: Iterable[Mapping[str, Any]]) -> None:
     """The transform processor: each group of statements, on metrics or on their data points."""
     for group in groups:
-        on_points = "datapoint." in str(group)
-        conditions = [condition(text) for text in group.get("conditions", ())]
-        statements = [statement(text) for text in group["statements"]]
+        conditions = group.get("conditions", ())
         for metric in metrics:  # what is copied comes too
-            points: Iterable[Attributes | None]
-            points = [attributes for attributes, _ in metric.points] if on_points else [None]
-            for place in (Place(metric, point) for point in points):
-                if conditions and not any(place.holds(parts) for parts in conditions):
+            points: list[Attributes | None] = [None]
+            if "datapoint." in str(group):
+                points = [attributes for attributes, _ in metric.points]
+            for names in (names_of(metric, point, metrics) for point in points):
+                if conditions and not any(holds(one, names) for one in conditions):
                     continue
-                for editor, when in statements:
-                    if place.holds(when):
-                        place.edit(editor, metrics)
+                for text in group["statements"]:
+                    editor, when = compiled(text)
+                    if eval(when, names) is True:
+                        exec(editor, names)
 
 
 def leave_out(metrics: list[Metric], conditions: Iterable[str]) -> None:
     """The filter processor, on data points."""
-    parsed = [condition(text) for text in conditions]
     for one in metrics:
         one.points = [
-            point for point in one.points if not any(Place(one, point[0]).holds(c) for c in parsed)
+            point
+            for point in one.points
+            if not any(holds(text, names_of(one, point[0], metrics)) for text in conditions)
         ]
