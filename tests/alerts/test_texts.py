@@ -1,62 +1,98 @@
 """The texts that people read, as promtool renders them: what, where, how much, of what."""
 
 import re
-from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
 from tests.alerts.test_rules import cases
-from tests.support.alert_input import FLAGS, SCRAPE, SYSTEMS, TARGET, Case, Series, group
+from tests.support.alert_input import (
+    FLAGS,
+    NOT_SCRAPED,
+    SYSTEMS,
+    TARGET,
+    Case,
+    Points,
+    Series,
+    group,
+)
 from tests.support.alert_replay import rules_of, run_promtool
 
 pytestmark = pytest.mark.timeout(600)
 """One promtool renders all of them, when other tests leave it a processor."""
 
-QUOTED = r'"((?:[^"\\]|\\.)*)"'
+TEXT = r'\b(summary|description)="((?:[^"\\]|\\.)*)"'
 LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+|x\d+ instead of x\d")
 """A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""
 
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 
-def rendered(
-    folder: Path, cases: Iterable[Case], which: str = "description"
-) -> dict[str, list[str]]:
-    """Texts by case: promtool shows them for an alert that a test did not expect."""
-    found: dict[str, list[str]] = {}
-    alike: dict[tuple[str, int], list[Case]] = {}
-    for case in cases:
-        alike.setdefault((case.alert, case.every), []).append(case)
-    for (alert, every), same in sorted(alike.items()):
-        (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
-        tests = [group(case._replace(fires=())) for case in same]
-        found |= _rendered(folder, tests, max(every, SCRAPE), rf"\b(?:{which})={QUOTED}")
-    return found
+OF_GPU = ("gpu", "uuid")
+BY_KIND = {
+    (case.alert, *sorted(pair for pair in labels.items() if pair[0] not in OF_GPU)): case
+    for case in sorted(FIRING, key=lambda case: -max(map(len, case.series.values())))
+    for labels in case.fires
+}
+"""The shortest case of each rule that fires."""
+
+DROPPED = ", labels dropped"
+SELDOM = 4
+"""Samples to an evaluation: a text has the last alone."""
+OFTEN = {"wholly, since five minutes"}
+"""Cases that are too short for that."""
 
 
-def _rendered(
-    folder: Path, tests: list[dict[str, object]], evaluated: int, text: str
-) -> dict[str, list[str]]:
-    content = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{evaluated}s", "tests": tests}
-    found: dict[str, list[str]] = {}
-    title = ""
-    for line in run_promtool(folder, content).splitlines():
-        if named := re.match(r"\s*name: (.*),$", line):
-            title = named[1]
-        found.setdefault(title, []).extend(re.findall(text, line))
-    return {title: texts for title, texts in found.items() if texts}
+def without(case: Case, *labels: str) -> Case:
+    """The same as if these labels had been dropped on the way; of what is alike then, the first."""
+    named = re.compile(rf', (?:{"|".join(labels)})="[^"]*"')
+    series: Series = {}
+    for name, points in case.series.items():
+        series.setdefault(named.sub("", name), points)
+    return case._replace(series=series, title=f"{case.title}{DROPPED}")
+
+
+def aligned(case: Case) -> Case:
+    """The same, begun later, so that its end is evaluated: the rest of the time is unknown."""
+    gap = (1 - max(map(len, case.series.values()))) % SELDOM
+    unknown: Points = [NOT_SCRAPED] * gap
+    later = {name: unknown + points for name, points in case.series.items()}
+    return case._replace(series=later, fires=())
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    return rendered(tmp_path_factory.mktemp("texts"), FIRING)
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
+    """Names of annotations and texts by case, with its labels and without those of a GPU: promtool
+    shows them for an alert that a test did not expect."""
+    folder = tmp_path_factory.mktemp("texts")
+    chosen = {(case.alert, case.title): case for case in BY_KIND.values()}
+    alike: dict[tuple[str, int], list[Case]] = {}
+    for case in (*FIRING, *(without(case, *OF_GPU) for case in chosen.values())):
+        every = case.every if case.title in OFTEN else SELDOM * case.every
+        alike.setdefault((case.alert, every), []).append(case)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (alert, every), same in sorted(alike.items()):
+        (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
+        content = {
+            "rule_files": ["rules.yaml"],
+            "evaluation_interval": f"{every}s",
+            "tests": [group(aligned(case)) for case in same],
+        }
+        title = ""
+        for line in run_promtool(folder, content).splitlines():
+            if named := re.match(r"\s*name: (.*),$", line):
+                title = named[1]
+            found.setdefault(title, []).extend(re.findall(TEXT, line))
+    return found
+
+
+def descriptions(texts: dict[str, list[tuple[str, str]]], title: str) -> list[str]:
+    return [text for which, text in texts[title] if which == "description"]
 
 
 @pytest.mark.promtool
 @pytest.mark.parametrize("case", FIRING, ids=lambda c: f"{c.alert}: {c.title}")
-def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> None:
-    found = texts[f"{case.alert}: {case.title}"]
+def test_says_where_and_how_much(case: Case, texts: dict[str, list[tuple[str, str]]]) -> None:
+    found = descriptions(texts, f"{case.alert}: {case.title}")
     assert len(found) == len(case.fires)
     in_order = sorted(case.fires, key=lambda labels: sorted(labels.items()))
     for text, labels in zip(found, in_order, strict=True):
@@ -71,31 +107,11 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> Non
             assert LIMIT.search(text), text
 
 
-OF_GPU = ("gpu", "uuid")
-BY_KIND = {
-    (case.alert, *sorted(pair for pair in labels.items() if pair[0] not in OF_GPU)): case
-    for case in sorted(FIRING, key=lambda case: -max(map(len, case.series.values())))
-    for labels in case.fires
-}
-"""The shortest case of each rule that fires."""
-
-
-def without(case: Case, *labels: str) -> Case:
-    """The same as if these labels had been dropped on the way; of what is alike then, the first."""
-    named = re.compile(rf', (?:{"|".join(labels)})="[^"]*"')
-    series: Series = {}
-    for name, points in case.series.items():
-        series.setdefault(named.sub("", name), points)
-    return case._replace(series=series)
-
-
 @pytest.mark.promtool
-def test_says_it_where_labels_were_dropped(tmp_path: Path) -> None:
-    chosen = {(case.alert, case.title): case for case in BY_KIND.values()}
-    cases = [without(case, *OF_GPU) for case in chosen.values()]
-    found = rendered(tmp_path, cases, "summary|description")
-    assert sum(map(len, found.values())) > 2 * 60
-    for text in (text for texts in found.values() for text in texts):
+def test_says_it_where_labels_were_dropped(texts: dict[str, list[tuple[str, str]]]) -> None:
+    found = [said for title in texts if title.endswith(DROPPED) for _, said in texts[title]]
+    assert len(found) > 2 * 60
+    for text in found:
         assert not re.search(r"<error|<no value>|%!|\{\{|  |\(\)|^ |: [.)]", text), text
 
 
@@ -119,5 +135,5 @@ EXACT = {
 
 @pytest.mark.promtool
 @pytest.mark.parametrize("title", EXACT)
-def test_says_it_in_these_words(title: str, texts: dict[str, list[str]]) -> None:
-    assert EXACT[title] in texts[title][0]
+def test_says_it_in_these_words(title: str, texts: dict[str, list[tuple[str, str]]]) -> None:
+    assert EXACT[title] in descriptions(texts, title)[0]
