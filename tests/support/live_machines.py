@@ -15,7 +15,7 @@ from exporters.live.findings_document import findings_document
 from exporters.live.page_state import PageState, whole
 from exporters.live.view import View
 from tests.support.frozen_clock import FrozenClock
-from tests.support.machines import AgentBench
+from tests.support.machines import AgentBench, first_gpus
 
 Document = dict[str, Any]
 
@@ -66,18 +66,19 @@ class Watched:
         return whole(self.page_state.machine(), self.page_state.tick())
 
 
-def simulation(name: str) -> simulator.Simulation:
-    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included."""
+def simulation(name: str, gpus: int | None = None) -> simulator.Simulation:
+    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included, or its first GPUs
+    alone where it has NVSwitches."""
     system, _, scenario = name.partition(":")
     if system == SIXTEEN.name:
         return simulator.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
-    return simulator.parse(name)
+    return first_gpus(name, gpus)
 
 
-def watched(name: str, *sections: Section) -> Watched:
+def watched(name: str, *sections: Section, gpus: int | None = None) -> Watched:
     """A machine of this name, and an open page on it."""
     clock = FrozenClock()
-    machine = simulator.build(simulation(name), clock)
+    machine = simulator.build(simulation(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     config = Settings(Thresholds(held_after=HELD_AFTER), *sections)
     agent = Agent(config, hardware, clock, inline=True)

@@ -13,9 +13,9 @@ from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
 from exporters.live.findings_document import findings_document
+from exporters.live.frame import whole
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
-from exporters.live.page_state import whole
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
@@ -63,11 +63,11 @@ OF_FOUR = {
     ),
 }
 OF_OTHERS = {
-    "dgx-h100:row-remap": (
+    "gb200-tray:row-remap": (
         "wrong",
-        "GPU 0: a memory row could not be remapped, the GPU is due for replacement; 8 GPUs busy",
+        "GPU 0: a memory row could not be remapped, the GPU is due for replacement; 4 GPUs busy",
     ),
-    "dgx-h100:training": ("good", "8 GPUs busy; HBM at 4. % of its limit"),
+    "gb200-tray:training": ("good", "4 GPUs busy; HBM at 4. % of its limit"),
     "dgx-1-v100:starved-disk": (
         "costly",
         rf"8 GPUs starved by disk{OF_TIME}; disk md0 at 9. % of its limit",
@@ -198,17 +198,17 @@ def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
 
 
 def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
-    machine = watched("dgx-h200:late-rank").run(60)
+    machine = watched("gb200-tray:late-rank").run(60)
     frame = machine.frame()
     assert re.fullmatch(
-        r"GPUs 0 and 2-7 waiting for GPU 1, 1\d % of the time, busy now; GPU 1 busy",
+        r"GPUs 0, 2 and 3 waiting for GPU 1, 1\d % of the time, busy now; GPU 1 busy",
         frame["headline"],
     )
     assert frame["level"] == "costly"
     assert frame["action"].startswith("Look at GPU 1: ")
     assert {gpu["level"] for gpu in frame["gpus"]} == {"costly"}
     machine.bench.machine.set_scenario("training")
-    assert machine.run(60).frame()["headline"].startswith("8 GPUs busy; HBM at")
+    assert machine.run(60).frame()["headline"].startswith("4 GPUs busy; HBM at")
 
 
 def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
@@ -278,7 +278,7 @@ def test_the_cures_of_hardware_and_job_stand_side_by_side() -> None:
 
 
 def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
-    machine = watched("dgx-h100:training").run(24)
+    machine = watched("dgx-h100:training", gpus=2).run(24)
     snapshot = machine.page_state._snapshot
     reading = snapshot.readings[CONNECTION]
     readings = {**snapshot.readings, CONNECTION: replace(reading, at=-160.0)}
@@ -294,9 +294,10 @@ def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
 
 
 def test_exposed_communication_is_said_with_what_to_do() -> None:
-    frame = watched("dgx-h100:exposed-communication").run(40).frame()
+    frame = watched("gb200-tray:exposed-communication").run(40).frame()
     assert re.fullmatch(
-        r"8 GPUs only communicating over NVLink, [34]\d % of the time, busy now", frame["headline"]
+        r"4 GPUs only communicating over NVLink, [34]\d % of the time, busy now",
+        frame["headline"],
     )
     assert frame["level"] == "notice"
     assert frame["action"].startswith("Overlap communication")
@@ -314,7 +315,7 @@ def test_a_mig_gpu_has_a_row_for_each_instance() -> None:
 
 
 def test_a_finding_has_its_since_and_a_short_absence_does_not_end_it() -> None:
-    machine = watched("dgx-h100:training").run(5)
+    machine = watched("k40:training").run(5)
     known = findings_document(machine.view)
 
     def look(seconds: int) -> list[tuple[str, float | None]]:
@@ -323,7 +324,7 @@ def test_a_finding_has_its_since_and_a_short_absence_does_not_end_it() -> None:
         known = findings_document(machine.view, known)
         return [(one["kind"], one["since"]) for one in known.documents]
 
-    assert look(90) == []
+    assert look(30) == []
     machine.bench.machine.set_scenario("gpu-lost")
     kind, since = look(20)[0]
     assert since == pytest.approx(machine.view.latest().wall)
