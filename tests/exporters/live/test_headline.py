@@ -13,9 +13,9 @@ from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
 from exporters.live.findings_document import findings_document
-from exporters.live.frame import whole
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
+from exporters.live.page_state import whole
 from exporters.live.paths import PathDirection
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
