@@ -11,13 +11,7 @@ from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
 from agent.simulator import driver, jobs, models, scenarios
-from agent.simulator.host import (
-    SimulatedFiles,
-    SimulatedPsutil,
-    SimulatedRas,
-    SimulatedSlurm,
-    SimulatedSmart,
-)
+from agent.simulator.host import SimulatedFiles, SimulatedPsutil, SimulatedServices
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel
 from agent.simulator.nvml import SimulatedNvml
@@ -49,14 +43,15 @@ class SimulatedSystem(Machine):
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
         self.nvml = SimulatedNvml(self)
+        services = SimulatedServices(self)
         self.host = Host(
             files=SimulatedFiles(self),
             psutil=SimulatedPsutil(self),
             kernel_log=self.kernel_log,
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
-            nccl=SimulatedRas(self),
-            schedulers=SimulatedSlurm(self),
-            smart=SimulatedSmart(self),
+            nccl=services,
+            schedulers=services,
+            smart=services,
         )
 
 
@@ -68,29 +63,20 @@ def parse(spec: str) -> Simulation:
     """Read `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError for what cannot be."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
-    system = _system(name)
-    wanted = _driver(system, branch) if "@" in machine else system.driver
-    driven = replace(system, driver=wanted)  # a scenario may need a newer one
-    return Simulation(system, wanted, _scenario(driven, scenario if ":" in spec else "tour"))
-
-
-def _system(name: str) -> SystemModel:
     if name not in models.ALL:
         raise SimulationError(
             f"There is no simulated system {name!r}, expected one of {', '.join(SYSTEMS)}."
         )
-    return models.ALL[name]
-
-
-def _driver(system: SystemModel, wanted: str) -> str:
-    version = driver.resolve(system, wanted)
-    if not version:
+    system = models.ALL[name]
+    wanted = driver.resolve(system, branch) if "@" in machine else system.driver
+    if not wanted:
         known = ", ".join(map(str, driver.branches(system)))
         raise SimulationError(
-            f"{system.name} cannot have the driver {wanted!r}, expected one of the branches "
+            f"{system.name} cannot have the driver {branch!r}, expected one of the branches "
             f"{known}, alone or as a full version like {system.driver}."
         )
-    return version
+    driven = replace(system, driver=wanted)  # a scenario may need a newer one
+    return Simulation(system, wanted, _scenario(driven, scenario if ":" in spec else "tour"))
 
 
 def _scenario(system: SystemModel, name: str) -> str:

@@ -93,33 +93,20 @@ def _together(
     return total._replace(busy_time=busy, **once)
 
 
-class SimulatedSlurm(NoSchedulers):
-    """One job, which was given the last GPU; no one runs what it would."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._gpus = len(machine.gpus)
-
-    def slurm(self, host: str) -> list[str]:
-        who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
-        return [f"{who} Nodes={host} GRES=gpu:1(IDX:{self._gpus - 1})"]
-
-
-class SimulatedSmart:
-    """SMART data of the disks of a simulated machine, as udisks2 would report it."""
+class SimulatedServices(NoSchedulers):
+    """Slurm with one job, which was given the last GPU, and runs nothing; SMART data of the disks,
+    as udisks2 would report it; and NCCL's RAS service, without its socket and its forms."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+
+    def slurm(self, host: str) -> list[str]:
+        who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
+        return [f"{who} Nodes={host} GRES=gpu:1(IDX:{len(self._machine.gpus) - 1})"]
 
     def failing(self) -> dict[str, bool]:
         broken = self._machine.host_health.failing_disks
         return {disk.name: disk.name in broken for disk in self._machine.system.disks}
-
-
-class SimulatedRas:
-    """NCCL's RAS service of a simulated machine, without its socket and its forms."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
 
     def read(self, request: RasRequest) -> RasRound:
         found = self._machine.communicator()
@@ -136,10 +123,8 @@ Tree = dict[str, Content]
 PCI = "/sys/bus/pci/devices"
 MELLANOX = "0x15b3"
 HCA_ERRORS = (
-    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
-    *("port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors"),
-    *("port_rcv_constraint_errors", "port_xmit_discards", "port_xmit_constraint_errors"),
-    *("local_link_integrity_errors", "excessive_buffer_overrun_errors", "VL15_dropped"),
+    *("link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors"),
+    *("port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
 )
 SERVICE = "1200"  # The pid of the Fabric Manager
 

@@ -1,9 +1,7 @@
 """A simulated machine with secrets on its host, and every question that is put to it."""
 
 import ctypes
-from collections import namedtuple
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -47,32 +45,6 @@ UUIDS = [gpu.uuid for gpu in _EIGHT.gpus]
 SERIALS = [_EIGHT.nvml.nvmlDeviceGetSerial(_EIGHT.nvml.guard.handle(n)) for n in range(8)]
 
 
-Disk = namedtuple(
-    "Disk",
-    "read_bytes write_bytes busy_time read_count write_count read_time write_time",
-    defaults=(0, 0, 0, 0),
-)
-
-
-CpuTimes = namedtuple("CpuTimes", "user idle")
-
-
-class FakePsutil:
-    def __init__(self, clock: Any) -> None:
-        self.clock = clock
-
-    def disk_io_counters(self, perdisk: Any = False, nowrap: Any = True) -> Any:
-        moved = int(self.clock.monotonic() * 2.5e9)
-        return {f"nvme{n}n1": Disk(moved + n, n, n) for n in range(10)}
-
-    def net_io_counters(self, pernic: Any = False, nowrap: Any = True) -> Any:
-        moved = int(self.clock.monotonic() * 1e9)
-        return {"eth0": SimpleNamespace(bytes_sent=moved, bytes_recv=0)}
-
-    def cpu_times(self) -> Any:
-        return CpuTimes(self.clock.monotonic(), 7.5)
-
-
 class FakeFiles(FileTree):
     def __init__(self, clock: Any) -> None:
         self.clock = clock
@@ -102,7 +74,7 @@ class FakeFiles(FileTree):
 
 
 def fake_host(clock: Any) -> Any:
-    return Host(files=FakeFiles(clock), psutil=FakePsutil(clock))
+    return Host(files=FakeFiles(clock), psutil=machine(clock).host.psutil)
 
 
 class MachineQuestions:

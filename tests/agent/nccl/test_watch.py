@@ -14,7 +14,7 @@ from agent.jobs.nccl_jobs import LocalJob, NcclExchange, NcclMode
 from agent.model import Absent, Reason
 from agent.polling.reads import ReadOutput
 from agent.simulator import build, parse
-from agent.simulator.host import SimulatedRas
+from agent.simulator.host import SimulatedServices
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
 from tests.agent.nccl import listeners
@@ -153,7 +153,7 @@ def test_a_simulated_service_says_over_its_socket_what_it_says_without() -> None
     with RasListener(lambda: NcclAnswer((job,))) as listener:
         heard = reader(listener.at).read(asked(*pids))
     assert heard.failure is None
-    assert heard.answers == SimulatedRas(machine).read(asked(*pids)).answers
+    assert heard.answers == SimulatedServices(machine).read(asked(*pids)).answers
 
 
 @pytest.mark.parametrize(

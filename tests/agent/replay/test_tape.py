@@ -206,8 +206,9 @@ def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path: Path
 def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path: Path) -> None:
     clock = FrozenClock()
     recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
+    taped = []
     for _ in range(5):
-        recorder.host.psutil.net_io_counters(pernic=True)
+        taped.append(recorder.host.psutil.net_io_counters(pernic=True))
         clock.advance(1)
     recorder.write(tmp_path / "x.tape")
 
@@ -219,11 +220,8 @@ def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path: Path) -> None:
 
     jittering = Jittering()
     psutil = TapePlayer(Tape.load(tmp_path / "x.tape"), jittering).host.psutil
-    sent = []
-    for at in (0.0, 1.004, 1.997, 3.002, 3.999):
-        jittering.at = at
-        sent.append(psutil.net_io_counters(pernic=True)["eth0"].bytes_sent)
-    assert sent == [tick * 10**9 for tick in range(5)]
+    for counters, jittering.at in zip(taped, (0.0, 1.004, 1.997, 3.002, 3.999), strict=True):
+        assert psutil.net_io_counters(pernic=True) == counters
 
 
 def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path: Path) -> None:
