@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
 from agent.jobs import allocation
-from agent.jobs.allocation import Allocation, Given
-from agent.jobs.identity import JobLabels
 from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import allocation as source
@@ -298,9 +296,3 @@ def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str)
     places = allocation.slurm_job(line, "a")[1]
     assert isinstance(places, Absent)
     assert (places.reason, named in str(places)) == (Reason.UNKNOWN, True)
-
-
-def test_an_allocation_stays_with_its_gpus() -> None:
-    one = Allocation(JobLabels("7"), frozenset({"GPU-1"}))
-    allocations = allocation.Allocations(Given((one,), None))
-    assert (allocations.of("GPU-1"), allocations.of("GPU-2")) == ((one,), ())

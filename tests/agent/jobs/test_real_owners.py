@@ -102,24 +102,21 @@ def are_one_job(pids: Sequence[int]) -> bool:
     return len({table.key(pid) for pid in pids}) == 1
 
 
-def test_ranks_of_one_user_are_one_job() -> None:
-    with started(run_as(ADA), run_as(ADA)) as pids:
-        assert are_one_job(pids)
-
-
-def test_two_users_below_one_starter_are_not() -> None:
-    with started(run_as(ADA), run_as(EVE)) as pids:
-        assert not are_one_job(pids)
-
-
-def test_nor_two_user_namespaces_of_one_user() -> None:
-    with started(run_as(ADA, "unshare", "-U"), run_as(ADA, "unshare", "-U")) as pids:
-        assert not are_one_job(pids)
-
-
-def test_nor_two_users_who_say_the_same_number_of_slurm() -> None:
-    with started(run_as(ADA), run_as(EVE), env={"SLURM_JOB_ID": "4242"}) as pids:
-        assert not are_one_job(pids)
+@pytest.mark.parametrize(
+    ("one", "other", "environment", "is_one"),
+    [
+        (run_as(ADA), run_as(ADA), {}, True),
+        (run_as(ADA), run_as(EVE), {}, False),
+        (run_as(ADA, "unshare", "-U"), run_as(ADA, "unshare", "-U"), {}, False),
+        (run_as(ADA), run_as(EVE), {"SLURM_JOB_ID": "4242"}, False),
+    ],
+    ids=["one user", "two users", "two user namespaces", "two users with a number of Slurm"],
+)
+def test_ranks_of_one_owner_alone_are_one_job(
+    one: list[str], other: list[str], environment: dict[str, str], is_one: bool
+) -> None:
+    with started(one, other, env=environment) as pids:
+        assert are_one_job(pids) is is_one
 
 
 def test_nor_two_containers_of_root() -> None:

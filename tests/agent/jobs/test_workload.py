@@ -43,23 +43,6 @@ def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
     assert figures[work.NEWEST_PROCESS_AGE] == pytest.approx(1008)
 
 
-def test_counters_go_on_while_processes_come_and_go(tree: ProcessTree) -> None:
-    tree.start(200)
-    tree.occupy(100, 200)
-    before: dict[tuple[str, ...], float] = {}
-    for second in range(12):
-        if second == 4:
-            tree.end(200)
-            tree.occupy(100)
-        for pid in (100, 200) if second < 4 else (100,):
-            tree.thread(pid, pid, "R", 0.3 * second)
-            tree.does(pid, "R", 0.3 * second)
-        found = seconds(tree.read())
-        assert all(found[key] >= value for key, value in before.items()), second
-        before = found
-    assert before["launching", "running"] == pytest.approx(0.3 * 11 + 0.3 * 3)
-
-
 def test_of_a_gpu_whose_processes_are_gone_nothing_is_known(tree: ProcessTree) -> None:
     tree.occupy(100)
     tree.read()
@@ -341,16 +324,6 @@ def test_a_job_of_two_processes_is_one_series(tmp_path: Path) -> None:
         first, second = labels_of(tree.read(), metric)
         assert (first[0], second[0]) == ("0", "1")
         assert first[2:] == second[2:]
-
-
-def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
-    tree.start(110, parent=100)
-    tree.start(200)
-    tree.occupy(100)
-    tree.occupy(110, gpu=OTHER)
-    tree.occupy(200, gpu=("2", "GPU-2"))
-    keys = {labels[0]: labels[-1] for labels in labels_of(tree.read(), work.JOB)}
-    assert keys["0"] == keys["1"] != keys["2"]
 
 
 def test_the_number_in_its_own_namespace_is_reported(tree: ProcessTree) -> None:

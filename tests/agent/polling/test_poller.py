@@ -22,10 +22,6 @@ from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
 from agent.sources.agent_health import (
     ABSENT_VALUES,
-    CONFIG_OK,
-    LAST_TICK,
-    READ_CPU_SECONDS,
-    READ_SECONDS,
     SOURCE_UP,
     reading,
 )
@@ -169,18 +165,6 @@ async def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
     assert machine.poller.waiting_for() == ""
     assert machine.up() == {"cpu": 1, "nvml": 0}
     machine.answers.set()
-
-
-async def test_last_tick_is_wall_time_and_prices_are_reported(machine: Machine) -> None:
-    before = machine.clock.time()
-    await machine.tick(2)
-    last = machine.samples.value(LAST_TICK)
-    assert last is not None
-    assert before < last < machine.clock.time()
-    assert last == machine.poller.latest.wall
-    assert set(machine.samples.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-    assert set(machine.samples.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-    assert machine.samples.value(CONFIG_OK) == 1
 
 
 class RecordingObserver:
