@@ -288,7 +288,3 @@ class SimulatedGpu:
     @property
     def memory_used(self) -> int:
         return sum(process.memory for process in self.processes)
-
-    def reset(self, now: float) -> None:
-        self.meter.clear(now)
-        self.buffers.begin = now

@@ -120,18 +120,18 @@ class SimulatedJobs:
 
     def _start_all(self, now: float, gpus: Sequence[int], job: SimulatedJob) -> None:
         shared = bool(gpus) and not job.alone
-        parent = self._start(now, 1, "torchrun", LAUNCHER).pid if shared else 1
+        parent = self.start(now, 1, "torchrun", LAUNCHER).pid if shared else 1
         for gpu in gpus:
             command = SERVER if job.alone else (*TRAINER, "--local_rank", str(gpu))
             names = [thread.name for thread in job.threads]
-            trainer = self._start(now, parent, "python3", command, names, leads=True)
+            trainer = self.start(now, parent, "python3", command, names, leads=True)
             loaders = tuple(
-                self._start(now, trainer.pid, "pt_data_worker", command) for _ in range(job.loaders)
+                self.start(now, trainer.pid, "pt_data_worker", command) for _ in range(job.loaders)
             )
             trainer.rank = len(self.teams) if shared else None
             self.teams.append(ProcessTeam(gpu, trainer, loaders))
 
-    def _start(
+    def start(
         self,
         now: float,
         parent: int,
@@ -174,9 +174,6 @@ class SimulatedJobs:
             "cgroup:written": storage.written if self.teams else 0.0,
         }
         self.meter.flow(now, rates)
-
-    def start_other(self, now: float) -> int:
-        return self._start(now, 1, "python3", ("python3", "notebook.py")).pid
 
     def end(self, pid: int) -> None:
         process = self.processes.pop(pid, None)

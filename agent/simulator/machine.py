@@ -32,12 +32,6 @@ class CollectiveCounts:
         counted = {team.trainer.pid: self._counted(team, now) for team in self._jobs.teams}
         self._before = {pid: self._before.get(pid, count) for pid, count in counted.items()}
 
-    def reset(self, index: int, now: float) -> None:
-        """The counters of this GPU are about to be 0."""
-        for team in self._jobs.teams:
-            if team.gpu == index:
-                self._before[team.trainer.pid] -= self._counted(team, now)
-
     def _counted(self, team: ProcessTeam, now: float) -> float:
         return self._gpus[team.gpu].meter.read("collectives", now)
 

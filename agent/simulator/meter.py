@@ -169,9 +169,3 @@ class StepMeter:
             if span.since <= at:
                 return span
         return self._spans[0]
-
-    def clear(self, now: float) -> None:
-        """All totals back to 0, as after a reset; the rates go on."""
-        last = self._spans[-1]
-        self._spans.clear()
-        self.flow(now, last.steady, last.steps, last.origin)

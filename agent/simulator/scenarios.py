@@ -50,16 +50,8 @@ class Breakable:
         self.kernel_log.fallen(self.gpus[index].bus)
         self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
-        for gpu in self._others(index):
+        for gpu in self.gpus:
             gpu.cut_peers.add(index)
-
-    def restore(self, index: int) -> None:
-        self.gpus[index].lost = False
-        for gpu in self._others(index):
-            gpu.cut_peers.discard(index)
-
-    def _others(self, index: int) -> list[SimulatedGpu]:
-        return [gpu for gpu in self.gpus if gpu.index != index]
 
     def cut_link(self, index: int, number: int) -> None:
         """One link goes down, at both ends where both are GPUs."""

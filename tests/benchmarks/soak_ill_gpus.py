@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.support.ill_gpus import IllGpus
+from tests.support.machine_controls import restore
 
 GPUS, ILL = 8, (2, 5, 6)
 CALLS = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues", "UtilizationRates", "MemoryInfo")
@@ -65,7 +66,7 @@ class Troubles:
         for call in CALLS:
             machine.driver.fail(f"nvmlDeviceGet{call}", None, gpu)
         if machine.gpus[gpu].lost:
-            machine.restore(gpu)
+            restore(machine, gpu)
 
 
 def soak(minutes: float, seed: int, speed: float | None = None) -> tuple[IllGpus, Troubles]:

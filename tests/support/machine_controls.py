@@ -21,7 +21,9 @@ def restore(machine: Machine, index: int) -> None:
     """The GPU is back."""
     with machine.lock:
         machine.advance()
-        machine.restore(index)
+        machine.gpus[index].lost = False
+        for gpu in machine.gpus:
+            gpu.cut_peers.discard(index)
         machine.apply()
 
 
@@ -58,8 +60,13 @@ def reset_gpu(machine: Machine, index: int) -> None:
 
 
 def _reset(machine: Machine, gpu: SimulatedGpu) -> None:
-    machine.collectives.reset(gpu.index, machine.now)
-    gpu.reset(machine.now)
+    now, counts, last = machine.now, machine.collectives, gpu.meter._spans[-1]
+    for team in machine.jobs.teams:
+        if team.gpu == gpu.index:
+            counts._before[team.trainer.pid] -= counts._counted(team, now)
+    gpu.meter._spans.clear()
+    gpu.meter.flow(now, last.steady, last.steps, last.origin)
+    gpu.buffers.begin = now
 
 
 def set_mig(machine: Machine, index: int, *, on: bool) -> None:
@@ -71,7 +78,7 @@ def start_process(machine: Machine, index: int, memory: int = GIB) -> int:
     """A process takes so many bytes of a GPU's memory; its pid."""
     with machine.lock:
         machine.advance()
-        pid = machine.jobs.start_other(machine.now)
+        pid = machine.jobs.start(machine.now, 1, "python3", ("python3", "notebook.py")).pid
         machine.gpus[index].processes.append(SimulatedGpuProcess(pid, memory))
         machine.gpus[index].apply(machine.now)
         return pid

@@ -12,6 +12,7 @@ from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_SECONDS, SOURCE_U
 from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
+from tests.support.machine_controls import restore
 from tests.support.machines import simulated
 
 
@@ -151,7 +152,7 @@ def test_a_gpu_on_its_own_thread_is_released_with_the_driver_and_lost_as_any() -
     bench.run(12.0)
     assert len(bench.agent.gpus.inventory.lost) == 1
     assert bench.values.value(system.GPUS) == 3.0
-    bench.machine.restore(2)
+    restore(bench.machine, 2)
     bench.run(15.0)
     assert len(bench.values.all(power.POWER)) == 4
     bench.agent.gpus.asked_back = lambda: "a file asks for it"
@@ -224,7 +225,7 @@ def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
     bench = simulated("dgx-h100:implausible-word", gpus=2).run(15)
     bench.machine.lose(0)
     bench.run(5)
-    bench.machine.restore(0)
+    restore(bench.machine, 0)
     bench.run(30)
     odd = [r for r in caplog.records if "event=implausible" in r.getMessage()]
     assert len(odd) == 1, odd

@@ -165,9 +165,6 @@ def test_rates_change_without_a_jump() -> None:
     for at in (5.2, 17.77):
         assert cut.read("work", at) == pytest.approx(whole.read("work", at), abs=1e-9)
     assert cut.read("work", 0.2) == pytest.approx(whole.read("work", 0.2), abs=1e-9)
-    cut.clear(18.0)
-    assert cut.read("work", 18.0) == 0
-    assert cut.mean("work", 18.0, 28.0) == pytest.approx(0.4, abs=0.01)
 
 
 def test_a_fast_clock_has_the_same_steps() -> None:
