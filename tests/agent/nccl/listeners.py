@@ -44,19 +44,18 @@ def matched(connection: socket.socket) -> str:
     return line.decode().strip()
 
 
-def handshake(connection: socket.socket) -> None:
-    """As NCCL does up to the question for the status."""
-    matched(connection)
-    connection.sendall(b"SERVER PROTOCOL 2\n")
-    matched(connection)
-    connection.sendall(b"OK\n")
-    matched(connection)
-    connection.sendall(b"OK\n")
-    matched(connection)
+HANDSHAKE = (b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n")
 
 
-def closes(_: socket.socket) -> None:
-    """Takes a connection and closes it at once."""
+def answers(*replies: bytes) -> Behaviour:
+    """One reply to each command in turn, then nothing."""
+
+    def behaviour(connection: socket.socket) -> None:
+        for reply in replies:
+            matched(connection)
+            connection.sendall(reply)
+
+    return behaviour
 
 
 def says_nothing(connection: socket.socket) -> None:
@@ -65,19 +64,9 @@ def says_nothing(connection: socket.socket) -> None:
         pass
 
 
-def web_server(connection: socket.socket) -> None:
-    matched(connection)
-    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-
-
-def noise(connection: socket.socket) -> None:
-    matched(connection)
-    connection.sendall(bytes(range(256)) * 4)
-
-
 def drip(connection: socket.socket) -> None:
     """Send a byte of an answer now and then, without end."""
-    handshake(connection)
+    answers(*HANDSHAKE, b"")(connection)
     while True:
         connection.sendall(b"N")
         with suppress(TimeoutError):
@@ -86,25 +75,19 @@ def drip(connection: socket.socket) -> None:
 
 
 def endless(connection: socket.socket) -> None:
-    handshake(connection)
+    answers(*HANDSHAKE, b"")(connection)
     while True:
         with suppress(TimeoutError):
             connection.sendall(b"x" * 65536)
 
 
-def cut(connection: socket.socket) -> None:
-    """Dies in the middle of its answer."""
-    handshake(connection)
-    connection.sendall(b'{"nccl_version": "2.30.4", "communi')
-
-
-def refuses_status(connection: socket.socket) -> None:
-    handshake(connection)
-    connection.sendall(b"ERROR: Unknown command VERBOSE STATUS\n")
-
-
-def strange_reply(connection: socket.socket) -> None:
-    matched(connection)
-    connection.sendall(b"SERVER PROTOCOL 2\n")
-    matched(connection)
-    connection.sendall(b"WHAT?\n")
+MISBEHAVIOUR: dict[str, Behaviour] = {
+    "closes": answers(),
+    "a web server": answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
+    "noise": answers(bytes(range(256)) * 4),
+    "endless": endless,
+    "dies in its answer": answers(*HANDSHAKE, b'{"nccl_version": "2.30.4", "communi'),
+    "refuses the status": answers(*HANDSHAKE, b"ERROR: Unknown command VERBOSE STATUS\n"),
+    "a strange reply": answers(HANDSHAKE[0], b"WHAT?\n"),
+    "another service's words": answers(b"password: hunter2\n"),
+}

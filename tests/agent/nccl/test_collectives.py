@@ -10,7 +10,6 @@ from tests.support.nccl_service import SimulatedRanks
 HOSTS = ("10.0.0.1",) * 8
 TRAINING = SimulatedRanks(tuple(range(31, 39)), HOSTS, step=0.25, collectives={"AllReduce": 3})
 STUCK = replace(TRAINING, stuck=5, stuck_at=100.0)
-STOPPED = replace(TRAINING, stopped=2, stopped_at=100.0)
 
 Counts = Mapping[str, int]
 
@@ -51,20 +50,6 @@ def test_ranks_that_differ_only_now_and_then_are_not_behind() -> None:
         for i in range(5)
     ]
     assert stalled(shown) == ()
-
-
-def test_a_hang_names_the_rank_that_launched_less() -> None:
-    shown = readings(STUCK, (95, 101, 106, 111))
-    (found,) = stalled(shown)
-    assert found.kind == "AllReduce"
-    assert (found.launched, found.others_launched) == (1200, 1201)
-    assert [(r.rank, r.host, r.pid, r.nvml_device) for r in found.behind] == [
-        (5, "10.0.0.1", 36, 5)
-    ]
-    assert [r.rank for r in found.waiting] == [0, 1, 2, 3, 4, 6, 7]
-    assert found.since == 101
-    assert still(shown[1:]) is True
-    assert waited_for([found]) == {RankLocation("10.0.0.1", 36, 5)}
 
 
 def test_a_hang_needs_two_readings() -> None:
@@ -115,29 +100,11 @@ def test_who_waits_elsewhere_is_not_to_blame() -> None:
     assert waited_for(found) == {place(1)}
 
 
-def test_ranks_that_called_different_collectives_wait_for_one_another() -> None:
-    crossed = communicator(
-        "a", {0: {"AllReduce": 8, "AllGather": 2}, 1: {"AllReduce": 7, "AllGather": 3}}
-    )
-    found = stalled([reading(0, crossed), reading(6, crossed)])
-    assert [(s.kind, [r.rank for r in s.behind]) for s in found] == [
-        ("AllGather", [0]),
-        ("AllReduce", [1]),
-    ]
-    assert waited_for(found) == {place(0), place(1)}
-
-
 def test_ranks_in_between_wait_too() -> None:
     ladder = communicator("a", {0: {"Reduce": 5}, 1: {"Reduce": 6}, 2: {"Reduce": 7}})
     (found,) = stalled([reading(0, ladder), reading(6, ladder)])
     assert ([r.rank for r in found.behind], [r.rank for r in found.waiting]) == ([0], [1, 2])
     assert (found.launched, found.others_launched) == (5, 7)
-
-
-def test_a_stopped_process_is_lost_by_name_and_the_others_stand() -> None:
-    shown = readings(STOPPED, (95, 101, 106))
-    assert lost(shown) == (Rank(2, "10.0.0.1", 33, 2),)
-    assert lost(shown[:2]) == ()
 
 
 def test_a_rank_that_goes_missing_moves_nothing() -> None:

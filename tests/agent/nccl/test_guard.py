@@ -12,7 +12,7 @@ import pytest
 
 from agent.hardware.files import RealFiles
 from agent.hardware.nccl import RasAddress, RasReader, RasRequest
-from agent.hardware.nccl_guard import BUILD, KNOWN_FAULTS, RasGuard, Version, refused_version
+from agent.hardware.nccl_guard import KNOWN_FAULTS, RasGuard, Version, refused_version
 from agent.model import Absent, Reason
 
 LISTENS = """
@@ -123,29 +123,17 @@ Start = Callable[..., Listener]
 def test_the_version_is_read_from_the_name_and_the_build_text(
     start: Start, tmp_path: Path, name: str, build: str, version: Version | None
 ) -> None:
-    one = start(library(tmp_path, name, build))
-    assert GUARD.versions(one.pid) == ({version} if version else set())
-
-
-def test_a_deleted_library_is_known_by_its_name(start: Start, tmp_path: Path) -> None:
-    path = library(tmp_path, "libnccl.so.2.30.4")
+    path = library(tmp_path, name, build)
     one = start(path)
-    path.unlink()
-    assert GUARD.versions(one.pid) == {(2, 30, 4)}
+    assert GUARD.versions(one.pid) == ({version} if version else set())
+    path.unlink()  # a deleted library is known by its name
+    assert GUARD.versions(one.pid) == ({version} if version and not build else set())
 
 
-NO_LIBRARY = {
-    "empty": b"",
-    "head": b"\x7fELF",
-    "noise": bytes(range(1, 255)),
-    "cut": elf(b"")[:150],
-}
-
-
-@pytest.mark.parametrize("content", NO_LIBRARY.values(), ids=NO_LIBRARY)
+@pytest.mark.parametrize("content", [b"\x7fELF", bytes(range(1, 255)), elf(b"")[:150], b"\n"])
 def test_what_is_no_library_has_no_version(start: Start, tmp_path: Path, content: bytes) -> None:
     path = library(tmp_path)
-    path.write_bytes(content or b"\n")
+    path.write_bytes(content)
     assert GUARD.versions(start(path).pid) == frozenset()
 
 
@@ -263,9 +251,3 @@ def test_a_listener_in_another_pid_namespace_is_not_believed_on_a_job(
         found = GUARD.admitted("127.0.0.1", port, [outside.pid, inside], unknown=False)
         parent.kill()
     assert found == {inside}
-
-
-def test_the_build_text_is_that_of_nccl() -> None:
-    found = BUILD.search(b"\0NCCL version 2.27.3+cuda12.9\0")
-    assert found is not None
-    assert found.groups() == (b"2", b"27", b"3")

@@ -1,7 +1,6 @@
 """Bounds on the reports of a machine with hundreds of devices, and the notes on the rest."""
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -10,11 +9,6 @@ from agent.model import Reason
 from agent.sources import chassis, disk, infiniband, network
 from agent.sources.context import MOST_DEVICES
 from tests.support.fake_host import HostBench, shortly, values
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> HostBench:
-    return HostBench(tmp_path)
 
 
 def test_of_two_thousand_disks_and_nics_as_many_are_reported_as_fit(bench: HostBench) -> None:

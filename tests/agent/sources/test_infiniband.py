@@ -1,18 +1,12 @@
 """InfiniBand ports on fixture trees: healthy ones, and every odd one that peers tripped over."""
 
 import errno
-from pathlib import Path
 
 import pytest
 
 from agent.model import Reason
 from agent.sources import infiniband
 from tests.support.fake_host import HostBench, reasons, shortly, values
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> HostBench:
-    return HostBench(tmp_path)
 
 
 def test_a_healthy_port(bench: HostBench) -> None:

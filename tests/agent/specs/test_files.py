@@ -7,16 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.specs.machine import Specs, load
+from agent.specs.machine import load
 from agent.specs.sheets import SpecError
 
 H100 = "NVIDIA H100 80GB HBM3"
 SHIPPED_SYSTEMS = set(load().systems)
-
-
-@pytest.fixture(scope="module")
-def specs() -> Specs:
-    return load()
 
 
 OWN_SYSTEM = """
@@ -143,44 +138,28 @@ GPU = OWN_GPU
 BAD = (
     ("title = ", "is not valid TOML"),
     ("", "is empty, expected a table of system, gpu, thresholds"),
-    ("a = " + "[" * 5000, "is not valid TOML"),
     ('[sytem]\ntitle = "A box"', "sytem is not a known key, expected one of system, gpu"),
     ("system = 1", "system is 1, expected a table"),
     (SYSTEM, "system.gpu_count is missing, expected a table"),
     (TWO, "gpu_count is not a known key"),
-    ("[system]\n" + TWO, "system.title is missing, expected text"),
-    (SYSTEM.replace("A box", " ") + TWO, "system.title is empty, expected text"),
-    (SYSTEM.replace('"A box"', "7") + TWO, "system.title is 7, expected text"),
-    (SYSTEM.replace('gpu = "k40"', "") + TWO, "system.gpu is missing"),
     (SYSTEM.replace('"k40"', '"k41"') + TWO, "system.gpu is 'k41', expected one of a10"),
     (SYSTEM + 'gpu_alternatives = ["k42"]\n' + TWO, "system.gpu_alternatives is 'k42'"),
     (SYSTEM + "gpu_alternatives = [1]\n" + TWO, "system.gpu_alternatives is [1], expected a list"),
     (SYSTEM + "speed = 1\n" + TWO, "system.speed is not a known key, expected one of source"),
-    (SYSTEM + "gpu_count = 2", "system.gpu_count is 2, expected a table"),
-    (SYSTEM + TWO.replace("value = 2, ", ""), "system.gpu_count.value is missing"),
     (SYSTEM + TWO.replace("2", "'two'"), "gpu_count.value is 'two', expected a whole number"),
-    (SYSTEM + TWO.replace("2", "true"), "gpu_count.value is True, expected a whole number"),
     (SYSTEM + TWO.replace("2", "2.5"), "gpu_count.value is 2.5, expected a whole number above 0"),
-    (SYSTEM + TWO.replace("2", "0"), "gpu_count.value is 0, expected a whole number above 0"),
     (SYSTEM + TWO.replace("2", "nan"), "gpu_count.value is nan"),
-    (SYSTEM + TWO.replace("2", "inf"), "gpu_count.value is inf"),
     (SYSTEM + TWO.replace("2", "9" * 400), "gpu_count.value is 9999"),
-    (SYSTEM + TWO.replace("2", "9" * 5000), "is not valid TOML"),
     (SYSTEM + TWO.replace('"GPUs"', '"furlongs"'), "unit is 'furlongs', expected GPUs"),
-    (SYSTEM + TWO.replace('unit = "GPUs", ', ""), "gpu_count.unit is missing, expected GPUs"),
     (SYSTEM + TWO.replace(', source = "counted"', ""), "gpu_count.source is missing"),
-    (SYSTEM + TWO.replace("counted", ""), "gpu_count.source is empty"),
-    (SYSTEM + TWO.replace("source", "sauce"), "gpu_count.sauce is not a known key"),
     (DISK.replace('"W"', '"PS"'), "system.tdp.unit is 'PS', expected one of W, kW"),
     (DISK.replace("[[system", "[system").replace("]]", "]"), "bandwidth is a table, expected an"),
     (DISK.replace('"disk"', '"disc"'), "bandwidth[0].path is 'disc', expected one of disk"),
     (DISK.replace('"disk"', '"nvlink"'), "bandwidth[0].path is 'nvlink', expected one of disk"),
     (DISK.replace('"each"', '"up"'), "direction is 'up', expected one of each, read, write"),
-    (DISK.replace('direction = "each"', ""), "bandwidth[0].direction is missing"),
     (DISK.replace('"array"', '"disk"'), "bandwidth[0].per is 'disk', expected array"),
     (DISK.replace("500", "-1"), "bandwidth[0].value is -1, expected a number above 0"),
     (DISK.replace('"MB/s"', '"MB"'), "bandwidth[0].unit is 'MB', expected one of GB/s"),
-    (DISK.replace('source = "fio"', ""), "bandwidth[0].source is missing"),
     (DISK + DISK[DISK.index("[[") :], "direction is disk read for the second time"),
     (DISK.replace('names = ["SYS-821GE*"]', "names = []"), "products.names is [], expected a list"),
     (WITH_GRAPH.replace("fully-connected", "ring"), "nvlink_graph.kind is 'ring', expected one of"),
@@ -192,17 +171,12 @@ BAD = (
         "[0, 2, 1], expected [GPU, higher GPU below 2",
     ),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[1, 0, 1]]"), "pairs[0] is [1, 0, 1], expected [GPU"),
-    (WITH_GRAPH.replace("[[0, 1, 1]]", "[[0, 1]]"), "pairs[0] is [0, 1], expected [GPU"),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[0, 1, true]]"), "pairs[0] is [0, 1, True]"),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[0, 1, 1], [0, 1, 1]]"), "with [0, 1] 2 times"),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[0, 1, 2]]"), "2 links at GPU 0, expected 1"),
     (WITH_GRAPH.replace("pairs", "#"), "nvlink_graph.pairs is missing"),
     (GPU.replace('["Engineering Sample"]', '"one"'), "gpu.models.names is 'one', expected a list"),
-    (GPU.replace("Our GPU", ""), "gpu.title is empty"),
-    (GPU.replace("title", "source = 7\ntitle"), "gpu.source is 7, expected text"),
     (GPU.replace("title", "card = 1\ntitle"), "gpu.card is 1, expected"),
-    (GPU.replace("pcie_lanes", "pcie_lines"), "gpu.pcie_lines is not a known key"),
-    ("[thresholds]\nfloppy = 1", "thresholds.floppy is not a known key, expected one of hbm"),
     (
         '[thresholds]\ndisk = { value = 1.5, unit = "ratio", source = "x" }',
         "thresholds.disk.value is 1.5, expected a number above 0 and at most 1",
@@ -223,13 +197,6 @@ def test_a_bad_file_is_reported_in_one_sentence(tmp_path: Path, text: str, error
     assert one_sentence(str(shown.value))
 
 
-def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SpecError, match=r"bad\.toml: is not UTF-8 text") as shown:
-        load(tmp_path)
-    assert one_sentence(str(shown.value))
-
-
 def test_a_file_or_directory_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     for directory in (tmp_path, tmp_path / "none"):
@@ -242,7 +209,8 @@ def test_a_file_or_directory_that_cannot_be_read_is_reported(tmp_path: Path) -> 
 SHIPPED = sorted(Path(load.__code__.co_filename).parent.glob("*.toml"))
 
 
-def test_every_shipped_file_is_loaded(specs: Specs) -> None:
+def test_every_shipped_file_is_loaded() -> None:
+    specs = load()
     assert {path.stem for path in SHIPPED} == {*specs.systems, *specs.gpus, "thresholds"}
 
 

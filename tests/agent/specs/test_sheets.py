@@ -3,27 +3,13 @@
 import pytest
 
 from agent.specs.machine import Specs, _shipped, load
-from agent.specs.sheets import SpecError, SystemSpec, pcie_bytes_per_second
+from agent.specs.sheets import SpecError, pcie_bytes_per_second
 from tests.support.call_count import calls_of
 
 SYSTEMS = {
-    "dgx-1-p100",
-    "dgx-1-v100",
-    "dgx-station-v100",
-    "dgx-a100",
-    "dgx-h100",
-    "dgx-h200",
-    "k40",
-    "titan-x-maxwell",
-    "gtx-1080",
-    "titan-x-pascal",
-    "dgx-a100-320gb",
-    "dgx-b200",
-    "dgx-b300",
-    "dgx-spark",
-    "dgx-station-gb300",
-    "gb200-tray",
-    "gb300-tray",
+    *(f"dgx-{name}" for name in ("1-p100", "1-v100", "station-v100", "station-gb300", "spark")),
+    *(f"dgx-{gpu}" for gpu in ("a100", "a100-320gb", "h100", "h200", "b200", "b300")),
+    *("k40", "titan-x-maxwell", "gtx-1080", "titan-x-pascal", "gb200-tray", "gb300-tray"),
     *(f"hgx-{board}" for board in ("a100", "h100", "h200", "b200", "b300")),
     *("a100-pcie-40gb", "a100-pcie-80gb", "h100-pcie-80gb", "h100-nvl-94gb", "h200-nvl-141gb"),
     *("gh200-96gb", "gh200-144gb", "l4", "l40s", "a10", "a40", "a30", "t4"),
@@ -59,42 +45,23 @@ def test_a_graph_has_the_papers_number_of_links(
     assert len({frozenset(pair[:2]) for pair in graph.pairs}) == len(graph.pairs)
 
 
-def neighbours(system: SystemSpec) -> dict[int, set[int]]:
-    assert system.nvlink_graph is not None
-    near: dict[int, set[int]] = {gpu: set() for gpu in range(system.gpus)}
-    for one, other, _ in system.nvlink_graph.pairs:
-        near[one].add(other)
-        near[other].add(one)
-    return near
-
-
-@pytest.mark.parametrize("name", ["dgx-1-p100", "dgx-1-v100"])
-def test_a_cube_mesh_is_two_full_quads_with_one_bridge_a_gpu(specs: Specs, name: str) -> None:
-    near = neighbours(specs.systems[name])
-    quads = ({0, 1, 2, 3}, {4, 5, 6, 7})
-    for quad in quads:
-        for gpu in quad:
-            assert quad - {gpu} < near[gpu]
-            assert len(near[gpu] - quad) == 1
-
-
-def test_the_station_is_fully_connected(specs: Specs) -> None:
-    near = neighbours(specs.systems["dgx-station-v100"])
-    assert all(near[gpu] == {0, 1, 2, 3} - {gpu} for gpu in near)
-
-
-THRESHOLDS = {
-    "nvlink": 0.85,
-    "pcie": 0.80,
-    "hbm": 0.90,
-    "disk": 0.90,
-    "network": 0.90,
-    "infiniband": 0.90,
-}
+@pytest.mark.parametrize("name", ["dgx-1-p100", "dgx-1-v100", "dgx-station-v100"])
+def test_a_quad_is_fully_connected_and_each_gpu_of_two_has_one_bridge(
+    specs: Specs, name: str
+) -> None:
+    graph, gpus = specs.systems[name].nvlink_graph, specs.systems[name].gpus
+    assert graph is not None
+    ends = [pair[:2] for pair in graph.pairs]
+    near = {gpu: {x for pair in ends if gpu in pair for x in pair} for gpu in range(gpus)}
+    for gpu, others in near.items():
+        quad = {*range(4)} if gpu < 4 else {*range(4, 8)}
+        assert quad <= others
+        assert len(others - quad) == (gpus == 8)
 
 
 def test_thresholds_of_saturation(specs: Specs) -> None:
-    assert specs.thresholds == THRESHOLDS
+    others = dict.fromkeys(("hbm", "disk", "network", "infiniband"), 0.90)
+    assert specs.thresholds == {"nvlink": 0.85, "pcie": 0.80, **others}
 
 
 def test_pcie_by_generation_and_width(specs: Specs) -> None:
