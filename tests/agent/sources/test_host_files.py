@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from agent.faults.findings import findings
-from agent.model import Reason, Snapshot
+from agent.model import Labels, Reason, Snapshot
 from agent.sources import chassis, disk, host, network
 from tests.support.fake_host import HostBench, reasons, shortly, values
 
@@ -22,8 +22,8 @@ class Found(NamedTuple):
     source: ModuleType
     part: str
     files: dict[str, str]
-    values: Mapping[tuple[str, ...], float] = MappingProxyType({})
-    absent: Mapping[tuple[str, ...], Reason] = MappingProxyType({})
+    values: Mapping[Labels, float] = MappingProxyType({})
+    absent: Mapping[Labels, Reason] = MappingProxyType({})
 
 
 TOTAL, AVAILABLE = (host.MEMORY_TOTAL.name,), (host.MEMORY_AVAILABLE.name,)
@@ -44,12 +44,13 @@ me@host:/ /mnt/ssh fuse.sshfs rw 0 0
 mountpoint-s3 /mnt/s3 fuse ro 0 0"""
 REMOTE_MOUNTS = {"nfs4": 2, "lustre": 1, "fuse.sshfs": 1, "fuse": 1}
 POWER, TEMPERATURE = chassis.POWER.name, chassis.TEMPERATURE.name
-NO_AIR, NO_POWER = {(TEMPERATURE,): MISSING}, {(POWER,): MISSING}
+NO_AIR: dict[Labels, Reason] = {(TEMPERATURE,): MISSING}
+NO_POWER: dict[Labels, Reason] = {(POWER,): MISSING}
 
 
 def chips(*them: dict[str, str]) -> dict[str, str]:
     """Files of hwmon chips, by number and name: `{"power_meter": "9", "power1_input": "1"}`."""
-    found = {}
+    found: dict[str, str] = {}
     for chip in them:
         (name, number), *files = chip.items()
         folder = f"{chassis.CLASS}/hwmon{number}"
@@ -59,8 +60,8 @@ def chips(*them: dict[str, str]) -> dict[str, str]:
 
 def sensors(
     *them: dict[str, str],
-    values: dict[tuple[str, ...], float],
-    absent: dict[tuple[str, ...], Reason] = NO_AIR,
+    values: dict[Labels, float],
+    absent: dict[Labels, Reason] = NO_AIR,
 ) -> Found:
     return Found(chassis, "sensors", chips(*them), values, absent)
 
@@ -189,7 +190,7 @@ for number, (seen, runs) in enumerate(
         ({}, None),
     )
 ):
-    key = (host.FABRIC_MANAGER.name,)
+    key: Labels = (host.FABRIC_MANAGER.name,)
     known, why = ({key: runs}, {}) if runs is not None else ({}, {key: Reason.DENIED})
     CASES[f"the Fabric Manager {number}"] = Found(host, "state", processes(seen), known, why)
 

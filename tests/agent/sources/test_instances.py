@@ -1,4 +1,5 @@
-"""GPUs that several share: divided by MIG, or in turns."""
+"""GPUs that several share, divided by MIG or in turns; graphics count as work, the server of a
+display does not."""
 
 import pytest
 
@@ -6,6 +7,7 @@ from agent.config.settings import Settings
 from agent.jobs.allocation import Devices, of_pods
 from agent.model import Metric, Reason
 from agent.polling.gpu_state import GpuProcesses
+from agent.simulator.gpu import SimulatedGpuProcess
 from agent.sources import activity, gpu, instances, memory, process
 from agent.sources.process import ProcessConfig
 from tests.support import machine_controls as controls
@@ -119,3 +121,37 @@ def test_processes_that_share_a_gpu_are_reported_side_by_side() -> None:
     assert {int(labels[2]) for labels in shares} == {p.pid for p in bench.machine.gpus[0].processes}
     assert 0.8 < sum(shares.values()) <= 1.0
     assert {v for labels, v in held.items() if labels[2] == str(second)} == {8 * GIB}
+
+
+def drawing() -> AgentBench:
+    """A GPU that rests but for one process that draws."""
+    bench = simulated("dgx-station-v100:idle").run(2)
+    pid = controls.start_process(bench.machine, 0)
+    (one,) = bench.machine.gpus[0].processes
+    bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, one.memory, draws=True)]
+    return bench
+
+
+def test_a_process_that_only_draws_is_on_the_gpu() -> None:
+    bench = drawing()
+    bench.run(6)
+    assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [1]
+    assert list(bench.samples.where(process.PROCESSES, gpu="1").values()) == [0]
+
+
+@pytest.mark.parametrize("name", sorted(process.DISPLAYS))
+def test_a_server_of_a_display_is_no_job(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.Processes, "_name", lambda *_: name)
+    bench = drawing()
+    bench.run(6)
+    assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [0]
+
+
+def test_a_program_that_computes_is_a_job_whatever_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process.Processes, "_name", lambda *_: "Xorg")
+    bench = simulated("dgx-station-v100:idle").run(2)
+    controls.start_process(bench.machine, 0)
+    bench.run(6)
+    assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [1]

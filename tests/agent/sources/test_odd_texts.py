@@ -38,16 +38,6 @@ def test_a_text_of_a_gpu_costs_itself_alone(call: str) -> None:
     assert len(bench.samples.all(power.POWER)) == 2
 
 
-def test_an_address_costs_itself_alone() -> None:
-    def odd(*_: Any) -> Any:
-        info = pynvml.nvmlPciInfo_t()
-        info.busId = b"\xff\xfe:00:00.0"
-        return info
-
-    bench = answering("nvmlDeviceGetPciInfo", odd)
-    assert bench.samples.value(system.GPUS) == 2
-
-
 @pytest.mark.parametrize("call", ["nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion"])
 def test_a_version_costs_no_gpu_and_none_of_its_fields(call: str) -> None:
     bench = answering(call, no_utf8)
@@ -78,8 +68,11 @@ def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
 
 # ---- answers of another shape than NVML declares, from the start
 
+ADDRESS = pynvml.nvmlPciInfo_t()
+ADDRESS.busId = b"\xff\xfe:00:00.0"
 MISSHAPEN = {
     "a version with a digit that is none": ("nvmlSystemGetDriverVersion", "\u00b280.1"),
+    "an address that is no text": ("nvmlDeviceGetPciInfo", ADDRESS),
     "no MIG mode": ("nvmlDeviceGetMigMode", None),
     "an empty MIG mode": ("nvmlDeviceGetMigMode", []),
     "no fields": ("nvmlDeviceGetFieldValues", None),

@@ -1,13 +1,97 @@
-"""Machines of 2026: NVLink 5, links to the CPU, module power, places in a rack."""
+"""Links of a GPU: the NVSwitch fabric, NVLink 5, links to the CPU, PCIe switches; and what else
+machines of 2026 have."""
 
+import re
 from typing import Any
 
 import pytest
 
+from agent.config.settings import Settings
+from agent.faults.findings import findings
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
-from agent.sources import gpu, memory, nvlink, nvlink5, power, system
+from agent.sources import fabric, gpu, memory, nvlink, nvlink5, pcie, power, system
+from agent.sources.context import NvlinkConfig
+from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
+
+H100 = "dgx-h100{}:training"
+
+
+@pytest.mark.parametrize(
+    ("driver", "mask"),
+    [("", True), ("@550", True), ("@535", False), ("@525", False)],
+    ids=["version 3", "version 2", "version 1", "version 1 of the first"],
+)
+def test_each_driver_answers_in_its_version(driver: str, mask: bool) -> None:
+    bench = simulated(H100.format(driver), gpus=2).run(2)
+    assert set(bench.samples.all(fabric.STATE).values()) == {fabric.COMPLETED}
+    kinds = {labels[2] for labels in bench.samples.all(fabric.HEALTH)}
+    assert kinds == {fabric.REGISTRATION} | (
+        {*fabric.MASK_SHIFTS, "incorrect_configuration"} if mask else set()
+    )
+
+
+def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
+    bench = simulated(H100.format("").replace("training", "training+fabric-error"), gpus=2).run(2)
+    broken = bench.samples.where(fabric.HEALTH, kind=fabric.REGISTRATION)
+    assert sorted(broken.values()) == [0, 1]
+    found = [f for f in findings(bench.agent.poller.latest) if f.device == fabric.REGISTRATION]
+    assert [f.kind for f in found] == ["fabric_health"]
+    assert "its registration completed with an error" in finding_text(found[0])
+
+
+def test_a_gpu_without_a_fabric_says_so() -> None:
+    bench = simulated("dgx-a100:training", gpus=2).run(2)
+    absences = bench.agent.poller.latest.absences(bench.clock.monotonic())
+    reasons = {one.reason for one in absences if one.metric is fabric.STATE}
+    assert reasons == {Reason.UNSUPPORTED}
+
+
+ROOT = "../../../devices/pci0000:00/0000:00:02.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "ports"),
+    [
+        (f"{ROOT}/0000:06:00.0", []),
+        (f"{ROOT}/0000:04:00.0/0000:05:08.0/0000:06:00.0", ["0000:04:00.0"]),
+        (
+            f"{ROOT}/0000:04:00.0/0000:05:08.0/0000:07:00.0/0000:08:10.0/0000:0b:00.0",
+            ["0000:04:00.0", "0000:07:00.0"],
+        ),
+        ("../../../devices/platform/x", []),
+    ],
+)
+def test_upstream_ports_are_found_in_the_tree(path: str, ports: list[str]) -> None:
+    assert pcie.upstream_ports(path) == ports
+
+
+def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
+    found = simulated("dgx-1-v100:idle").run(3).samples.all(pcie.UPLINK)
+    below: dict[str, list[str]] = {}
+    for (index, _, bridge), limit in found.items():
+        below.setdefault(bridge, []).append(index)
+        assert limit == pytest.approx(8e9 * 128 / 130 * 16 / 8)
+    assert sorted(map(sorted, below.values())) == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
+
+
+def test_without_a_switch_nothing_is_reported() -> None:
+    assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie.UPLINK)
+
+
+@pytest.mark.parametrize("per_link", [True, False])
+def test_bytes_of_single_links_are_a_setting(per_link: bool) -> None:
+    bench = simulated("dgx-station-v100:training", Settings(NvlinkConfig(per_link=per_link)))
+    scrape = bench.run(3).scrape()
+    found = set(re.findall(r"^dgx_nvlink_\w+", scrape, re.MULTILINE))
+    kept = {"dgx_nvlink_transmitted_bytes_total", "dgx_nvlink_link_up", "dgx_nvlink_errors_total"}
+    assert kept <= found
+    assert ("dgx_nvlink_link_transmitted_bytes_total" in found) is per_link
+    why = 'absent_values{metric="dgx_nvlink_link_received_bytes_total",reason="not_configured"} 4'
+    assert (why in scrape) is not per_link
+    assert ('device="gpu0:0"' in scrape) is per_link, "a limit without bytes is of no use"
+
 
 FIRST, OTHER = "0", "1"
 
