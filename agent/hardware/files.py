@@ -118,6 +118,12 @@ def read_int(files: FileTree, path: str) -> int:
     return value
 
 
+def whole(text: str, digits: int = 20) -> int | None:
+    """A number of so many decimal digits at most; None for any other text: Python refuses to read
+    one of thousands of digits, and takes a superscript for a digit."""
+    return int(text) if text.isdecimal() and len(text) <= digits else None
+
+
 def names_in(files: FileTree, path: str) -> list[str]:
     """The names in a folder; none where the folder is not there."""
     try:

@@ -7,11 +7,12 @@ for as long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do n
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
+from contextlib import suppress
 from errno import ESRCH
 from math import isfinite
 from typing import NamedTuple
 
-from agent.hardware.files import FileTree
+from agent.hardware.files import FileTree, whole
 
 HERTZ = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
@@ -73,7 +74,7 @@ def status(files: FileTree, pid: int) -> dict[str, str]:
 def uid(found: dict[str, str]) -> int | None:
     """The real user id in a status, or None where it holds none."""
     first = found.get("Uid", "").split()[:1]
-    return int(first[0]) if first and first[0].isdigit() else None
+    return whole(first[0]) if first else None
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
@@ -87,7 +88,8 @@ def inner_pid(found: dict[str, str], pid: int) -> int:
     """The number that a process has in its own pid namespace, from its status; `pid` itself where
     the kernel does not report."""
     last = found.get("NSpid", "").split()[-1:]
-    return int(last[0]) if last and last[0].isdecimal() else pid
+    inner = whole(last[0], LONGEST_PID) if last else None
+    return pid if inner is None else inner
 
 
 def user_namespace(files: FileTree, pid: int) -> str:
@@ -119,11 +121,12 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Bytes that a process has read and written, wherever they came from and went to, from
     /proc/PID/io; None where it cannot be read, as that of another user's process."""
     lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
-    found = {name: int(value) for name, _, value in lines if value.strip().isdecimal()}
-    if "rchar" not in found or "wchar" not in found:
+    found = {name: whole(value.strip()) for name, _, value in lines}
+    read, written = found.get("rchar"), found.get("wchar")
+    if read is None or written is None:
         return None
-    stored = found.get("read_bytes", 0), found.get("write_bytes", 0)
-    return max(found["rchar"], stored[0]) + max(found["wchar"], stored[1])
+    stored = (found.get(name) or 0 for name in ("read_bytes", "write_bytes"))
+    return max(read, next(stored)) + max(written, next(stored))
 
 
 def uptime(files: FileTree) -> float | None:
@@ -143,7 +146,7 @@ def _text(files: FileTree, path: str) -> str:
 
 
 def _pids(text: str) -> Iterator[int]:
-    return (int(word) for word in text.split() if word.isdecimal() and len(word) <= LONGEST_PID)
+    return (pid for word in text.split() if (pid := whole(word, LONGEST_PID)) is not None)
 
 
 class Descent:
@@ -217,10 +220,8 @@ class Descent:
         self._scanned = now
         self._by_parent = {}
         for name in self._files.names("/proc"):
-            if name.isdigit():
-                try:
-                    parent = stat(self._files, int(name)).parent
-                except OSError:
-                    continue
-                self._by_parent.setdefault(parent, []).append(int(name))
+            if (pid := whole(name, LONGEST_PID)) is not None:
+                with suppress(OSError):
+                    parent = stat(self._files, pid).parent
+                    self._by_parent.setdefault(parent, []).append(pid)
         return self._by_parent

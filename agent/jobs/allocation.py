@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 from agent.bounds import MOST_NAMES
-from agent.hardware.files import FileTree, names_in, read_text
+from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.identity import JobLabels, printable
 from agent.model import Absent, Reason
 
@@ -130,7 +130,8 @@ def driver_gpus(files: FileTree) -> list[DriverGpu]:
 def by_minor(files: FileTree) -> dict[int, str]:
     """UUIDs by the minor number of the device file, as the driver reports both."""
     every = driver_gpus(files)
-    return {int(one.minor): one.uuid for one in every if one.minor.isdecimal() and one.uuid}
+    known = ((whole(one.minor), one.uuid) for one in every if one.uuid)
+    return {minor: uuid for minor, uuid in known if minor is not None}
 
 
 def allowed(devices: str) -> frozenset[int] | None:
@@ -140,7 +141,8 @@ def allowed(devices: str) -> frozenset[int] | None:
     if ["a", "*:*"] in lines or ["c", f"{MAJOR}:*"] in lines:
         return None
     own = (line[1].partition(":") for line in lines if line[0] == "c" and len(line) > 1)
-    return frozenset(int(n) for major, _, n in own if major == MAJOR and n.isdecimal())
+    minors = (whole(minor) for major, _, minor in own if major == MAJOR)
+    return frozenset(minor for minor in minors if minor is not None)
 
 
 def numbers(text: str) -> list[int]:
@@ -179,9 +181,9 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
         if keys.get("name", "").lower() != "gpu" or (nodes and host not in expanded(nodes)):
             continue
         for file in expanded(keys.get("file", "")):
-            minor = file.removeprefix("/dev/nvidia")
-            if minor != file and minor.isdecimal():
-                found.append(int(minor))
+            _, _, text = file.rpartition("/dev/nvidia")
+            if file != text and (minor := whole(text)) is not None:
+                found.append(minor)
     return found or sorted(minors)
 
 
@@ -234,8 +236,8 @@ def _places(gres: str) -> list[int]:
         if numbered:
             places = sorted(set(numbers(numbered[1])))
         elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
-            places = [place for place, (used, *_) in enumerate(parts) if int(used)]
-        expected = int(count) if name == "gpu" and count.isdecimal() else 1
+            places = [place for place, (used, *_) in enumerate(parts) if used.strip("0")]
+        expected = (whole(count) if name == "gpu" else None) or 1
         if name not in SHARED_GRES or len(places) < expected:
             raise unknown("GRES", entry)
         found += places

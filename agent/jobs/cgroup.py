@@ -7,7 +7,7 @@ load.
 from typing import NamedTuple
 
 from agent.hardware import processes
-from agent.hardware.files import FileTree
+from agent.hardware.files import FileTree, whole
 
 CGROUPS = "/sys/fs/cgroup"
 RESOURCES = ("io", "memory")
@@ -81,7 +81,7 @@ def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
 
 
 def _number(text: str, unit: float) -> float | None:
-    return int(text) * unit if text.isdecimal() and len(text) <= 20 else None
+    return number * unit if (number := whole(text)) is not None else None
 
 
 def _lines(files: FileTree, path: str) -> list[str]:

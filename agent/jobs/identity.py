@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agent.bounds import LONGEST_NAME
 from agent.errors import encodable
+from agent.hardware.files import whole
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
 HOSTS = {
@@ -106,22 +107,17 @@ def hosts(environment: Mapping[str, str]) -> int | None:
     """Return the number of hosts of a process's job, from its environment; None if that does not
     have it."""
     for name, part in SIZES:
-        whole, local = _number(environment, name), _number(environment, part) if part else 1
-        if whole and local:
-            return max(1, -(-whole // local))
+        every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
+        if every and local:
+            return max(1, -(-every // local))
     return None
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
     """The rank of a process in its job, as its environment says; None where it does not."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
-    known = (_number(environment, name) for name in names)
+    known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)
-
-
-def _number(environment: Mapping[str, str], name: str) -> int | None:
-    text = environment.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 class JobOrigin(NamedTuple):

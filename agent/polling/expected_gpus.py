@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.config.atomic_file import atomic_write
 from agent.config.configuration import in_time, read_regular
 from agent.errors import BadInput, LogEvent
-from agent.hardware.files import FileTree, names_in, read_text
+from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.allocation import DRIVER
 from agent.model import Absent
 from agent.polling import intervals
@@ -69,7 +69,7 @@ class ExpectedGpus:
             text = in_time(lambda: read_regular(file, 9), READING).decode().strip() if file else ""
         except (OSError, UnicodeDecodeError):  # a disk that hangs too
             return 0
-        known = int(text) if text.isdecimal() and text.isascii() else 0
+        known = whole(text) or 0
         return known if known <= MOST else 0
 
     def _keep(self) -> None:

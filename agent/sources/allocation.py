@@ -4,12 +4,14 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
 from posixpath import dirname
 
 from agent.config.settings import Section
 from agent.errors import LogEvent
 from agent.hardware import processes, schedulers
-from agent.hardware.files import names_in, read_text
+from agent.hardware.files import names_in, read_text, text_or_nothing, whole
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
@@ -57,30 +59,22 @@ UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeu
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class AllocationRead:
     """Looks through Slurm's cgroups on the thread of the host; asks commands and sockets on
     another one (`spawn`), and takes in at the next read what they said."""
 
-    def __init__(
-        self,
-        host: Host,
-        options: HostOptions,
-        gpu_processes: GpuProcesses,
-        allocations: Allocations,
-        spawn: Callable[[Callable[[], None]], None],
-    ) -> None:
-        self._files = host.files
-        self._login = host.login
-        self._schedulers = host.schedulers
-        self._options = options
-        self._gpus = gpu_processes
-        self._allocations = allocations
-        self._spawn = spawn
-        self._asking = self._news = False
-        self._from_scheduler: Given | None = None
-        self._failing: dict[str, str] = {}  # by who was asked
-        self._slices: Mapping[str, tuple[str, ...]] = {}
-        self._claimed: frozenset[str] = frozenset()
+    host: Host
+    options: HostOptions
+    gpus: GpuProcesses
+    allocations: Allocations
+    spawn: Callable[[Callable[[], None]], None]
+    _asking: bool = False
+    _news: bool = False
+    _from_scheduler: Given | None = None
+    _failing: dict[str, str] = field(default_factory=dict)  # by who was asked
+    _slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
@@ -88,21 +82,21 @@ class AllocationRead:
     def read(self, out: ReadOutput) -> None:
         if not self._news and not self._asking and self._worth_asking():
             self._asking = True
-            self._spawn(self._ask)
+            self.spawn(self._ask)
         self._news = False  # before it is looked at: it may be reported in between
         scheduled = self._from_scheduler
         given = scheduled if scheduled is not None else self._seen()
-        self._allocations.given = given
+        self.allocations.given = given
         if given.hidden is not None and given.hidden.reason is Reason.MISSING:
             raise given.hidden.without_traceback()
-        for (gpu, uuid), _ in self._gpus:
-            out.add(ALLOCATED, 1 if self._allocations.of(uuid) else given.hidden or 0, gpu, uuid)
+        for (gpu, uuid), _ in self.gpus:
+            out.add(ALLOCATED, 1 if self.allocations.of(uuid) else given.hidden or 0, gpu, uuid)
 
     # What others say
 
     def _worth_asking(self) -> bool:
-        config = self._options.settings[AllocationConfig]
-        if config.slurm or (config.kubelet and names_in(self._files, dirname(config.kubelet))):
+        config = self.options.settings[AllocationConfig]
+        if config.slurm or (config.kubelet and names_in(self.host.files, dirname(config.kubelet))):
             return True
         self._from_scheduler = None
         return False
@@ -118,15 +112,15 @@ class AllocationRead:
             self._asking = False
 
     def _of_slurm(self) -> Given | None:
-        if not self._options.settings[AllocationConfig].slurm:
+        if not self.options.settings[AllocationConfig].slurm:
             return None
         host = self._host()
         try:
-            lines = self._schedulers.slurm(host)
+            lines = self.host.schedulers.slurm(host)
         except OSError as error:
             self._failed("slurm", error)
             return None
-        minors = allocation.by_minor(self._files)
+        minors = allocation.by_minor(self.host.files)
         order = self._order(minors)
         jobs: list[Allocation] = []
         hidden: Absent | None = None
@@ -145,29 +139,29 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _of_kubelet(self) -> Given | None:
-        path = self._options.settings[AllocationConfig].kubelet
+        path = self.options.settings[AllocationConfig].kubelet
         if not path:
             return None
         try:
-            pods = list(schedulers.pods(self._schedulers.kubelet(path)))
+            pods = list(schedulers.pods(self.host.schedulers.kubelet(path)))
         except FileNotFoundError:  # no kubelet here
             return None
         except (OSError, ValueError) as error:
             self._failed("kubelet", error)
             return None
-        minors = {str(n): uuid for n, uuid in allocation.by_minor(self._files).items()}
-        indices = {gpu: uuid for (gpu, uuid), _ in self._gpus}
+        minors = {str(n): uuid for n, uuid in allocation.by_minor(self.host.files).items()}
+        indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
         slices = self._of_slices({device[2] for pod in pods for device in pod[3] if device[2]})
-        devices = allocation.Devices(self._gpus.parents(), minors or indices, indices, slices)
+        devices = allocation.Devices(self.gpus.parents(), minors or indices, indices, slices)
         return allocation.of_pods(pods, devices)
 
     def _of_slices(self, claimed: Set[str]) -> Mapping[str, tuple[str, ...]]:
         """Asked again for what was not claimed before: the API server answers many nodes."""
-        if not self._options.settings[AllocationConfig].resource_slices:
+        if not self.options.settings[AllocationConfig].resource_slices:
             return {}
         if not claimed <= self._claimed:
             try:
-                self._slices = self._schedulers.slices()
+                self._slices = self.host.schedulers.slices()
             except OSError as error:
                 self._failed("resource slices", error)
                 return self._slices
@@ -182,9 +176,9 @@ class AllocationRead:
     # What Slurm's cgroups show
 
     def _seen(self) -> Given:
-        minors = allocation.by_minor(self._files)
+        minors = allocation.by_minor(self.host.files)
         folders = [*self._jobs(VERSION_1, "slurm"), *self._jobs(VERSION_2, "slurmstepd.scope")]
-        tops = [*names_in(self._files, VERSION_1), *names_in(self._files, VERSION_2)]
+        tops = [*names_in(self.host.files, VERSION_1), *names_in(self.host.files, VERSION_2)]
         runs = any(name.startswith("slurm") or name.endswith("slurmstepd.scope") for name in tops)
         if not minors or not runs:
             return Given()
@@ -203,11 +197,13 @@ class AllocationRead:
     def _jobs(self, root: str, top: str) -> Iterator[tuple[str, str]]:
         """Number and folder of each job below the cgroups of Slurm, which may carry the node's
         name (slurm_node7, node7_slurmstepd.scope)."""
-        for name in names_in(self._files, root):
+        for name in names_in(self.host.files, root):
             if name.startswith(f"{top}_") or name == top or name.endswith(f"_{top}"):
-                users = [n for n in names_in(self._files, f"{root}/{name}") if n.startswith("uid_")]
+                users = [
+                    n for n in names_in(self.host.files, f"{root}/{name}") if n.startswith("uid_")
+                ]
                 for folder in [f"{root}/{name}/{user}" for user in users] or [f"{root}/{name}"]:
-                    for job in names_in(self._files, folder):
+                    for job in names_in(self.host.files, folder):
                         number = job.removeprefix("job_")
                         if (number != job and number.isdecimal()) or SLUID.fullmatch(job):
                             yield number, f"{folder}/{job}"
@@ -218,10 +214,9 @@ class AllocationRead:
         """The GPUs of a job, what its environment holds, and whether that alone names the GPUs;
         raises Absent where they are not known."""
         environment = self._environment(number, folder)
-        try:
-            listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
-        except Absent:
-            listed = None
+        listed = None
+        with suppress(Absent):
+            listed = allocation.allowed(read_text(self.host.files, f"{folder}/devices.list"))
         if listed is not None:
             gpus = sorted(minor for minor in listed if minor < FIRST_CONTROL)
             return allocation.uuids(gpus, range(FIRST_CONTROL), minors), environment, False
@@ -235,51 +230,41 @@ class AllocationRead:
         this job, and its `user`. A folder since Slurm 26.05 does not have the job's number: none
         agrees with it, and the job is called by its folder."""
         for pid in self._pids(folder):
-            environment = processes.environment(self._files, pid, SHOWN)
+            environment = processes.environment(self.host.files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")
             if said == number or (SLUID.fullmatch(number) and said):
                 try:
-                    uid = processes.uid(processes.status(self._files, pid))
+                    uid = processes.uid(processes.status(self.host.files, pid))
                 except OSError:
                     continue
-                return environment | {"user": "" if uid is None else self._login(uid)}
+                return environment | {"user": "" if uid is None else self.host.login(uid)}
         return {}
 
     def _pids(self, folder: str) -> Iterator[int]:
         """The job's own processes: in its steps (version 1), in their tasks (version 2)."""
-        for step in names_in(self._files, folder):
+        for step in names_in(self.host.files, folder):
             if step.startswith("step_"):
                 inside = f"{folder}/{step}"
                 tasks = [
                     f"{above}/{name}"
                     for above in (inside, f"{inside}/user")
-                    for name in names_in(self._files, above)
+                    for name in names_in(self.host.files, above)
                     if name.startswith("task_")
                 ]
                 for place in [inside, *tasks]:
-                    yield from self._listed(f"{place}/cgroup.procs")
-
-    def _listed(self, path: str) -> Iterator[int]:
-        try:
-            words = read_text(self._files, path).split()
-        except Absent:
-            return
-        yield from (int(word) for word in words[:8] if word.isdecimal() and len(word) <= 10)
+                    words = text_or_nothing(self.host.files, f"{place}/cgroup.procs").split()[:8]
+                    yield from (pid for word in words if (pid := whole(word, 10)) is not None)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
         for path in GRES:
-            try:
-                return allocation.slurm_order(read_text(self._files, path), self._host(), minors)
-            except Absent:
-                continue
+            with suppress(Absent):
+                return allocation.slurm_order(
+                    read_text(self.host.files, path), self._host(), minors
+                )
         return sorted(minors)
 
     def _host(self) -> str:
-        try:
-            name = read_text(self._files, "/proc/sys/kernel/hostname")
-        except Absent:
-            return ""
-        return name.partition(".")[0]
+        return text_or_nothing(self.host.files, "/proc/sys/kernel/hostname").partition(".")[0]
 
 
 def on_a_thread(ask: Callable[[], None]) -> None:

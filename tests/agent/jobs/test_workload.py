@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent import bounds
+from agent.hardware import processes
+from agent.jobs import allocation
 from agent.jobs.identity import JobLabels
 from agent.model import Reading, Reason
 from agent.sources import workload as work
@@ -77,6 +79,18 @@ def test_bytes_of_processes_are_read_only_while_they_rest(
     tree.read()
     tree.does(100, "S", cores)
     assert of(tree.read()).get(work.PROCESS_BYTES) == (1900 if read else None)
+
+
+ENDLESS = "9" * 5000
+
+
+@pytest.mark.parametrize("text", [f"rchar: {ENDLESS}\nwchar: 5", "rchar: ²\nwchar: 5", "rchar: 5"])
+def test_bytes_that_are_no_number_are_none(tree: ProcessTree, text: str) -> None:
+    tree.write("/proc/100/io", text)
+    assert processes.bytes_moved(tree.tree, 100) is None
+    assert processes.uid({"Uid": ENDLESS}) is processes.uid({"Uid": "²"}) is None
+    assert processes.inner_pid({"NSpid": ENDLESS}, 7) == 7
+    assert allocation.allowed(f"c 195:{ENDLESS} rwm\nc 195:3 rwm") == {3}
 
 
 # ---- the job's cgroup and network namespace
