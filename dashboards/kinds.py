@@ -56,7 +56,7 @@ def graph(
     # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its limit.
     ends: Json = {"min": 0, "max": 1} if whole and stacked else {"min": 0}
     if unit == "none" or peaks:
-        ends["decimals"] = 0
+        ends["decimals"] = DECIMALS[unit]
     custom = {**_lines(stacked), "axisSoftMax": 1.0 if whole else LEAST.get(unit)}
     return Panel(
         "timeseries",
@@ -76,8 +76,8 @@ def graph(
 
 def _legend(named: bool, peaks: bool) -> Json:
     if peaks:
-        sort = {"sortBy": "Max", "sortDesc": True}
-        return {"displayMode": "table", "placement": "right", "calcs": ["max"], **sort}
+        shown = {"showLegend": True, "sortBy": "Max", "sortDesc": True}
+        return {"displayMode": "table", "placement": "right", "calcs": ["max"], **shown}
     return {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
 
 
@@ -187,7 +187,7 @@ def words(*names: tuple[int, str, str]) -> Json:
 
 LABELS = (
     *("cluster", "rack", "alertname", "severity", "instance", "gpu", "error", "path", "device"),
-    *("link", "xid", "direction", "port", "cause", "title", "product", "system"),
+    *("link", "kind", "xid", "direction", "port", "cause", "title", "product", "system"),
     *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
     *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
 )

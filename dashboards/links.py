@@ -209,7 +209,7 @@ HEALTH = Row(
                 Column("Of spec", BELOW, SHORT),
                 Column("Was whole", WAS_WHOLE.among(BELOW, DEVICE).or_why(BELOW), absent=NOT_SEEN),
             ),
-            overrides=[wide("Was whole", 125)],
+            overrides=[wide("instance", 75), wide("Of spec", 90), wide("Was whole", 130)],
             ascending=True,
             empty="while nothing is degraded",
             width=8,
