@@ -31,15 +31,6 @@ WITHOUT_DRIVER = (
 CONNECTION = ReadKey("nvml", "connection")
 
 
-@dataclass(slots=True)
-class NextQueries:
-    """Time (s of the agent's clock) of the next run of each query; 0 is at once."""
-
-    rediscovery: float = 0.0  # is the driver there, is a lost GPU back
-    all_gpus: float = 0.0
-    modes: float = 0.0  # do GPUs answer other questions than when they were queried
-
-
 @dataclass(slots=True, eq=False)
 class GpuWatch:
     """All GPUs of one NVML library. It is in one of two states: connected, with `nvml`, or not, and
@@ -54,7 +45,10 @@ class GpuWatch:
     asked_back: Callable[[], str] = str  # why the driver is to be released; empty while it is not
     inventory: GpuInventory = field(default_factory=GpuInventory)
     nvml: Nvml | None = None  # while connected
-    next: NextQueries = field(default_factory=NextQueries)
+    # Time (s of the agent's clock) of the next run of each query; 0 is at once
+    next_rediscovery: float = 0.0  # is the driver there, is a lost GPU back
+    next_all_gpus: float = 0.0
+    next_modes: float = 0.0  # do GPUs answer other questions than when they were queried
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
@@ -85,7 +79,7 @@ class GpuWatch:
             before = self.nvml
             if before is not None:
                 self._read_all(emit)
-            if self.clock.monotonic() >= self.next.rediscovery or self.watched.round:
+            if self.clock.monotonic() >= self.next_rediscovery or self.watched.round:
                 self._rediscover(emit)
             if self.nvml is not None and self.nvml is not before:
                 self._read_all(emit)
@@ -231,7 +225,7 @@ class GpuWatch:
         return [(one, one.why) for one in left if one.why and not self.watched.of(one.index)]
 
     def _rediscover(self, emit: Emit) -> None:
-        self.next.rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
+        self.next_rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
         try:
             if self.nvml is None:
                 self._connect(emit)
@@ -254,21 +248,21 @@ class GpuWatch:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
         missing ones whether they are back."""
         now = self.clock.monotonic()
-        if now >= self.next.all_gpus or self.watched.round:
+        if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)
             return
         for index in range(count_of(nvml)):
             if self.watched.query_missing(nvml, index, emit):
                 self._publish()
-        if now >= self.next.modes:
+        if now >= self.next_modes:
             again = self.watched.must_be_queried()
-            self.next.modes = now + (0.0 if self.watched.doubted else intervals.LINKS)
+            self.next_modes = now + (0.0 if self.watched.doubted else intervals.LINKS)
             if again:
                 self._query_all(nvml, emit)
 
     def _query_all(self, nvml: Nvml, emit: Emit) -> None:
         self.watched.query_all(nvml, emit)
-        self.next.all_gpus = self.clock.monotonic() + intervals.TOPOLOGY
+        self.next_all_gpus = self.clock.monotonic() + intervals.TOPOLOGY
         self._publish()
 
     def _connect(self, emit: Emit) -> None:
@@ -285,7 +279,7 @@ class GpuWatch:
             nvml.disconnect()
             raise
         self.nvml, self._connecting = nvml, None
-        self.next.all_gpus = self.clock.monotonic() + intervals.TOPOLOGY
+        self.next_all_gpus = self.clock.monotonic() + intervals.TOPOLOGY
         self._publish()
         driver, gpus = self.inventory.driver_version, self.inventory.answering
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
@@ -299,7 +293,7 @@ class GpuWatch:
         elif self.inventory.reason is not Reason.RELEASED:
             self._disconnect(Absent(Reason.RELEASED, why), emit)
             log.info(LogEvent("driver_released", why=why))
-        self.next.rediscovery = 0.0
+        self.next_rediscovery = 0.0
 
     def _disconnect(self, why: Absent, emit: Emit) -> None:
         self.watched.round = None
@@ -310,7 +304,7 @@ class GpuWatch:
         for gpu in self.watched.all_gpus():
             self.watched.emit_absent(gpu, why, emit)
         self._set_disconnected(why)
-        self.next.rediscovery = self.clock.monotonic() + intervals.TICK
+        self.next_rediscovery = self.clock.monotonic() + intervals.TICK
 
     def _set_disconnected(self, why: Absent) -> None:
         self.nvml = self._events = None

@@ -169,7 +169,6 @@ class Tape:
 
     recorded_at: float = 0.0
     seconds: float = 0.0
-    agent_version: str = ""
     driver_version: str | None = None
     series: dict[str, dict[str, AnswerSeries]] = field(
         default_factory=lambda: {section: {} for section in CHECKS}
@@ -296,7 +295,7 @@ class _Reader:
             found = f"a tape of version {version!r:.20}"
             raise TapeError(f"{self._path} is {found}, but this agent plays version {VERSION}")
         header = convert(title, _Header)
-        self._tape.recorded_at, self._tape.agent_version = header.recorded_at, header.agent
+        self._tape.recorded_at = header.recorded_at
         self._tape.driver_version = header.driver if isinstance(header.driver, str) else None
 
     def _body(self, lines: Iterator[bytes]) -> None:

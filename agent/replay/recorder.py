@@ -1,7 +1,7 @@
 """The recorder: stands between sources and hardware, passes every answer on, and tapes it."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,20 +211,6 @@ class RecordingNvml:
 Answer = TypeVar("Answer")
 
 
-def asked(
-    writer: TapeWriter, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]
-) -> Answer:
-    """Ask the host, and note what `write` makes of the answer, or else the errno."""
-    writer.begin()
-    try:
-        answer = ask()
-    except OSError as error:
-        writer.note(CALLS, key, refusal(error))
-        raise
-    writer.note(CALLS, key, write(answer))
-    return answer
-
-
 class RecordingFiles(FileTree):
     """Files whose content is noted, without what would identify the machine."""
 
@@ -236,54 +222,55 @@ class RecordingFiles(FileTree):
             with suppress(OSError):
                 masks.host_name(files.read(path))
 
+    def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
+        """Ask the host, and note what `write` makes of the answer, or else the errno."""
+        self._writer.begin()
+        try:
+            answer = ask()
+        except OSError as error:
+            self._writer.note(CALLS, key, refusal(error))
+            raise
+        self._writer.note(CALLS, key, write(answer))
+        return answer
+
     def read(self, path: str) -> str:
         if untaped(path):
             return self._files.read(path)
-        return asked(
-            self._writer,
-            self._key("read", path),
-            lambda: self._files.read(path),
-            lambda text: self._masked(path, text),
-        )
+
+        def masked(text: str) -> str:
+            if MOUNTS.match(path):
+                return self._masks.text(self._masks.mounts(text))
+            return self._masks.of_process(path, self._masks.text(text))
+
+        return self.asked(self._key("read", path), lambda: self._files.read(path), masked)
 
     def names(self, path: str) -> list[str]:
-        return asked(
-            self._writer,
-            self._key("names", path),
-            lambda: self._files.names(path),
-            lambda names: [*self._named(path, names)],
-        )
+        def masked(names: list[str]) -> Json:
+            texts = map(self._masks.text, names)
+            inside = f"{path}/".startswith(CGROUPS)
+            return [*(sorted(map(self._masks.group, texts)) if inside else texts)]
+
+        return self.asked(self._key("names", path), lambda: self._files.names(path), masked)
 
     def link(self, path: str) -> str:
-        return asked(
-            self._writer, self._key("link", path), lambda: self._files.link(path), self._masks.text
-        )
+        ask = lambda: self._files.link(path)  # noqa: E731
+        return self.asked(self._key("link", path), ask, self._masks.text)
 
     def _key(self, question: str, path: str) -> str:
         return f"{question} {self._masks.path(path)}"
-
-    def _named(self, path: str, names: list[str]) -> Iterator[Json]:
-        inside = f"{path}/".startswith(CGROUPS)
-        masked = map(self._masks.text, names)
-        yield from sorted(map(self._masks.group, masked)) if inside else masked
-
-    def _masked(self, path: str, text: str) -> str:
-        if MOUNTS.match(path):
-            return self._masks.text(self._masks.mounts(text))
-        return self._masks.of_process(path, self._masks.text(text))
 
 
 class RecordingPsutil:
     """psutil whose counters are noted."""
 
-    def __init__(self, psutil: Psutil, writer: TapeWriter) -> None:
+    def __init__(self, psutil: Psutil, files: RecordingFiles) -> None:
         self._psutil = psutil
-        self._writer = writer
+        self._files = files
 
     def __getattr__(self, name: str) -> Any:
         ask = getattr(self._psutil, name)
-        return lambda **options: asked(
-            self._writer, psutil_key(name, options), lambda: ask(**options), encode
+        return lambda **options: self._files.asked(
+            psutil_key(name, options), lambda: ask(**options), encode
         )
 
 
@@ -294,9 +281,10 @@ class TapeRecorder:
         masks = Masks()
         self._writer = TapeWriter(clock)
         self.nvml = RecordingNvml(nvml, self._writer, masks)
+        files = RecordingFiles(host.files, self._writer, masks)
         self.host = Host(
-            files=RecordingFiles(host.files, self._writer, masks),
-            psutil=cast(Psutil, RecordingPsutil(host.psutil, self._writer)),
+            files=files,
+            psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
             kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
             nccl=host.nccl,  # the same: it names hosts
         )

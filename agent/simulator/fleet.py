@@ -43,17 +43,6 @@ class FleetJob(NamedTuple):
     partition: str = "gpu"
 
 
-class Outage(NamedTuple):
-    """Outage of power from `begin` for so many seconds, again each `every` (s)."""
-
-    begin: float
-    seconds: float
-    every: float
-
-    def holds(self, now: float) -> bool:
-        return now >= self.begin and (now - self.begin) % self.every < self.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """One node: where it is, what its agent reports, and what of that is its own."""
@@ -63,7 +52,7 @@ class NodePlan:
     phases: Sequence[Phase]  # one after the other, and then again
     job: FleetJob | None = None
     shift: float = 0.0  # s by which it is ahead in its phases
-    outage: Outage | None = None
+    dark: float = inf  # its rack has no power from then on, for ten minutes of each hour (s)
     removed: float = inf  # from then on it is no target any more (s)
     warmer: float = 0.0  # degrees of its first GPU above its like
     symbol_errors: float = 0.0  # an hour, of its second InfiniBand port
@@ -86,7 +75,8 @@ class NodePlan:
         return self.phases[-1].scenario
 
     def answers(self, now: float) -> bool:
-        return now < self.removed and not (self.outage and self.outage.holds(now))
+        without_power = now >= self.dark and (now - self.dark) % 3600.0 < 600.0
+        return now < self.removed and not without_power
 
 
 TRAINING = "vision", (Phase("training"),)
@@ -109,7 +99,7 @@ def plan(number: int, power_cut: float = POWER_CUT) -> tuple[NodePlan, ...]:
     if not FEWEST <= number <= MOST:
         raise BadInput(f"a fleet has {FEWEST} to {MOST} nodes, not {number}")
     nodes = [*_joint(min(JOINT, number // 2)), *_others(min(JOINT, number // 2), number)]
-    return tuple(_eventful(nodes, Outage(power_cut, 600.0, 3600.0)))
+    return tuple(_eventful(nodes, power_cut))
 
 
 def _rack(number: int) -> str:
@@ -134,12 +124,12 @@ def _others(first: int, last: int) -> Iterator[NodePlan]:
         yield NodePlan(number, _rack(number), phases, job, shift)
 
 
-def _eventful(nodes: Sequence[NodePlan], cut: Outage) -> Iterator[NodePlan]:
+def _eventful(nodes: Sequence[NodePlan], cut: float) -> Iterator[NodePlan]:
     joint, racks = min(JOINT, len(nodes) // 2), _rack(len(nodes))
     for node in nodes:
         place = node.number - joint
         if node.rack == racks != _rack(1):
-            yield replace(node, outage=cut)
+            yield replace(node, dark=cut)
         elif place == 3:
             yield replace(node, phases=(Phase("gpu-lost"),), shift=0.0)
         elif node.number == 2:

@@ -28,7 +28,7 @@ def test_the_hourly_probe_keeps_every_total(system: str) -> None:
     bench = simulated(system, gpus=2).run(30)
     metrics = (activity.ACTIVE_SECONDS, pcie.RECEIVED, power.ENERGY)
     before = {metric: values(bench, metric) for metric in metrics}
-    bench.agent.gpus.next.all_gpus = 0.0
+    bench.agent.gpus.next_all_gpus = 0.0
     bench.run(16)  # past the next rediscovery
     for metric in metrics:
         after = values(bench, metric)
@@ -97,7 +97,7 @@ def test_gpm_samples_are_given_back() -> None:
     library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree = counted_alloc, counted_free
     bench.run(3)
     assert held["samples"] == 6
-    bench.agent.gpus.next.all_gpus = 0.0
+    bench.agent.gpus.next_all_gpus = 0.0
     bench.run(15)
     lose(bench.machine, 2)
     bench.run(3)
