@@ -130,6 +130,10 @@ WRONG = {
     "alerts.starved_window": ("15", "15 minutes", "59s", "25h", "-1m", ""),
     "alerts.silent_for": ("30s",),
     "alerts.runbook": ("", "a b"),
+    "alerts.starved_share": (0,),
+    "alerts.held_share": (1.5,),
+    "alerts.hot_margin": (90,),
+    "alerts.nvlink_errors": (0,),
 }
 
 
@@ -138,22 +142,11 @@ def test_a_wrong_value_is_refused_in_one_sentence(key: str, tmp_path: Path) -> N
     table, name = key.split(".")
     for value in WRONG[key]:
         path = tmp_path / "config.toml"
-        path.write_text(f'[{table}]\n{name} = "{value}"\n')
+        path.write_text(f"[{table}]\n{name} = {json.dumps(value)}\n")
         with pytest.raises(ConfigError) as refused:
             load(SECTIONS, path, {})
         assert f"{key} must be " in str(refused.value)
         assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("starved_share", 0), ("held_share", 1.5), ("hot_margin", 90), ("nvlink_errors", 0)],
-)
-def test_a_wrong_number_is_refused(key: str, value: float, tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(f"[alerts]\n{key} = {value}\n")
-    with pytest.raises(ConfigError, match=rf"alerts\.{key} must be "):
-        load(SECTIONS, path, {})
 
 
 def test_a_lost_gpu_and_a_silent_node_hold_back_the_right_alerts() -> None:

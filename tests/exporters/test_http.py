@@ -10,13 +10,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from exporters.fleet import FleetServer
 from exporters.http import AgentPages
 from exporters.live import page
-from exporters.server import serve
 from exporters.snapshot_json import document
 from tests.support.exposition import (
     GOLDEN_OPENMETRICS,
@@ -95,15 +94,11 @@ async def test_ready_says_what_is_awaited() -> None:
     async with asking(ExpositionBench(), awaited=lambda: awaited[0]) as client:
         waiting = await client.get("/-/ready")
         assert (waiting.status, await waiting.text()) == (503, "NVML has not been read yet.\n")
+        healthy = await client.get("/-/healthy")
+        assert (healthy.status, await healthy.text()) == (200, "ok\n")
         awaited[0] = ""
         done = await client.get("/-/ready")
         assert (done.status, await done.text()) == (200, "ready\n")
-
-
-async def test_an_agent_that_answers_is_healthy() -> None:
-    async with asking(ExpositionBench(), awaited=lambda: "everything") as client:
-        response = await client.get("/-/healthy")
-        assert (response.status, await response.text()) == (200, "ok\n")
 
 
 async def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
@@ -160,30 +155,6 @@ def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
     for name in ("index.html", "a.js", "secret.py", "notes.txt", ".hidden"):
         (tmp_path / name).write_text(name)
     assert [*page.files(tmp_path)] == ["/a.js", "/"]
-
-
-async def test_a_taken_port_is_an_oserror() -> None:
-    cleaned = []
-
-    def app() -> web.Application:
-        bench = ExpositionBench()
-        made = AgentPages(bench.exposition, bench.latest).application()
-        made.on_cleanup.append(note)
-        return made
-
-    async def note(app: web.Application) -> None:
-        cleaned.append(app)
-
-    runner = await serve(app(), "127.0.0.1", 0)
-    port = runner.addresses[0][1]
-    async with ClientSession() as client:
-        assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
-    with pytest.raises(OSError, match=r"(?i)address already in use"):
-        await serve(app(), "127.0.0.1", port)
-    assert len(cleaned) == 1
-    await runner.cleanup()
-    again = await serve(app(), "127.0.0.1", port)
-    await again.cleanup()
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import socket
 import threading
 import urllib.request
@@ -129,7 +130,7 @@ def test_odd_requests_end_and_the_next_is_answered(
     said = target.send(ODD[case])
     assert said == b"" or said.startswith(b"HTTP/1.")
     assert b" 500 " not in said.split(b"\r\n")[0]
-    assert b"Traceback" not in said
+    assert not re.search(b"Traceback|Python|aiohttp", said)
     assert target.answers()
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
 

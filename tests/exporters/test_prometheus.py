@@ -6,7 +6,6 @@ import math
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -151,16 +150,6 @@ def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:
     assert 'dgx_disk_read_bytes_total{device="a?"} 1.0\n' in bench.text()
 
 
-def test_what_is_no_number_is_absent() -> None:
-    samples = (power(A, math.nan), power(B, math.inf))
-    assert ExpositionBench(snapshot(reading("a", *samples))).text() == ""
-
-
-def test_a_value_said_twice_is_exported_once() -> None:
-    bench = ExpositionBench(snapshot(reading("a", power(A, 1.0)), reading("b", power(A, 2.0))))
-    assert bench.text().count("dgx_gpu_power_watts{") == 1
-
-
 def test_the_process_is_exported_unless_switched_off() -> None:
     text = ExpositionBench(process=True).text()
     assert text.startswith(GOLDEN_TEXT)
@@ -274,26 +263,6 @@ def test_one_build_a_tick_and_format() -> None:
     bench.exposition.render("")
     bench.exposition.render("", gzip=True)
     assert bench.builds == 3
-
-
-def test_nothing_is_cached_before_the_first_render() -> None:
-    bench = ExpositionBench()
-    assert bench.exposition.cached("") is None
-    page = bench.exposition.page("")
-    assert bench.exposition.cached("") is page
-    assert bench.exposition.cached(OM) is None
-    bench.snapshot = replace(SMALL, tick=2)
-    assert bench.exposition.cached("") is None
-
-
-def test_concurrent_first_requests_build_once() -> None:
-    bench = ExpositionBench()
-    bench.pause.clear()
-    with ThreadPoolExecutor(50) as pool:
-        answers = [pool.submit(bench.exposition.render, "", gzip=False) for _ in range(50)]
-        bench.pause.set()
-    assert {answer.result() for answer in answers} == {(GOLDEN_TEXT.encode(), TEXT_0)}
-    assert bench.builds == 1
 
 
 def test_zipped_bytes_are_the_same_and_reproducible() -> None:

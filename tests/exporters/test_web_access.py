@@ -24,15 +24,6 @@ async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
     return False
 
 
-async def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
-    async with served(web_file(folder, TLS)) as at:
-        assert await at.status(trust=trusting(folder)) == 200
-        assert not (await at.raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(
-            b"HTTP"
-        )
-        assert await at.status(trust=trusting(folder)) == 200
-
-
 async def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -> None:
     careless = trusting(folder)
     careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE

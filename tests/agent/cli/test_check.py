@@ -30,40 +30,38 @@ def drawing(
     return SampleStore.of(Snapshot(1, 0.0, 0.0, {key: Reading(key, 0.0, 1.0, tuple(samples))}))
 
 
-def test_power_stands_beside_its_limits_and_the_maximum_of_the_box() -> None:
-    samples = drawing(GPU_WATTS, dict.fromkeys(GPU_WATTS, 700.0))
-    assert list(watts(samples, SYSTEMS["dgx-h100"])) == [
-        "GPU power 1432 W now, limits 3 x 700 W = 2100 W, system maximum 10200 W "
-        "([P] NVIDIA DGX H100 data sheet)"
-    ]
+LIMITS = dict.fromkeys(GPU_WATTS, 700.0)
+OF_THREE = "limits 3 x 700 W = 2100 W"
+WATTS = [
+    (drawing({}, {}), "", []),
+    (drawing(GPU_WATTS, LIMITS), "", [f"GPU power 1432 W now, {OF_THREE}"]),
+    (drawing(GPU_WATTS, {}), "", ["GPU power 1432 W now"]),
+    (drawing({}, LIMITS), "", [f"GPU power not known, {OF_THREE}"]),
+    (drawing({"0": 700.0}, LIMITS), "", [f"GPU power of 1 of 3 GPUs 700 W now, {OF_THREE}"]),
+    (
+        drawing({"0": 200.0}, {"0": 235.0}, whole=900.0),
+        "k40",
+        [
+            "GPU power 200 W now, limits 1 x 235 W = 235 W",
+            "chassis power 900 W now (power_meter: power1)",
+        ],
+    ),
+    (
+        drawing(GPU_WATTS, LIMITS),
+        "dgx-h100",
+        [
+            f"GPU power 1432 W now, {OF_THREE}, system maximum 10200 W "
+            "([P] NVIDIA DGX H100 data sheet)"
+        ],
+    ),
+]
 
 
-def test_power_is_reported_as_far_as_it_is_known() -> None:
-    limits = dict.fromkeys(GPU_WATTS, 700.0)
-    said = {
-        "nothing": list(watts(drawing({}, {}), None)),
-        "no system": list(watts(drawing(GPU_WATTS, limits), None)),
-        "no limits": list(watts(drawing(GPU_WATTS, {}), None)),
-        "no draw": list(watts(drawing({}, limits), None)),
-        "one GPU silent": list(watts(drawing({"0": 700.0}, limits), None)),
-        "single GPU": list(watts(drawing({"0": 200.0}, {"0": 235.0}), SYSTEMS["k40"])),
-    }
-    assert said == {
-        "nothing": [],
-        "no system": ["GPU power 1432 W now, limits 3 x 700 W = 2100 W"],
-        "no limits": ["GPU power 1432 W now"],
-        "no draw": ["GPU power not known, limits 3 x 700 W = 2100 W"],
-        "one GPU silent": ["GPU power of 1 of 3 GPUs 700 W now, limits 3 x 700 W = 2100 W"],
-        "single GPU": ["GPU power 200 W now, limits 1 x 235 W = 235 W"],
-    }
-
-
-def test_the_meter_of_the_box_stands_below() -> None:
-    lines = list(watts(drawing({"0": 200.0}, {}, whole=900.0), None))
-    assert lines[1:] == ["chassis power 900 W now (power_meter: power1)"]
-
-
-def test_gpus_with_different_limits_are_added_up_in_groups() -> None:
+@pytest.mark.parametrize(("samples", "system", "lines"), WATTS)
+def test_power_is_reported_as_far_as_it_is_known(
+    samples: SampleStore, system: str, lines: list[str]
+) -> None:
+    assert list(watts(samples, SYSTEMS.get(system))) == lines
     assert added([250.0, 300.0, 250.0]) == "2 x 250 W + 1 x 300 W = 800 W"
 
 
