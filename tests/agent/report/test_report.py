@@ -250,41 +250,33 @@ def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
         )
 
 
-@pytest.mark.parametrize("jobs", [("--compare", "1"), ("--compare", "1", "2", "--job", "1")])
-def test_a_comparison_is_of_two_jobs(jobs: tuple[str, ...]) -> None:
-    assert report(*jobs) == 2
+NO_ADDRESS = ("http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1")
+REFUSED = [
+    (("--compare", "1"), "expected 2 arguments"),
+    (("--compare", "1", "2", "--job", "1"), "not allowed with argument"),
+    (("--prometheus", "http://me:secret@[::1]:1"), "http://[::1]:1 does not answer: "),
+    (("--job", ""), "argument --job: '' is empty"),
+    *(
+        ((flag, url), f"{url!r} is not an address, expected http://HOST:PORT\n")
+        for flag in ("--prometheus", "--agent")
+        for url in (*NO_ADDRESS, "file:///etc")
+    ),
+    *(
+        ((flag, ""), f"{flag} is empty, expected http://HOST:PORT\n")
+        for flag in ("--prometheus", "--agent")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1", "file:///etc"],
-)
-def test_what_is_no_address_is_reported_in_one_sentence(
-    given: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("words", "sentence"), REFUSED)
+def test_what_cannot_be_asked_is_one_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for asked in ("--prometheus", "--agent"):
-        assert report(asked, given) == 2
-        shown = capsys.readouterr().err
-        assert shown == f"dgx-telemetry: {given!r} is not an address, expected http://HOST:PORT\n"
-
-
-def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report("--prometheus", "http://me:secret@[::1]:1") == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
-    assert "secret" not in shown
-
-
-def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report("--job", "") == 2
-    assert "argument --job: '' is empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flag", ["--agent", "--prometheus"])
-def test_an_empty_address_is_no_address(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(flag, "") == 2
-    shown = capsys.readouterr().err
-    assert shown == f"dgx-telemetry: {flag} is empty, expected http://HOST:PORT\n"
+    assert report(*words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "secret" not in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "127.0.0.1", "localhost"])
