@@ -30,15 +30,7 @@ from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import BadInput, LogEvent, printable
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
-from agent.service.journal import (
-    READY,
-    STOPPING,
-    WATCHDOG,
-    LogConfig,
-    NotifySocket,
-    start_logging,
-    status,
-)
+from agent.service import journal
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
@@ -112,7 +104,7 @@ def _wait(
     signal.signal(signal.SIGTERM, ended)
     until = time.monotonic() + seconds
     longer = f"EXTEND_TIMEOUT_USEC={round((seconds + STEADY) * 1e6)}"
-    NotifySocket.of().send(status(printable(sentence)), longer)
+    journal.NotifySocket.of().send(journal.status(printable(sentence)), longer)
     while time.monotonic() < until:
         time.sleep(min(GLANCE, seconds))
         if changed():
@@ -150,18 +142,18 @@ class StatusNotifier:
     that hangs is reported by an alert, and must not hold up the start for ever.
     """
 
-    notify_socket: NotifySocket
+    notify_socket: journal.NotifySocket
     sentence: Callable[[], str]
     _ready: bool = False
     _sent: str = ""
 
     def __call__(self, _: Snapshot) -> None:
-        news = [WATCHDOG] if self.notify_socket.watchdog else []
+        news = [journal.WATCHDOG] if self.notify_socket.watchdog else []
         if not self._ready:
-            news.append(READY)
+            news.append(journal.READY)
         sentence = self.sentence()
         if sentence != self._sent:
-            news.append(status(sentence))
+            news.append(journal.status(sentence))
         self._ready, self._sent = True, sentence
         self.notify_socket.send(*news)
 
@@ -218,10 +210,10 @@ def _run(arguments: argparse.Namespace) -> bool:
     clock = SystemClock(speed)
     hardware = hardware_of(arguments, clock)
     web = WebFile(settings[HttpConfig].web_config_file)
-    start_logging(settings[LogConfig])
+    journal.start_logging(settings[journal.LogConfig])
     for record in early.buffer:
         logging.getLogger(record.name).handle(record)
-    notify_socket = NotifySocket.of()
+    notify_socket = journal.NotifySocket.of()
     if 0 < notify_socket.watchdog < 2 * TICK / speed:
         short = {"seconds": notify_socket.watchdog, "tick": TICK / speed}
         log.warning(LogEvent("watchdog_too_short", **short))
@@ -229,7 +221,7 @@ def _run(arguments: argparse.Namespace) -> bool:
     log_dropped(settings[MetricsConfig])
 
     def follow(in_force: Settings) -> None:
-        start_logging(in_force[LogConfig])
+        journal.start_logging(in_force[journal.LogConfig])
         log_dropped(in_force[MetricsConfig])
 
     reload = Reload(
@@ -251,7 +243,7 @@ async def _serve(
 ) -> bool:
     """Serve until the end; whether this program is to be started again."""
     poller, again, feed = agent.poller, asyncio.Event(), Feed(view_of(agent, hardware))
-    notify_socket = NotifySocket.of()
+    notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good
     poller.listeners += [
         TapeEnd(hardware.ended),
@@ -272,7 +264,7 @@ async def _serve(
     web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     if not again.is_set():  # or systemd would stop it
-        notify_socket.send(STOPPING)
+        notify_socket.send(journal.STOPPING)
     for task in tasks:
         task.cancel()
     await server.cleanup()
