@@ -3,14 +3,12 @@ for the whole GPU, which refuses most questions then."""
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from agent.clock import Clock
 from agent.hardware import mig
-from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
 from agent.sources.context import GpuContext
@@ -25,26 +23,14 @@ INFO = gauge(
     (*LABELS, "compute_instance", "profile", "mig_uuid"),
     FLAG,
 )
-USED = gauge(
-    "dgx_gpu_instance_memory_used_bytes",
-    "Memory of the GPU instance in use, in bytes.",
-    "nvmlDeviceGetMemoryInfo of a MIG device",
-    LABELS,
-    BYTES,
-)
-TOTAL = gauge(
-    "dgx_gpu_instance_memory_total_bytes",
-    "Memory of the GPU instance in bytes.",
-    "nvmlDeviceGetMemoryInfo of a MIG device",
-    LABELS,
-    BYTES,
-)
-FREE = internal(
-    "dgx_gpu_instance_memory_free_bytes",
-    "Memory of the GPU instance that programs can still take, in bytes.",
-    "nvmlDeviceGetMemoryInfo of a MIG device",
-    LABELS,
-    BYTES,
+_MEMORY = "nvmlDeviceGetMemoryInfo of a MIG device"
+USED, TOTAL, FREE = (
+    kind(f"dgx_gpu_instance_memory_{name}_bytes", meaning, _MEMORY, LABELS, BYTES)
+    for kind, name, meaning in (
+        (gauge, "used", "Memory of the GPU instance in use, in bytes."),
+        (gauge, "total", "Memory of the GPU instance in bytes."),
+        (internal, "free", "Memory of the GPU instance that programs can still take, in bytes."),
+    )
 )
 PROCESSES = gauge(
     "dgx_gpu_instance_processes",
@@ -53,40 +39,40 @@ PROCESSES = gauge(
     LABELS,
     PROCESS_COUNT,
 )
+_GPM = "(nvmlGpmMigSampleGet, Hopper and newer)"
 ACTIVE_SECONDS = counter(
     "dgx_gpu_instance_active_seconds_total",
     "Seconds for which the GPU instance was active since the agent started, or since it was made.",
-    "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
+    f"GPM graphics activity {_GPM}",
     LABELS,
     fastest=STEPWISE,
 )
-ACTIVITY = gauge(
-    "dgx_gpu_instance_activity_ratio",
-    "Share of time, 0-1, in which the engine of the GPU instance was active, over the last 5 s.",
-    "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
-    LABELS,
-    RATIO,
-)
-SM_ACTIVE = gauge(
-    "dgx_gpu_instance_sm_active_ratio",
-    "Mean share of the instance's multiprocessors, 0-1, with at least one warp, over the last 5 s.",
-    "GPM metric 2 (nvmlGpmMigSampleGet, Hopper and newer)",
-    LABELS,
-    RATIO,
-)
-TENSOR_ACTIVE = gauge(
-    "dgx_gpu_instance_tensor_active_ratio",
-    "Share of time, 0-1, in which the instance's tensor cores were active, over the last 5 s.",
-    "GPM metric 5 (nvmlGpmMigSampleGet, Hopper and newer)",
-    LABELS,
-    RATIO,
-)
-BANDWIDTH = gauge(
-    "dgx_gpu_instance_memory_bandwidth_ratio",
-    "Share of the instance's memory bandwidth in use, 0-1, over the last 5 s.",
-    "GPM metric 10 (nvmlGpmMigSampleGet, Hopper and newer)",
-    LABELS,
-    RATIO,
+ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE, BANDWIDTH = (
+    gauge(
+        f"dgx_gpu_instance_{name}_ratio",
+        f"{meaning}, over the last 5 s.",
+        f"GPM {signal} {_GPM}",
+        LABELS,
+        RATIO,
+    )
+    for name, signal, meaning in (
+        (
+            *("activity", "graphics activity"),
+            "Share of time, 0-1, in which the engine of the GPU instance was active",
+        ),
+        (
+            *("sm_active", "metric 2"),
+            "Mean share of the instance's multiprocessors, 0-1, with at least one warp",
+        ),
+        (
+            *("tensor_active", "metric 5"),
+            "Share of time, 0-1, in which the instance's tensor cores were active",
+        ),
+        (
+            *("memory_bandwidth", "metric 10"),
+            "Share of the instance's memory bandwidth in use, 0-1",
+        ),
+    )
 )
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -97,21 +83,19 @@ SHARES = {
 ALL = (INFO, USED, TOTAL, FREE, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 
 
+@dataclass(slots=True)
 class Instances:
     """All instances of one GPU, listed again at each read."""
 
-    def __init__(self, device: NvmlDevice, clock: Clock, gpu_processes: GpuProcesses) -> None:
-        self._device = device
-        self._clock = clock
-        self._gpu_processes = gpu_processes
-        self._gpm: dict[tuple[int, str], Gpm] = {}  # by number and first UUID
+    gpu: GpuContext
+    _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by number and first UUID
 
     def read(self, out: ReadOutput) -> None:
         there: dict[int, list[mig.MigDevice]] = {}
-        for one in mig.devices(self._device):
+        for one in mig.devices(self.gpu.device):
             there.setdefault(one.gpu_instance, []).append(one)
-        self._gpu_processes.divide(
-            self._device.labels, [one.uuid for parts in there.values() for one in parts]
+        self.gpu.gpu_processes.divide(
+            self.gpu.device.labels, [one.uuid for parts in there.values() for one in parts]
         )
         keys = {(number, parts[0].uuid) for number, parts in there.items()}
         for gone in self._gpm.keys() - keys:
@@ -128,15 +112,15 @@ class Instances:
         label = str(number)
         for one in parts:
             out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
-        memory = self._device.memory(parts[0].handle)
+        memory = self.gpu.device.memory(parts[0].handle)
         out.add(USED, memory.used, label)
         out.add(TOTAL, memory.total, label)
         out.add(FREE, memory.free, label)
-        found = [p.pid for one in parts for p in mig.processes(self._device, one.handle)]
+        found = [p.pid for one in parts for p in mig.processes(self.gpu.device, one.handle)]
         out.add(PROCESSES, len(set(found)), label)
         key = number, parts[0].uuid
         if key not in self._gpm:
-            self._gpm[key] = Gpm(self._device, self._clock.monotonic, number)
+            self._gpm[key] = Gpm(self.gpu.device, self.gpu.clock.monotonic, number)
         gpm = self._gpm[key]
         gpm.measurement()  # None right after it was made, or was woken
         with suppress(Absent):
@@ -148,8 +132,6 @@ class Instances:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    device = gpu_context.device
-    if device.mig:
-        found = Instances(device, gpu_context.clock, gpu_context.gpu_processes)
-        every = intervals.PROCESSES
-        yield gpu_context.read("instances", "list", ALL, found.read, every, run_on_wake=True)
+    if gpu_context.device.mig:
+        run, every = Instances(gpu_context).read, intervals.PROCESSES
+        yield gpu_context.read("instances", "list", ALL, run, every, run_on_wake=True)

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import BusLoss, Forged, KernelLog, KernelXid, SwitchError, parsed
@@ -46,50 +47,42 @@ FORGED = counter(
 BURST = 60.0  # Seconds for which further errors of one code on one switch are not logged
 
 
+@dataclass(slots=True)
 class KernelLogRead:
     """Reads what is new each tick. `xid` takes in what belongs to GPUs, `answers` is called
     with whether the log can be read."""
 
-    def __init__(
-        self,
-        kernel_log: KernelLog,
-        xid: Callable[[KernelXid | BusLoss], None],
-        answers: Callable[[bool], None],
-    ) -> None:
-        self._log = kernel_log
-        self._xid = xid
-        self._answers = answers
-        self._switches: Counter[tuple[str, str, str]] = Counter()
-        self._at: dict[tuple[str, str, str], float] = {}
-        self._forged = 0
-        self._logged: dict[tuple[str, str, str], float] = {}
+    kernel_log: KernelLog
+    xid: Callable[[KernelXid | BusLoss], None]
+    answers: Callable[[bool], None]
+    _switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _at: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _logged: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    _forged: int = 0
 
     def read(self, out: ReadOutput) -> None:
         try:
-            lines = self._log.lines()
+            lines = self.kernel_log.lines()
         except Absent:
-            self._answers(False)
+            self.answers(False)
             raise
-        self._answers(True)
+        self.answers(True)
         for line in lines:
             found = parsed(line.text)
             if isinstance(found, SwitchError):
                 self._switch(found, out.at)
             elif isinstance(found, Forged):
-                self._note_forged(found)
+                if not self._forged:
+                    log.warning(LogEvent("kernel_line_forged", text=found.text))
+                self._forged += 1
             elif found is not None:
-                self._xid(found)
+                self.xid(found)
         out.add(READABLE, 1)
-        out.add(LOST, self._log.lost)
+        out.add(LOST, self.kernel_log.lost)
         out.add(FORGED, self._forged)
         for labels, count in self._switches.items():
             out.add(SWITCH_ERRORS, count, *labels)
             out.add(SWITCH_ERROR_AT, self._at[labels], *labels)
-
-    def _note_forged(self, line: Forged) -> None:
-        if not self._forged:
-            log.warning(LogEvent("kernel_line_forged", text=line.text))
-        self._forged += 1
 
     def _switch(self, error: SwitchError, now: float) -> None:
         severity = "fatal" if error.fatal else "non_fatal"
@@ -98,8 +91,7 @@ class KernelLogRead:
         self._at[key] = now
         if now - self._logged.get(key, -BURST) >= BURST:
             self._logged[key] = now
-            event = LogEvent("sxid", switch=error.switch, sxid=error.code, severity=severity)
-            log.error(event)
+            log.error(LogEvent("sxid", switch=key[0], sxid=error.code, severity=severity))
 
 
 def reads(
@@ -107,6 +99,6 @@ def reads(
     xid: Callable[[KernelXid | BusLoss], None],
     answers: Callable[[bool], None],
 ) -> Iterator[Read]:
-    read = KernelLogRead(kernel_log, xid, answers)
-    metrics = (READABLE, LOST, FORGED, SWITCH_ERRORS, SWITCH_ERROR_AT)
-    yield Read(ReadKey("kernel_log", "lines"), metrics, read.read, fixed(intervals.TICK))
+    run, metrics = KernelLogRead(kernel_log, xid, answers).read, (READABLE, LOST, FORGED)
+    key, all_metrics = ReadKey("kernel_log", "lines"), (*metrics, SWITCH_ERRORS, SWITCH_ERROR_AT)
+    yield Read(key, all_metrics, run, fixed(intervals.TICK))

@@ -34,7 +34,6 @@ RESERVED = GpuMetric.internal(
     "nvmlDeviceGetMemoryInfo version 2 (driver 510 and newer)",
     possible=BYTES,
 )
-
 BUS_WIDTH = GpuMetric.internal(
     "dgx_gpu_memory_bus_width",
     "Width of the memory interface in bits.",
@@ -43,38 +42,31 @@ BUS_WIDTH = GpuMetric.internal(
 )
 
 ARRIVAL = 64 << 20  # A change of so many bytes between two ticks is a process that came or went
-
-
 SHARED = Absent(Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host")
 
 
-class MemoryUse:
-    """Memory each tick; a process that comes or goes wakes the slower reads."""
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The reads of one GPU; a process that comes or goes wakes the slower ones."""
+    device, before = gpu_context.device, -1
 
-    def __init__(self, gpu_context: GpuContext) -> None:
-        self._gpu = gpu_context
-        self._before: int | None = None
-
-    def read(self, out: ReadOutput) -> None:
-        device = self._gpu.device
+    def use(out: ReadOutput) -> None:
+        nonlocal before
         try:
             info = device.memory(device.handle)
         except Absent as absent:  # as a GPU refuses that is known to have no memory of its own
-            sheet = self._gpu.configuration.current[MachineSpecs].specs.gpu(device.identity.model)
+            specs = gpu_context.configuration.current[MachineSpecs].specs
+            sheet = specs.gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
                 raise SHARED.without_traceback() from absent
             raise
-        out.add(USED, info.used)
-        out.add(TOTAL, info.total)
-        out.add(FREE, info.free)
+        for metric, value in ((USED, info.used), (TOTAL, info.total), (FREE, info.free)):
+            out.add(metric, value)
         if hasattr(info, "reserved"):
             out.add(RESERVED, info.reserved)
-        if self._before is not None and abs(info.used - self._before) >= ARRIVAL:
-            self._gpu.state.woken = True
-        self._before = info.used
+        if before >= 0 and abs(info.used - before) >= ARRIVAL:
+            gpu_context.state.woken = True
+        before = info.used
 
-
-def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    metrics, memory = (USED, TOTAL, FREE, RESERVED), MemoryUse(gpu_context)
-    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, GpuRow(BUS_WIDTH, "MemoryBusWidth"))
-    yield gpu_context.read("memory", "use", metrics, memory.read, intervals.TICK)
+    metrics, bus = (USED, TOTAL, FREE, RESERVED), GpuRow(BUS_WIDTH, "MemoryBusWidth")
+    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, bus)
+    yield gpu_context.read("memory", "use", metrics, use, intervals.TICK)

@@ -64,31 +64,6 @@ SAMPLES = GpuMetric.internal(
 )
 
 
-class PowerSamples:
-    """The driver's 20 ms power samples without a gap, and what they sum to where asked."""
-
-    def __init__(self, gpu_context: GpuContext, *, integrate: bool) -> None:
-        self._state = gpu_context.state
-        self._buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, 1e3)
-        self._integrate = integrate
-        self._joules = 0.0
-
-    def interval(self) -> float:
-        """Seconds to the next read: costly only while somebody may want to know."""
-        wanted = self._integrate or self._state.has_processes
-        return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
-
-    def read(self, out: ReadOutput) -> None:
-        samples = self._buffer.take()
-        if samples:
-            times = tuple(sample.at for sample in samples)
-            watts = tuple(sample.value for sample in samples)
-            out.series.append(TimedSeries(SAMPLES, out.labels, times, watts))
-        if self._integrate:
-            self._joules += sum(sample.value * sample.seconds for sample in samples)
-            out.add(ENERGY, self._joules)
-
-
 MILLI = 1e3
 TABLES = {
     ("draw", intervals.TICK): (GpuRow(POWER, "PowerUsage", per=MILLI),),
@@ -104,10 +79,12 @@ TABLES = {
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU; without a counter of energy the samples serve for that too."""
+    """The reads of one GPU. The driver's 20 ms samples are read without a gap while a process is on
+    it; without a counter of energy they serve for that too, always."""
     for (part, every), rows in TABLES.items():
         yield gpu_context.rows("power", part, every, *rows)
-    counted = True
+    buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, MILLI)
+    counted, joules = True, 0.0
     try:
         gpu_context.device.get("TotalEnergyConsumption")
     except Absent as absent:
@@ -115,8 +92,21 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     if counted:
         row = GpuRow(ENERGY, "TotalEnergyConsumption", per=MILLI)
         yield gpu_context.rows("power", "energy", intervals.ENERGY, row)
-    samples = PowerSamples(gpu_context, integrate=not counted)
+
+    def interval() -> float:
+        wanted = not counted or gpu_context.state.has_processes
+        return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
+
+    def read(out: ReadOutput) -> None:
+        nonlocal joules
+        samples = buffer.take()
+        if samples:
+            times = tuple(sample.at for sample in samples)
+            watts = tuple(sample.value for sample in samples)
+            out.series.append(TimedSeries(SAMPLES, out.labels, times, watts))
+        if not counted:
+            joules += sum(sample.value * sample.seconds for sample in samples)
+            out.add(ENERGY, joules)
+
     metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)
-    yield gpu_context.read(
-        "power", "samples", metrics, samples.read, samples.interval, run_on_wake=True
-    )
+    yield gpu_context.read("power", "samples", metrics, read, interval, run_on_wake=True)

@@ -1,6 +1,7 @@
 """Processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
@@ -106,29 +107,25 @@ def running(device: NvmlDevice) -> list[mig.GpuProcess]:
     return [process for place in places for process in mig.processes(device, place)]
 
 
+@dataclass(slots=True)
 class Processes:
     """Lists the processes for the worker that reads /proc, and keeps whether there are any: the
     interval of the costly reads depends on it."""
 
-    def __init__(self, gpu_context: GpuContext) -> None:
-        self._device = gpu_context.device
-        self._state = gpu_context.state
-        self._host = gpu_context.host
-        self._configuration = gpu_context.configuration
-        self._gpu_processes = gpu_context.gpu_processes
-        self._names: dict[int, str] = {}  # of programs, by pid
-        self._servers: frozenset[int] = frozenset()  # of MPS
-        self._seen = 0  # the driver's time (us) of the newest share of a process
+    gpu: GpuContext
+    _names: dict[int, str] = field(default_factory=dict)  # of programs, by pid
+    _servers: frozenset[int] = frozenset()  # of MPS
+    _seen: int = 0  # the driver's time (us) of the newest share of a process
 
     def read(self, out: ReadOutput) -> None:
         listed: list[mig.GpuProcess] = []
         working: list[int] = []
         try:
-            listed = running(self._device)
+            listed = running(self.gpu.device)
             working = self._working(listed)
         finally:  # where the driver refuses, no one is known to be there
-            self._gpu_processes.set_processes(self._device.labels, working)
-        self._state.has_processes = bool(working)
+            self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
+        self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
         held = [p.memory for p in listed]
         if None in held:
@@ -155,7 +152,7 @@ class Processes:
     def _serves(self, pid: int) -> bool:
         """Return whether root runs this server, or its daemon does for the user of the first
         client."""
-        files = self._host.files
+        files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):
                 return True
@@ -166,7 +163,7 @@ class Processes:
     def _list_largest(self, listed: list[mig.GpuProcess], out: ReadOutput) -> None:
         shares = self._shares() if len(listed) > 1 else {}
         ranked = sorted(listed, key=lambda p: (-(p.memory or 0), p.pid))
-        series = self._configuration.current[ProcessConfig].series
+        series = self.gpu.configuration.current[ProcessConfig].series
         for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
             pid, name, held = str(process.pid), self._names[process.pid], process.memory
             if place < MOST_SHOWN:
@@ -183,10 +180,8 @@ class Processes:
 
     def _shares(self) -> dict[int, float]:
         """By pid, of who used the GPU since the last look; the driver repeats old figures."""
-        asked = partial(self._device.get, "ProcessUtilization", self._seen)
-        samples = unless_final(
-            asked, list[Any]()
-        )  # no one did anything, or the driver does not report
+        asked = partial(self.gpu.device.get, "ProcessUtilization", self._seen)
+        samples = unless_final(asked, list[Any]())  # none, or the driver does not report
         parts: dict[int, list[int]] = {}
         for one in samples:
             if one.timeStamp > self._seen:
@@ -196,14 +191,11 @@ class Processes:
 
     def _name(self, pid: int) -> str:
         try:
-            return printable(read_text(self._host.files, f"/proc/{pid}/comm"))
+            return printable(read_text(self.gpu.host.files, f"/proc/{pid}/comm"))
         except Absent:  # gone meanwhile, or another user's behind hidepid
             return ""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    source = Processes(gpu_context)
-    metrics = (PROCESSES, MEMORY)
-    yield gpu_context.read(
-        "process", "list", metrics, source.read, intervals.PROCESSES, run_on_wake=True
-    )
+    run, every = Processes(gpu_context).read, intervals.PROCESSES
+    yield gpu_context.read("process", "list", (PROCESSES, MEMORY), run, every, run_on_wake=True)

@@ -73,64 +73,53 @@ def core_temperature(device: NvmlDevice) -> float:
         return device.number("Temperature", CORE)
 
 
-class CoreTemperature:
-    """The core temperature each tick, and its margin to the limit, asked at the first."""
-
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
-        self._limit: float | Absent | None = None
-
-    def _margin_to(self) -> float | Absent:
-        limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
-        for name in (SLOWDOWN, OPERATING):
-            try:
-                limit = LIMIT.checked(self._device.number("TemperatureThreshold", THRESHOLDS[name]))
-            except Absent as absent:
-                if absent.reason in FINAL:
-                    raise
-        return limit
-
-    def read(self, out: ReadOutput) -> None:
-        celsius = TEMPERATURE.checked(core_temperature(self._device))
-        out.add(TEMPERATURE, celsius)
-        limit = self._limit = self._margin_to() if self._limit is None else self._limit
-        out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
+def _limit(device: NvmlDevice) -> float | Absent:
+    """Where the operating range ends, else where the GPU slows down."""
+    limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
+    for name in (SLOWDOWN, OPERATING):
+        try:
+            limit = LIMIT.checked(device.number("TemperatureThreshold", THRESHOLDS[name]))
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+    return limit
 
 
-class Fans:
-    """The speed of each fan; asked seldom of a GPU that the chassis cools."""
+def _fans(device: NvmlDevice) -> GpuRows:
+    """A row for each; one where the driver cannot say how many, for its speed may answer."""
 
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
-        self._table: GpuRows | None = None
+    def count() -> int:
+        return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
 
-    def interval(self) -> float:
-        refused = self._table is not None and self._table.refused
-        return intervals.TOPOLOGY if refused else intervals.FANS
-
-    def read(self, out: ReadOutput) -> None:
-        if self._table is None or self._table.refused:
-            fans = range(self._count())
-            rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in fans)
-            self._table = GpuRows(self._device, rows)
-        self._table.read(out)
-
-    def _count(self) -> int:
-        """One where the driver cannot say how many there are, for its speed may answer."""
-        return unless_final(
-            lambda: int(
-                checked(self._device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans")
-            ),
-            otherwise=1,
-        )
+    fans = range(unless_final(count, otherwise=1))
+    rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in fans)
+    return GpuRows(device, rows)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    device = gpu_context.device
-    core, fans, both = CoreTemperature(device), Fans(device), (TEMPERATURE, MARGIN)
+    """The reads of one GPU: the core each tick; fans seldom where the chassis cools it."""
+    device, both = gpu_context.device, (TEMPERATURE, MARGIN)
+    limit: float | Absent | None = None  # asked at the first read of the core
+    fans: GpuRows | None = None
+
+    def core(out: ReadOutput) -> None:
+        nonlocal limit
+        celsius = TEMPERATURE.checked(core_temperature(device))
+        out.add(TEMPERATURE, celsius)
+        limit = _limit(device) if limit is None else limit
+        out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
+
+    def speeds(out: ReadOutput) -> None:
+        nonlocal fans
+        fans = _fans(device) if fans is None or fans.refused else fans
+        fans.read(out)
+
+    def every() -> float:
+        return intervals.TOPOLOGY if fans is not None and fans.refused else intervals.FANS
+
     limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
     memory = GpuRow(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
-    yield gpu_context.read("temperature", "core", both, core.read, intervals.TICK)
+    yield gpu_context.read("temperature", "core", both, core, intervals.TICK)
     yield gpu_context.rows("temperature", "memory", intervals.MEMORY_TEMPERATURE, memory)
     yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)
-    yield gpu_context.read("temperature", "fans", (FAN,), fans.read, fans.interval)
+    yield gpu_context.read("temperature", "fans", (FAN,), speeds, every)

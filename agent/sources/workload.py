@@ -4,6 +4,7 @@ Nothing is read for a GPU without a process.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -87,15 +88,13 @@ CGROUP_STALLED = internal(
     "{io,cpu,memory}.pressure of the cgroup (version 2) of the GPU's first process",
     (*GPU_LABELS, "resource"),
 )
-CGROUP_READ = GpuMetric.internal(
-    "dgx_workload_cgroup_read_bytes",
-    "Bytes that the job's cgroup read from block devices.",
-    "rbytes in io.stat of the cgroup",
-)
-CGROUP_WRITTEN = GpuMetric.internal(
-    "dgx_workload_cgroup_written_bytes",
-    "Bytes that the job's cgroup wrote to block devices.",
-    "wbytes in io.stat of the cgroup",
+CGROUP_READ, CGROUP_WRITTEN = (
+    GpuMetric.internal(
+        f"dgx_workload_cgroup_{done}_bytes",
+        f"Bytes that the job's cgroup {verb} block devices.",
+        f"{key} in io.stat of the cgroup",
+    )
+    for done, verb, key in (("read", "read from", "rbytes"), ("written", "wrote to", "wbytes"))
 )
 RECEIVED = GpuMetric.internal(
     "dgx_workload_received_bytes",
@@ -150,70 +149,57 @@ def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
     return found
 
 
+@dataclass(slots=True)
 class Workload:
     """Reads the processes of every GPU once a second."""
 
-    def __init__(
-        self,
-        host: Host,
-        clock: Clock,
-        gpu_processes: GpuProcesses,
-        options: HostOptions,
-        allocations: Allocations,
-        *,
-        spawn: Spawn,
-    ) -> None:
-        self._allocations = allocations
-        self._login = host.login
-        self._gpu_processes = gpu_processes
-        self._options = options
-        self._process_table = ProcessTable(host.files, clock.monotonic, self._named, spawn)
-        self._times = ProcessTimes(host.files)
-        self._seconds: dict[Labels, dict[str, Times]] = {}  # by GPU and role, since it was met
-        self._files = host.files
-        self._cgroups: dict[int, tuple[str | None, float]] = {}
-        self._totals: dict[str, cgroup.CgroupTotals] = {}  # of this read: GPUs share a cgroup
+    host: Host
+    options: HostOptions
+    gpu_processes: GpuProcesses
+    allocations: Allocations
+    table: ProcessTable
+    times: ProcessTimes
+    _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since it was met
+    _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
+    _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # GPUs share a cgroup
 
     def read(self, out: ReadOutput) -> None:
-        now = dict(self._gpu_processes)
-        self._process_table.update(now)
+        now = dict(self.gpu_processes)
+        self.table.update(now)
         all_pids = {pid for pids in now.values() for pid in pids}
         self._totals.clear()
         jobs = self._jobs(now)
         for gpu, pids in now.items():
             self._add_jobs(out, gpu, pids, jobs)
-            hidden = self._process_table.hidden(pids)
+            hidden = self.table.hidden(pids)
             if hidden is not None:
                 for metric in (*OF_PROCESSES, *OF_CGROUP, NEWEST_PROCESS_AGE, JOB):
                     out.absent(metric, hidden, *gpu)
                 continue
-            age = self._process_table.age(pids)
+            age = self.table.age(pids)
             if age is not None:
                 out.add(NEWEST_PROCESS_AGE, age, *gpu)
             if pids:
-                self._add_times(out, gpu, pids, self._times.read(gpu, pids, all_pids, out.at))
+                self._add_times(out, gpu, pids, self.times.read(gpu, pids, all_pids, out.at))
                 self._add_cgroup(out, gpu, pids[0])
-        self._times.forget(now, out.at)
+        self.times.forget(now, out.at)
         for gpu in self._seconds.keys() - now.keys():
             del self._seconds[gpu]
         for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
-
-    def _named(self) -> bool:
-        return self._options.settings[JobConfig].info
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
         """Return the names of each job, by its key: its processes may have begun apart, and not all
         report as much, on one GPU or several."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
-            given = self._allocations.of(gpu[1])
+            given = self.allocations.of(gpu[1])
             for pid in pids:
-                member = self._process_table.member(pid)
+                member = self.table.member(pid)
                 if member is not None:
-                    user = "" if member.uid is None else self._login(member.uid)
+                    user = "" if member.uid is None else self.host.login(member.uid)
                     labels = completed(member.labels._replace(user=user), given)
-                    key, names = self._process_table.key(pid), (member.job, *labels)
+                    key, names = self.table.key(pid), (member.job, *labels)
                     known = found.get(key, names)
                     found[key] = min(known, names, key=lambda one: (one.count(""), one))
         return found
@@ -226,11 +212,11 @@ class Workload:
         of_key: Mapping[str, tuple[str, ...]],
     ) -> None:
         found: dict[tuple[str, ...], None] = {}
-        given, hosts = self._allocations.of(gpu[1]), 0
+        given, hosts = self.allocations.of(gpu[1]), 0
         for pid in pids:
-            member = self._process_table.member(pid)
+            member = self.table.member(pid)
             if member is not None:
-                key = self._process_table.key(pid)
+                key = self.table.key(pid)
                 found[*of_key[key], key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
@@ -239,7 +225,7 @@ class Workload:
                 hosts = max(hosts, member.hosts or 0)
         if hosts:
             out.add(HOSTS, hosts, *gpu)
-        named = self._named()
+        named = self.options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
@@ -254,8 +240,8 @@ class Workload:
         self, out: ReadOutput, gpu: Labels, pids: Iterable[int], grown: GpuTimes | None
     ) -> None:
         for pid in pids:
-            if (started := self._times.started(pid)) is not None:
-                self._process_table.verify(pid, started)
+            if (started := self.times.started(pid)) is not None:
+                self.table.verify(pid, started)
         if grown is None:
             return
         seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
@@ -268,28 +254,28 @@ class Workload:
                 out.add(THREADS, value, *gpu, role, doing)
         out.add(WORKERS, grown.workers, *gpu)
         out.add(BUSIEST, grown.busiest, *gpu)
-        for pid in filter(self._times.is_stopped, pids):
+        for pid in filter(self.times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
         launched = grown.launching
         if launched is not None and launched.running + grown.working.running < AT_REST:
-            moved = [processes.bytes_moved(self._files, pid) for pid in pids]
+            moved = [processes.bytes_moved(self.host.files, pid) for pid in pids]
             known = [count for count in moved if count is not None]
             if known:
                 out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
-        received = cgroup.received(self._files, pid)
+        received = cgroup.received(self.host.files, pid)
         if received is not None:
             out.add(RECEIVED, received, *gpu)
         path, until = self._cgroups.get(pid, (None, 0.0))
         if out.at >= until:
-            path = cgroup.path_of(self._files, pid)
+            path = cgroup.path_of(self.host.files, pid)
             self._cgroups[pid] = path, out.at + CGROUP_HOLDS
         if path is None:
             return
         totals = self._totals.get(path)
         if totals is None:
-            totals = self._totals[path] = cgroup.totals(self._files, path)
+            totals = self._totals[path] = cgroup.totals(self.host.files, path)
         for resource, seconds in totals.stalled.items():
             out.add(CGROUP_STALLED, seconds, *gpu, resource)
         for metric, value in ((CGROUP_READ, totals.read), (CGROUP_WRITTEN, totals.written)):
@@ -322,7 +308,13 @@ def reads(
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
     """The read of all processes on GPUs; `spawn` runs what may block."""
-    run = Workload(host, clock, gpu_processes, options, allocations, spawn=spawn).read
+
+    def named() -> bool:
+        return options.settings[JobConfig].info
+
+    table = ProcessTable(host.files, clock.monotonic, named, spawn)
+    times = ProcessTimes(host.files)
+    run = Workload(host, options, gpu_processes, allocations, table, times).read
     metrics = (
         *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, NEWEST_PROCESS_AGE),
         *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
