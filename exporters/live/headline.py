@@ -275,8 +275,7 @@ def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
 
 def of_window(share: float, window: float) -> str:
     """`24 % of the last 15 min`."""
-    last = f"last {duration(window)}".replace("last 1 min", "last minute")
-    return f"{100 * share:.0f} % of the {last if window else 'time'}"
+    return f"{100 * share:.0f} % of the {f'last {duration(window)}' if window else 'time'}"
 
 
 def beside_words(gpu: GpuSummary) -> str:
