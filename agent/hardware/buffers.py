@@ -82,13 +82,10 @@ class SampleBuffer:
             seconds = (at - before) / 1e6
             before = at
             if not low <= value <= high:
-                self._note_odd(value)
+                if not self._odd:
+                    names, metric = ",".join(self._device.labels), self._metric.name
+                    log.warning(LogEvent("implausible", metric=metric, labels=names, value=value))
+                self._odd = True
             elif 0 < seconds <= LONGEST_SAMPLE:
                 taken.append(TimedValue(value, seconds, at / 1e6))
         return taken
-
-    def _note_odd(self, value: float) -> None:
-        if not self._odd:
-            self._odd, names = True, ",".join(self._device.labels)
-            what = LogEvent("implausible", metric=self._metric.name, labels=names, value=value)
-            log.warning(what)

@@ -3,7 +3,7 @@
 import ctypes
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.hardware.fields import FieldId, may_ask
 from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of, unless_final
@@ -43,16 +43,6 @@ def text_of(structure: Any, name: str) -> str:
     return raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
 
 
-class Platform(NamedTuple):
-    """Position of a GPU (Blackwell); slot and tray are empty if no rack is reported."""
-
-    chassis_serial: str
-    slot: str
-    tray: str
-    host: str
-    module: str
-
-
 class NvmlDevice:
     """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
 
@@ -88,14 +78,16 @@ class NvmlDevice:
                 raise self._in_mig(absent) from absent
             return self.nvml.call(call, handle)
 
-    def platform(self) -> Platform:
+    def platform(self) -> tuple[str, str, str, str, str]:
+        """Position of a GPU (Blackwell): serial number of the chassis, slot, tray, host, module;
+        slot and tray are empty if no rack is reported. Raises Absent."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
         raw = bytes(info)  # the binding takes its single bytes for text
         chassis = raw[CHASSIS].partition(b"\0")[0].decode(errors="replace").strip()
         slot, tray, host, _, module = (str(byte) for byte in raw[PLACES])
-        where = (slot, tray) if chassis else ("", "")
-        return Platform(chassis, *where, host, module)
+        slot, tray = (slot, tray) if chassis else ("", "")
+        return chassis, slot, tray, host, module
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Values of field ids, in order; each that is not answered is an Absent with its reason.
@@ -214,7 +206,5 @@ class NvmlDevice:
             pci_bus_id=unless_final(lambda: text_of(self.get("PciInfo"), "busId"), ""),
             serial=nvml.text("nvmlDeviceGetSerial", self.handle),
             vbios_version=nvml.text("nvmlDeviceGetVbiosVersion", self.handle),
-            racked=unless_final(
-                lambda: any(map(str.isdigit, self.platform().chassis_serial)), otherwise=False
-            ),
+            racked=unless_final(lambda: any(map(str.isdigit, self.platform()[0])), otherwise=False),
         )

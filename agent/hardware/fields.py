@@ -45,9 +45,7 @@ class FieldId(IntEnum):
     NVLINK5_EFFECTIVE_BER = 220
     NVLINK5_SYMBOL_ERRORS = 221
     NVLINK5_SYMBOL_BER = 222
-    RECOVERY_ACTION = (
-        230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 restart IMEX
-    )
+    RECOVERY_ACTION = 230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 IMEX
     C2C_INTERRUPTS = 231
     C2C_REPLAYS = 232
     C2C_REPLAYS_AGAIN = 233
@@ -61,25 +59,19 @@ class FieldId(IntEnum):
 
 # README.md beside this says which ids of NVLink 5 and C2C are not read, and why.
 SINCE: dict[FieldId, tuple[int, ...]] = {
-    FieldId.NVLINK_DATA_TRANSMITTED: (450,),
-    FieldId.NVLINK_DATA_RECEIVED: (450,),
-    FieldId.NVLINK_RAW_TRANSMITTED: (450,),
-    FieldId.NVLINK_RAW_RECEIVED: (450,),
-    FieldId.NVLINK_REPLAYS: (520,),
-    FieldId.NVLINK_RECOVERIES: (520,),
-    FieldId.NVLINK_CRC_ERRORS: (520,),
-    **dict.fromkeys((FieldId.C2C_LINKS, FieldId.C2C_STATUS, FieldId.C2C_SPEED), (525,)),
-    FieldId.POWER_NOW: (535,),
-    FieldId.POWER_LIMIT: (535,),
-    **{field: (560,) for field in FieldId if field.name.startswith("NVLINK5_")},
-    **dict.fromkeys((FieldId.C2C_INTERRUPTS, FieldId.C2C_REPLAYS), (570,)),
-    FieldId.C2C_REPLAYS_AGAIN: (570,),
-    FieldId.RECOVERY_ACTION: (570,),
-    # Before 580.82 these three ids meant other things.
-    FieldId.SOFTWARE_THERMAL_TIME: (580, 82),
-    FieldId.HARDWARE_THERMAL_TIME: (580, 82),
-    FieldId.POWER_BRAKE_TIME: (580, 82),
-    **{field: (610,) for field in FieldId if "BANK_REMAP" in field.name},
+    field: since
+    for first, last, since in (
+        (138, 141, (450,)),  # bytes of NVLink
+        (161, 163, (520,)),  # its errors
+        (170, 172, (525,)),  # links to the CPU
+        (186, 190, (535,)),  # power of the module
+        (202, 222, (560,)),  # NVLink 5
+        (230, 233, (570,)),  # what to do to recover; errors of links to the CPU
+        (269, 271, (580, 82)),  # before that these ids meant other things
+        (303, 307, (610,)),  # banks of memory
+    )
+    for field in FieldId
+    if first <= field <= last
 }
 """First driver that may be asked; ids not listed are older than every driver supported (R450)."""
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast
 from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
-from agent.hardware.nccl import NoRanks, RanksReader, RasReader
-from agent.hardware.schedulers import NoSchedulers, RealSchedulers, Schedulers
-from agent.hardware.smart import NoSmart, SmartReader, UdisksSmart
+from agent.hardware.nccl import RanksReader, RasReader
+from agent.hardware.schedulers import RealSchedulers, Schedulers
+from agent.hardware.smart import SmartReader, UdisksSmart
 
 TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
 
@@ -64,10 +64,10 @@ class Host:
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
-    nccl: RanksReader = field(default_factory=NoRanks)
+    nccl: RanksReader = field(default_factory=RanksReader)
     kernel_log: KernelLog = field(default_factory=NoKernelLog)
-    schedulers: Schedulers = field(default_factory=NoSchedulers)
-    smart: SmartReader = field(default_factory=NoSmart)
+    schedulers: Schedulers = field(default_factory=Schedulers)
+    smart: SmartReader = field(default_factory=SmartReader)
 
 
 def real_host(history: float = 0.0) -> Host:

@@ -23,9 +23,9 @@ from agent.model import Absent, Reason
 DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor number of the device, on every Linux
 RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
-MOST = (
-    10_000  # records of one turn, more than most kernels keep: a flood is worked off over several
-)
+MOST = 10_000
+"""Records of one turn, more than most kernels keep: a flood is worked off over several."""
+
 KERNEL = 0
 """Facility of what the kernel wrote itself; a program may write here too, with another one."""
 
@@ -211,7 +211,8 @@ class RealKernelLog:
             why = f"{DEVICE}: {error.strerror}; {REMEDY}"
             self._absent = Absent(Reason.MISSING if missing else Reason.DENIED, why)
         program = shutil.which("journalctl")
-        if program is None or not _journal_readable():
+        files = (path for folder in JOURNALS for path in Path(folder).glob("*/system.journal"))
+        if program is None or not any(os.access(path, os.R_OK) for path in files):
             raise self._absent.without_traceback()
         return JournalLog(program, since)
 
@@ -227,11 +228,6 @@ def _descriptor() -> int:
     except (OSError, ValueError, AttributeError):  # closed, or no file at all
         pass
     return os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _journal_readable() -> bool:
-    files = (path for folder in JOURNALS for path in Path(folder).glob("*/system.journal"))
-    return any(os.access(path, os.R_OK) for path in files)
 
 
 ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
@@ -317,25 +313,15 @@ def parsed(text: str) -> DriverLine | None:
         return None
     text = text[:LONGEST]
     if found := XID.fullmatch(text):
-        return _xid(*found.groups())
+        pci, code, rest = found.groups()
+        process, link = PROCESS.search(rest), NVLINK5.search(rest)
+        pid, name = (int(process[1]), (process[2] or "").strip()) if process else (None, "")
+        unit, fatal = (link[1], link[2] == "Fatal") if link else ("", False)
+        words = [int(word, 16) for word in link.groups()[2:]] if link else [0, 0]
+        return KernelXid(pci, int(code), pid, name, unit, fatal, *words)
     if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
     if found := FALLEN.fullmatch(text):
         return BusLoss(found[1])
     own = text.startswith(OWN) and not CRASHED.match(text)
     return Forged(text) if not own and FORGED.search(text) else None
-
-
-def _xid(pci: str, code: str, rest: str) -> KernelXid | None:
-    process = PROCESS.search(rest)
-    link = NVLINK5.search(rest)
-    return KernelXid(
-        pci,
-        int(code),
-        int(process[1]) if process else None,
-        (process[2] or "").strip() if process else "",
-        link[1] if link else "",
-        bool(link and link[2] == "Fatal"),
-        int(link[3], 16) if link else 0,
-        int(link[4], 16) if link else 0,
-    )

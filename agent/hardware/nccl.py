@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -242,19 +242,15 @@ class RasRound:
     believed: frozenset[int] = frozenset()
 
 
-class RanksReader(Protocol):
-    """A reader of NCCL's ranks: of the service itself, a simulated one, none."""
+class RanksReader:
+    """A reader of NCCL's ranks; this one stands where NCCL cannot be asked, as for a tape."""
 
     def read(self, request: RasRequest) -> RasRound:  # noqa: ARG002
         """Ask until all wanted processes are named; may block for seconds, and never raises."""
         return RasRound(failure=Absent(Reason.MISSING, "no NCCL service is recorded here"))
 
 
-class NoRanks(RanksReader):
-    """Stand-in where NCCL cannot be asked: a tape, a test."""
-
-
-class RasReader:
+class RasReader(RanksReader):
     """Asks round by round, one connection at a time; for one thread, which it blocks. `addresses`
     are tried in order: the first where anybody listens is asked."""
 

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -81,11 +81,11 @@ END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 PATH = b"/v1.PodResourcesLister/List"
 
 
-class Schedulers(Protocol):
-    """Protocol of the scheduler clients; all raise OSError if there is no answer. `slow`: they may
-    take their time."""
+class Schedulers:
+    """Clients of schedulers; all raise OSError if there is no answer, as these of taped machines
+    do. `slow`: they may take their time."""
 
-    slow: bool = False
+    slow = False
 
     def slurm(self, host: str) -> list[str]:
         """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
@@ -102,11 +102,7 @@ class Schedulers(Protocol):
         raise FileNotFoundError(ACCOUNT)
 
 
-class NoSchedulers(Schedulers):
-    """No one to ask: taped machines."""
-
-
-class RealSchedulers:
+class RealSchedulers(Schedulers):
     """The commands `squeue` and `scontrol`, and the kubelet's socket. What a job was given does not
     change while it runs: each is asked for once."""
 
@@ -117,10 +113,8 @@ class RealSchedulers:
 
     def slurm(self, host: str) -> list[str]:
         columns = "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A|%i|%u|%a|%P"
-        rows = [
-            line.split("|")
-            for line in _run_command("squeue", f"--nodelist={host}", *columns).split()
-        ]
+        shown = _run_command("squeue", f"--nodelist={host}", *columns)
+        rows = [line.split("|") for line in shown.split()]
         jobs = {row[0]: row for row in rows if len(row) == 5 and row[0].isdecimal()}
         self._known = {one: line for one, line in self._known.items() if one in jobs}
         for new in [one for one in jobs if one not in self._known][:MOST_JOBS]:
@@ -210,26 +204,20 @@ def _run_command(program: str, *arguments: str) -> str:
 
 
 def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-    return struct.pack(">I", len(content))[1:] + bytes((kind, flags)) + _word(stream) + content
-
-
-def _word(number: int) -> bytes:
-    return struct.pack(">I", number)
-
-
-def _literal(name: bytes, value: bytes) -> bytes:
-    """A header that enters no table."""
-    return bytes((0, len(name))) + name + bytes((len(value),)) + value
+    head = struct.pack(">I", len(content))[1:] + struct.pack(">BBI", kind, flags, stream)
+    return head + content
 
 
 def _request() -> bytes:
     """All that is sent: POST over http, a window for the longest answer, an empty message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
-    headers += _literal(b"content-type", b"application/grpc") + _literal(b"te", b"trailers")
+    for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
+        headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # into no table
+    window = struct.pack(">I", LONGEST)
     return (
         PREFACE
-        + _frame(SETTINGS, 0, 0, b"\0\x04" + _word(LONGEST))
-        + _frame(WINDOW, 0, 0, _word(LONGEST))
+        + _frame(SETTINGS, 0, 0, b"\0\x04" + window)
+        + _frame(WINDOW, 0, 0, window)
         + _frame(HEADERS, END_HEADERS, 1, headers)
         + _frame(DATA, END_STREAM, 1, bytes(5))
     )

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agent.model import Absent, Reason
 
@@ -36,8 +36,8 @@ REMEDY = (
 Objects = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
-class SmartReader(Protocol):
-    """Reader of SMART's verdict on each disk."""
+class SmartReader:
+    """Reader of SMART's verdict on each disk; this one, of tapes, knows of none."""
 
     def failing(self) -> Mapping[str, bool]:
         """SMART's verdict "failing" by the name of the disk, for those where it is known. Raises
@@ -45,11 +45,7 @@ class SmartReader(Protocol):
         raise Absent(Reason.MISSING, REMEDY)
 
 
-class NoSmart(SmartReader):
-    """No one: tapes."""
-
-
-class UdisksSmart:
+class UdisksSmart(SmartReader):
     """udisksd: what a service of ours asked it, else through systemd's busctl. It is not started
     for this."""
 
@@ -61,9 +57,8 @@ class UdisksSmart:
         try:
             return failing(json.loads(answer)["data"][0])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise Absent(
-                Reason.FAILED, f"udisks2: an answer of another form ({error!r})"
-            ) from error
+            why = f"udisks2: an answer of another form ({error!r})"
+            raise Absent(Reason.FAILED, why) from error
 
 
 def _kept() -> bytes:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from agent.hardware.files import FileTree
-from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
-from agent.hardware.schedulers import NoSchedulers
+from agent.hardware.nccl import NcclAnswer, RanksReader, RasRequest, RasRound
+from agent.hardware.schedulers import Schedulers
+from agent.hardware.smart import SmartReader
 from agent.model import Absent, Reason
 from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
@@ -93,7 +94,7 @@ def _together(
     return total._replace(busy_time=busy, **once)
 
 
-class SimulatedServices(NoSchedulers):
+class SimulatedServices(Schedulers, RanksReader, SmartReader):
     """Slurm with one job, which was given the last GPU, and runs nothing; SMART data of the disks,
     as udisks2 would report it; and NCCL's RAS service, without its socket and its forms."""
 

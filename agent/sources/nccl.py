@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from agent.clock import Clock
 from agent.errors import LogEvent
@@ -47,6 +48,7 @@ HOLDS = 100.0
 is none holds until the next round."""
 
 
+@dataclass(slots=True)
 class NcclPoller:
     """Asks when it is time; `poll` blocks for seconds and belongs on the thread of `start`.
 
@@ -54,22 +56,14 @@ class NcclPoller:
     tests. `costs` has what asking costs.
     """
 
-    def __init__(
-        self,
-        reader: RanksReader,
-        clock: Clock,
-        mode: Callable[[], NcclMode],
-        *,
-        inline: bool = False,
-    ) -> None:
-        self.exchange = NcclExchange()  # with who follows the jobs
-        self._reader = reader
-        self._clock = clock
-        self._mode = mode
-        self.costs = ReadCosts()
-        self._schedule = RasSchedule()
-        self._history = NcclHistory()
-        self._inline = inline
+    reader: RanksReader
+    clock: Clock
+    mode: Callable[[], NcclMode]
+    inline: bool = field(default=False, kw_only=True)
+    exchange: NcclExchange = field(default_factory=NcclExchange)  # with who follows the jobs
+    costs: ReadCosts = field(default_factory=ReadCosts)
+    _schedule: RasSchedule = field(default_factory=RasSchedule)
+    _history: NcclHistory = field(default_factory=NcclHistory)
 
     def start(self) -> None:
         """Ask for ever, on a daemon thread: a socket that never ends must not hold up the exit."""
@@ -85,21 +79,21 @@ class NcclPoller:
                 if not failing:
                     log.exception(LogEvent("nccl_failed"))
                 failing = True
-            time.sleep(PAUSE / max(1.0, getattr(self._clock, "speed", 1.0)))
+            time.sleep(PAUSE / max(1.0, getattr(self.clock, "speed", 1.0)))
 
     def poll(self) -> None:
-        exchange, now = self.exchange, self._clock.monotonic()
-        mode, all_jobs = self._mode(), exchange.jobs
+        exchange, now = self.exchange, self.clock.monotonic()
+        mode, all_jobs = self.mode(), exchange.jobs
         if mode is NcclMode.OFF:
             exchange.latest = NcclReport()
             return
         request = self._schedule.due(now, mode, all_jobs)
         if request is None:
             return
-        ras = self._reader.read(request)
+        ras = self.reader.read(request)
         self._schedule.asked(now, ras)
         self.costs.add(SOURCE, ras.seconds, ras.cpu)
-        at = self._clock.monotonic()
+        at = self.clock.monotonic()
         self._history.add(at, ras.answers)
         asked = [job for job in all_jobs if job.pids.keys() & set(request.wanted)]
         own, without = match(asked, ras)
@@ -109,7 +103,7 @@ class NcclPoller:
     def read(self, out: ReadOutput) -> None:
         """On the event loop: the counts of each GPU whose process NCCL names, or why there are
         none, of the jobs that are asked for."""
-        if self._inline:
+        if self.inline:
             self.poll()
         latest, exchange = self.exchange.latest, self.exchange
         for job in exchange.jobs:

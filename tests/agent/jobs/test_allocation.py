@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
+from agent.hardware.schedulers import Schedulers
 from agent.jobs import allocation
 from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, perform
@@ -41,10 +42,8 @@ SHOWN = (
 )
 
 
-class Answers:
+class Answers(Schedulers):
     """Slurm's and the kubelet's answers; errors are raised."""
-
-    slow = False
 
     def __init__(self) -> None:
         self.jobs: list[str] | OSError = []

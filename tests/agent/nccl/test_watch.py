@@ -8,7 +8,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.config.settings import Settings
-from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
+from agent.hardware.nccl import NcclAnswer, RanksReader, RasRequest, RasRound
 from agent.jobs.nccl_jobs import LocalJob, NcclExchange, NcclMode
 from agent.model import Absent, Reason
 from agent.polling.reads import ReadOutput
@@ -25,7 +25,7 @@ GPUS = {31: ("0", "GPU-a"), 32: ("1", "GPU-b")}
 JOB = LocalJob("job", {31: 1, 32: 2}, 2)
 
 
-class Asked:
+class Asked(RanksReader):
     """A reader that notes when it was asked, and fails."""
 
     def __init__(self, clock: FrozenClock, failure: Reason) -> None:
@@ -83,7 +83,7 @@ def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float
         return NcclAnswer((job,))
 
     listener = RasListener(answer)  # type: ignore[arg-type]
-    bench.agent.nccl._reader = reader(listener.at)
+    bench.agent.nccl.reader = reader(listener.at)
     return bench, times, listener
 
 
@@ -161,7 +161,7 @@ def test_garbage_costs_nothing(name: str) -> None:
     expected = first_hang(simulated("dgx-station-v100:hang"))
     with listeners.listening(listeners.MISBEHAVIOUR[name]) as address:
         bench = simulated("dgx-station-v100:hang", Settings(JobConfig(nccl="always")))
-        bench.agent.nccl._reader = reader(address)
+        bench.agent.nccl.reader = reader(address)
         assert first_hang(bench) == expected
     assert bench.samples.all(nccl.COLLECTIVES) == {}
 
@@ -179,7 +179,7 @@ def test_a_listener_that_never_answers_holds_up_none() -> None:
     """The thread that asks hangs; what is known and the counts go on."""
     release = threading.Event()
 
-    class Stuck:
+    class Stuck(RanksReader):
         def read(self, request: RasRequest) -> RasRound:
             release.wait()
             return RasRound()

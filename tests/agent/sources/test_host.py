@@ -163,13 +163,6 @@ def test_a_denied_degraded_file_is_not_a_whole_array(bench: HostBench) -> None:
     assert {a.reason for a in bench.read(disk, "arrays").absences} == {Reason.DENIED}
 
 
-@pytest.mark.parametrize("part", ["counters", "info", "arrays"])
-def test_a_host_without_disks(bench: HostBench, part: str) -> None:
-    reading = bench.read(disk, part)
-    assert reading.samples == ()
-    assert {a.reason for a in reading.absences} == {Reason.MISSING}
-
-
 def test_the_user_may_ignore_other_disks(bench: HostBench) -> None:
     bench.disk("sda")
     bench.disk("loop0")
@@ -238,9 +231,21 @@ def test_speeds_that_drivers_do_not_know_are_absent(bench: HostBench) -> None:
     assert absent == dict.fromkeys(("v0", "v1", "v2", "v3", "v4", "down0"), Reason.UNKNOWN)
 
 
-@pytest.mark.parametrize("part", ["counters", "links", "speeds"])
-def test_a_host_without_nics(bench: HostBench, part: str) -> None:
-    assert {a.reason for a in bench.read(network, part).absences} == {Reason.MISSING}
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        (disk, ("counters", "info", "arrays", "signs")),
+        (network, ("counters", "links", "speeds")),
+        (infiniband, ("counters", "errors", "links", "rates")),
+    ],
+)
+def test_a_host_without_devices(
+    bench: HostBench, source: ModuleType, parts: tuple[str, ...]
+) -> None:
+    for part in parts:
+        reading = bench.read(source, part)
+        assert reading.samples == ()
+        assert {a.reason for a in reading.absences} == {Reason.MISSING}
 
 
 # ---- CPU and pressure
