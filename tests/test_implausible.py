@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,11 @@ def struck(system: str, values: tuple[object, ...], share: float = 0.15) -> Watc
     watched.bench.machine.driver.odd = None
     watched.run(AFTER)
     return watched
+
+
+@cache
+def undisturbed(system: str) -> AgentBench:
+    return simulated(system, gpus=2).run(WHOLE)
 
 
 def shares(bench: AgentBench, gpu: str) -> dict[tuple[str, ...], float]:
@@ -146,7 +152,7 @@ def test_any_mix_of_them_leaves_the_other_gpu_its_shares(
 ) -> None:
     watched = struck(system, tuple(values[:4]), share)
     assert (watched.falls, watched.odd, watched.critical) == ([], set(), set())
-    whole = simulated(system, gpus=2).run(WHOLE)
+    whole = undisturbed(system)
     if len(whole.agent.gpus.inventory.gpus) > 1:
         assert shares(watched.bench, "1") == pytest.approx(shares(whole, "1"), abs=1.0)
 

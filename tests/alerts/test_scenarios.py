@@ -63,7 +63,7 @@ USUAL_SECONDS = 45
 SCALES = {"late-rank": 1 / 240}
 """Reported by the window of six hours alone, of which half must be observed."""
 
-SINGLE, SMALL, LARGE = "titan-x-pascal", "dgx-station-v100", "dgx-h100"
+SINGLE, SMALL, LARGE = "titan-x-pascal", "dgx-station-v100", "gb200-tray"
 ALONE = {
     *("idle", "held", "starved-disk", "starved-network", "starved-pcie", "starved-cpu"),
     *("starved-host-thread", "throttled", "gpu-hot", "xid", "driver-hang", "checkpoint", "threads"),

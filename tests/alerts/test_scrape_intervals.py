@@ -56,7 +56,21 @@ def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: boo
     return run_promtool(folder, content)
 
 
-ranges = pytest.mark.parametrize("is_open", [False, True], ids=["Prometheus 2", "Prometheus 3"])
+def in_turn(*evaluated: int) -> pytest.MarkDecorator:
+    """Each so many seconds in Prometheus 2 and 3; in the short form in one of them, in turn."""
+    return pytest.mark.parametrize(
+        ("evaluated", "is_open"),
+        [
+            pytest.param(
+                every,
+                is_open,
+                id=f"{every}-Prometheus {2 + is_open}",
+                marks=[] if number % 2 == is_open else NIGHTLY,
+            )
+            for number, every in enumerate(evaluated)
+            for is_open in (False, True)
+        ],
+    )
 
 
 def ticking(every: int, *parts: tuple[float, float]) -> Series:
@@ -64,8 +78,7 @@ def ticking(every: int, *parts: tuple[float, float]) -> Series:
 
 
 @pytest.mark.promtool
-@ranges
-@pytest.mark.parametrize("evaluated", [15, 60, 17])
+@in_turn(15, 60, 17)
 def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_path: Path) -> None:
     cases = []
     for every in INTERVALS:
@@ -85,8 +98,7 @@ def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_p
 
 
 @pytest.mark.promtool
-@ranges
-@pytest.mark.parametrize("evaluated", [15, 17])
+@in_turn(15, 17)
 def test_only_an_agent_that_misses_three_scrapes_is_down(
     evaluated: int, is_open: bool, tmp_path: Path
 ) -> None:
@@ -123,8 +135,8 @@ def absent(minutes: float) -> Points:
 
 
 @pytest.mark.promtool
-@ranges
-def test_an_old_xid_is_reported_once(is_open: bool, tmp_path: Path) -> None:
+@in_turn(SCRAPE)
+def test_an_old_xid_is_reported_once(evaluated: int, is_open: bool, tmp_path: Path) -> None:
     fires = ({**on(S, "warning", xid="999", action="service", sign="unlisted"), "uuid": "GPU-a"},)
     old, first = steady(2.0, 10), [*absent(20), *steady(1.0, 5)]
     long_old = steady(2.0, 90)
@@ -138,7 +150,7 @@ def test_an_old_xid_is_reported_once(is_open: bool, tmp_path: Path) -> None:
         Case(XID, "its first, soon after Prometheus began", shown(999, (1, first)), fires),
         Case(XID, "the agent began again", shown(48, (1, lower))),
     ]
-    assert failing(tmp_path, cases, SCRAPE, is_open=is_open) == ""
+    assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
 
 
 SELDOM = (each(120, 5),)
