@@ -68,7 +68,6 @@ FAULTS = {
 }
 """Machine with what is wrong with it, and the alerts that must arrive."""
 
-SHORT = (f"{STATION}:double-bit", f"{STATION}:driver-hang+fan-failed")
 SECONDS = 110
 """Some counters are read once a minute; the longest `for` is 20 s here."""
 
@@ -94,11 +93,10 @@ def fired(machine: str, folder: Path) -> set[str]:
     return firing(series, SECONDS - 2, folder) - {"DgxWatchdog"}
 
 
+@NIGHTLY
 @pytest.mark.promtool
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "machine", [pytest.param(m, marks=[] if m in SHORT else NIGHTLY) for m in FAULTS]
-)
+@pytest.mark.parametrize("machine", FAULTS)
 def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
     found, wanted = fired(machine, tmp_path), named(FAULTS[machine])
     assert wanted <= found
