@@ -49,14 +49,12 @@ def in_this_process(line: str) -> Ended:
     return Ended(line, status, out.getvalue(), errors.getvalue())
 
 
-PARSER = re.compile("unrecognized arguments|is not a number|is out of range")
-
-
 def needs_a_process(line: str) -> bool:
     """Return whether it forks, listens or handles signals."""
-    if line.endswith("--help") or line == "--version" or PARSER.search(ERRORS.get(line, "")):
+    if line.endswith("--help"):
         return False
-    return line.startswith(("run", "check", "record /proc")) or line in PRINTING_COMMANDS
+    forks = line.startswith(("check", "record /proc"))
+    return forks or "--listen" in line or line in PRINTING_COMMANDS
 
 
 BAD_FILES = {
