@@ -25,12 +25,12 @@ WRONG = {
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:calls-failing": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
-    "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
+    "dgx-station-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
     "dgx-h200:row-remap": "could not be remapped",
     "dgx-h100:xid": "XID 48, double-bit ECC error",
 }
-SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
+SLOWLY = ("dgx-h100:nvlink-errors", "dgx-station-v100:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
 
 FAULTS = {
