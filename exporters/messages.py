@@ -99,31 +99,27 @@ class _Amount(float):
         return word if spec.startswith("~") else f"{self:.0f} {word}"
 
 
-def _scaled(value: float, unit: str) -> _Amount:
-    scale = SCALES.get(unit, 1.0)
-    return _Amount(value * scale)
-
-
 def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if names:
         given |= {"names": ", ".join(names), "n": _Amount(len(names))}
         given |= {"further": ", ".join(names[2:]), "path": PATHS.get(names[0], names[0])}
     for name, value, limit, unit in figures:
-        given[name] = _scaled(value, unit)
+        scale = SCALES.get(unit, 1.0)
+        given[name] = _Amount(value * scale)
         if limit is not None:
-            given[f"{name}_limit"] = _scaled(limit, unit)
+            given[f"{name}_limit"] = _Amount(limit * scale)
     return given
 
 
 def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> str:
     there = {*given, *map(str, range(len(names)))}
-    known = (part for part in parts if there.issuperset(_asked(part)))
+    known = (
+        part
+        for part in parts
+        if there.issuperset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
+    )
     return "".join(part.format(*names, **given) for part in known)
-
-
-def _asked(part: str) -> list[str]:
-    return [name for _, name, _, _ in Formatter().parse(part) if name is not None]
 
 
 def fact_text(fact: Fact) -> str:

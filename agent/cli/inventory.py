@@ -45,27 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def document(arguments: argparse.Namespace) -> Document:
     """The targets as they are now; raises BadInput with one sentence."""
+    if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
+        raise BadInput("inventory needs one of hosts, --slurm and --file")
     where = str(arguments.file) if arguments.file else "inventory"
+    content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
+    flags = {"cluster": arguments.cluster, "port": arguments.port}
+    given = {key: flag for key, flag in flags.items() if flag is not None}
     try:
-        fleet = fleet_of(arguments)
+        listed = read_toml(arguments.file) if arguments.file else content
+        fleet = decode(listed | given, FleetFile)
         return targets(fleet, nodes(fleet, all_nodes))
     except Mismatch as wrong:
         raise BadInput(f"{where}: {wrong}") from wrong
     except OSError as error:  # Slurm's
         raise BadInput(f"the nodes of Slurm cannot be listed: {error}") from error
-
-
-def fleet_of(arguments: argparse.Namespace) -> FleetFile:
-    if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
-        raise BadInput("inventory needs one of hosts, --slurm and --file")
-    if arguments.file:
-        content = read_toml(arguments.file)
-    else:
-        content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
-    flags = {"cluster": arguments.cluster, "port": arguments.port}
-    return decode(
-        content | {key: flag for key, flag in flags.items() if flag is not None}, FleetFile
-    )
 
 
 def put(found: Document, path: Path | None) -> None:

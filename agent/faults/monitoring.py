@@ -24,7 +24,6 @@ from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths
-from agent.limits.resolution import PathKey
 from agent.model import Figure, Reason
 from agent.sources import chassis, disk, kernel_log, system
 from agent.sources.agent_health import (
@@ -264,13 +263,6 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
             yield Seen(figures=(Figure("metrics", counts[why], None, "count"),), names=(str(why),))
 
 
-def _limits_unused(machine: Look) -> Iterator[Seen]:
-    for metric, labels, reason, _ in machine.snapshot.absences(machine.snapshot.at):
-        if metric is paths.LIMIT and reason is Reason.MISSING:
-            path = PathKey(*labels)
-            yield Seen(device=path.device, names=(path.path, path.direction))
-
-
 MANY_STEPS = 4
 """In six hours: after a boot the time service may set the clock up to three times (chrony's own
 `makestep 1 3`)."""
@@ -358,7 +350,11 @@ OF_CONFIGURATION = (
     ),
     Fault(
         kind="limit_unused",
-        look=_limits_unused,
+        look=lambda machine: [
+            Seen(device=labels[1], names=(labels[0], labels[-1]))
+            for metric, labels, reason, _ in machine.snapshot.absences(machine.snapshot.at)
+            if metric is paths.LIMIT and reason is Reason.MISSING
+        ],
         sentence=("[[limit]] names {0} {device} {1}, which is not here",),
         do="Correct the [[limit]] in the configuration.",
     ),

@@ -129,30 +129,29 @@ def _own(name: str, port: int, *module: str) -> StackProgram:
 
 
 def prometheus_program(binary: str, port: int, folder: Path) -> StackProgram:
-    """Prometheus over `folder`; the external URL is what the links of alerts lead to."""
-    listen = f"{LOOPBACK}:{port}"
-    arguments = (
-        binary,
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'prometheus'}",
-        f"--web.listen-address={listen}",
-        f"--web.external-url=http://{listen}/",
-    )
-    return StackProgram("prometheus", arguments, port, "/-/ready")
+    return _server("prometheus", binary, port, folder, "--storage.tsdb.path")
 
 
 def alertmanager_program(binary: str, port: int, folder: Path) -> StackProgram:
     """Alertmanager over `folder`, alone: without an address for a cluster it seeks no peers."""
+    alone = "--cluster.listen-address="
+    return _server("alertmanager", binary, port, folder, "--storage.path", alone)
+
+
+def _server(
+    name: str, binary: str, port: int, folder: Path, storage: str, *more: str
+) -> StackProgram:
+    """A program over `folder`; the external URL is what the links of alerts lead to."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary,
-        f"--config.file={folder / 'alertmanager.yaml'}",
-        f"--storage.path={folder / 'alertmanager'}",
+        f"--config.file={folder / f'{name}.yaml'}",
+        f"{storage}={folder / name}",
         f"--web.listen-address={listen}",
         f"--web.external-url=http://{listen}/",
-        "--cluster.listen-address=",
+        *more,
     )
-    return StackProgram("alertmanager", arguments, port, "/-/ready")
+    return StackProgram(name, arguments, port, "/-/ready")
 
 
 def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
