@@ -96,7 +96,6 @@ class FleetServer:
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def _list(self, _: web.Request) -> web.Response:
-        """The nodes, each with a link to what it exports."""
         rows = []
         for node in self._targets():
             (address,), labels = node["targets"], node["labels"]

@@ -165,7 +165,6 @@ NO_GPUS = {
 
 
 def machine(identity: Document) -> str:
-    """Return the identity of this machine, in one line."""
     name = identity["title"] or identity["product"] or "This machine"
     found, expected = identity["gpus"], identity["gpus_expected"]
     if found is None:
@@ -209,7 +208,6 @@ def _of_meter(name: str, scale: float = 1.0) -> Cell:
 
 
 def _links(gpu: Document) -> str:
-    """NVLinks that are up, of those that the GPU has."""
     known = [one["up"] for one in gpu["links"] if one["up"] is not None]
     return f"{sum(known)}/{len(gpu['links'])}" if known else UNKNOWN
 
@@ -219,7 +217,6 @@ def _meters(gpu: Document) -> dict[str, Document]:
 
 
 def _state(gpu: Document) -> str:
-    """Return the state of the GPU, with its cause if there is one."""
     if gpu["lost"]:
         return "lost"
     if gpu["state"] is None:
@@ -266,7 +263,6 @@ def times(found: Iterable[Document], width: int) -> Iterator[str]:
 
 
 def _most(gpu: Document) -> str:
-    """Return what most of the GPU's time went to."""
     return str(max(gpu["shares"], key=lambda pair: float(gpu["shares"][pair])))
 
 

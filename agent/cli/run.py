@@ -241,7 +241,6 @@ def _run(arguments: argparse.Namespace) -> bool:
 async def _serve(
     agent: Agent, hardware: Hardware, *, web: WebFile, hours: HourlySums, reload: Reload
 ) -> bool:
-    """Serve until the end; whether this program is to be started again."""
     poller, again, feed = agent.poller, asyncio.Event(), Feed(view_of(agent, hardware))
     notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good

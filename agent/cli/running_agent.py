@@ -51,7 +51,6 @@ class Recent:
     no_hours: str = ""  # why there are none
 
     def take(self, frame: Document) -> None:
-        """Take in a frame."""
         for gpu in frame["gpus"]:
             now = next(m["value"] for m in gpu["meters"] if m["name"] == "activity")
             self.rings.setdefault(gpu["uuid"], deque(maxlen=SPAN)).append(now)
@@ -167,7 +166,6 @@ class RunningAgent:
 
 
 def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
-    """Server-sent events by name."""
     name = ""
     for raw in stream:
         word, _, value = raw.decode().rstrip("\n").partition(": ")

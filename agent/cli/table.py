@@ -207,7 +207,6 @@ def _level(way: Document) -> int:
 
 
 def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
-    """The row of devices that are alike: their mean."""
     first = alike[0]
     either = next(iter(first.values()))
     full = {inward: way for inward, way in first.items() if way["saturated"]}

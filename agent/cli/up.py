@@ -148,7 +148,6 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
 
 
 def _found(binary: programs.Binary, without: str) -> str | None:
-    """Return the path of the program; if it is missing, print that and the consequence."""
     path = binary.find()
     if path is None:
         say(f"{binary.names[0]} is not installed (apt install {binary.package}): {without}")

@@ -188,7 +188,6 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
 async def _read_here(
     arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
 ) -> None:
-    """The frames of this machine, read by this program."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
@@ -221,7 +220,6 @@ async def _read_here(
 
 
 def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
-    """Take them, and draw at once."""
     gpus = [gpu["gpu"] for gpu in shown.frame["gpus"]] if shown.frame else []
     for key in KEY.findall(keys):
         choice.press(key, gpus)

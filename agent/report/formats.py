@@ -95,7 +95,6 @@ def _kwh(joules: float | None) -> str:
 
 
 def _causes(row: GpuTime) -> str:
-    """Return the division of one row's time, largest first, and the advice for the worst part."""
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
     rows = "".join(
         f'<tr><td>{escape(words(pair))}</td><td class="n">{seconds / HOUR:.2f}</td>'
@@ -111,7 +110,6 @@ def _causes(row: GpuTime) -> str:
 
 
 def _bar(row: GpuTime) -> str:
-    """A picture of the shares; each part shows its share under the pointer."""
     parts, at = [], 0.0
     for state, colour in COLOURS.items():
         share = row.of(state) / row.total

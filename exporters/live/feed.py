@@ -72,7 +72,6 @@ class Feed:
 
     @property
     def pages(self) -> int:
-        """Pages that are open."""
         return len(self._clients)
 
     def __call__(self, snapshot: Snapshot) -> None:
@@ -89,7 +88,6 @@ class Feed:
         self._ticked = asyncio.Event()
 
     def _render(self, snapshot: Snapshot) -> None:
-        """Make the events of this tick."""
         if self._page_state is None:
             self._page_state = PageState(self.view)
         page_state = self._page_state

@@ -70,7 +70,6 @@ def _ages(view: View, snapshot: Snapshot) -> dict[Place, float]:
 
 
 def _grouped(absences: Iterable[Absence]) -> list[Document]:
-    """A row for each metric, reason and detail, by reason."""
     groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
     for metric, labels, reason, detail in absences:
         key = reason, metric.name, detail, metric.meaning

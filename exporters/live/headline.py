@@ -134,7 +134,6 @@ def headline(clauses: Sequence[Clause]) -> tuple[str, str, str]:
 
 
 def _broken(facts: HeadlineFacts) -> list[Clause]:
-    """Return the clause on faults of the hardware, or none."""
     if facts.silence:
         return [
             _clause(
@@ -190,7 +189,6 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
 
 
 def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
-    """Return the clauses on the GPUs' work, the most costly first, and on the busiest data path."""
     if facts.silence:
         if facts.gpus:
             yield Clause(UNKNOWN, f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}")

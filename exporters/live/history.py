@@ -130,7 +130,6 @@ class History:
     events: RecentEvents = field(default_factory=RecentEvents)
 
     def take(self, snapshot: Snapshot) -> None:
-        """Write this tick into its second."""
         second = int(snapshot.at)
         if self.newest is None:
             self.oldest, self.newest = second, second - 1

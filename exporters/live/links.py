@@ -55,7 +55,6 @@ class LinkStates:
     graph: Document = field(default_factory=lambda: {"kind": "none", "expected": []})
 
     def survey(self, samples: SampleStore, spec: SystemSpec | None) -> None:
-        """See which links there are."""
         self._ends.update(_far_ends(samples))
         found = sorted(
             samples.all(nvlink.LINK_UP), key=lambda labels: (int(labels[0]), int(labels[2]))
@@ -78,7 +77,6 @@ class LinkStates:
         return LinkState(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
 
     def static(self) -> list[Document]:
-        """Return the data that seldom change."""
         return [
             {
                 "gpu": link.labels[0],
@@ -111,7 +109,6 @@ class LinkStates:
 
 
 def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
-    """Return the far end of each link that is up."""
     by_address = {
         where: labels["gpu"]
         for labels in samples.labelled(gpu.INFO)
@@ -151,7 +148,6 @@ def _guessed(known: dict[Labels, Remote], graph: LinkGraph) -> dict[Labels, Remo
 
 
 def _shape(links: list[LinkState]) -> str:
-    """Return the graph that the far ends make."""
     if not links:
         return "none"
     if any(link.remote.kind == "switch" for link in links):

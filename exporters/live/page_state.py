@@ -84,7 +84,6 @@ class PageState:
         return turned
 
     def _survey(self) -> None:
-        """Update the data that seldom change, with a new edition if they changed."""
         view, samples = self._view, self._view.samples.watched()
         self._links.survey(samples, view.system())
         uptime = view.uptime()
@@ -158,7 +157,6 @@ class PageState:
     def _summaries(
         self, on: Mapping[str, Job], divided: Mapping[str, object]
     ) -> list[headline.GpuSummary]:
-        """Return each GPU, with the job `on` it, as far as the headline goes."""
         inventory, verdicts = self._view.diagnosis.inventory(), self._snapshot.verdicts
         windows = {gpu: self._window(gpu, one, on) for gpu, one in verdicts.items()}
         costly = (_costly(shares, self._beside) for shares, _ in windows.values())
@@ -177,7 +175,6 @@ class PageState:
         return found
 
     def _why_not(self, gpu: GpuKey) -> str:
-        """Return why a GPU cannot be judged."""
         absence = self._view.samples.absence(activity.ACTIVITY, *gpu.labels)
         absence = absence or self._snapshot.unjudged.get(gpu)
         if absence is None:
@@ -238,7 +235,6 @@ class PageState:
         window: Mapping[Pair, float],
         known: int,
     ) -> headline.GpuSummary:
-        """Return the headline's data on a GPU: while it settles, those from before."""
         now = self._snapshot.at
         self._cures[gpu.uuid, verdict.pair] = advice(verdict)
         before = self._announced.get(gpu)
@@ -316,7 +312,6 @@ def identity(samples: SampleStore) -> Document:
 
 
 def _host(samples: SampleStore) -> Document:
-    """Return the load of the CPUs, and the share of the last seconds in which tasks waited."""
     stalled = {
         resource: samples.rate(host.PRESSURE, resource, "some", seconds=tiles.SETTLED)
         for resource in host.STALLS

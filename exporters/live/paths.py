@@ -79,7 +79,6 @@ class PathDirections:
         return list(found.values())
 
     def static(self, samples: SampleStore) -> list[Document]:
-        """Return the data that seldom change."""
         arrays = {one["device"]: one["array"] or None for one in samples.labelled(disk.INFO)}
         return [
             {

@@ -77,7 +77,6 @@ LOST, SILENT = "lost", "it no longer answers"
 
 
 def static(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
-    """Return the data of one GPU that seldom change."""
     meters = [
         {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, samples)}
         for meter in METERS

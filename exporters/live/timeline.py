@@ -127,7 +127,6 @@ def place_of(finding: Finding) -> Place:
 def _now(
     snapshot: Snapshot, wrong: Iterable[Finding], ages: Mapping[Place, float], *, fresh: bool
 ) -> Iterable[tuple[Place, Stretch]]:
-    """Return the present faults, and each costly state that has lasted for a minute."""
     wall, at = snapshot.wall, snapshot.at
     for finding in wrong:
         place = place_of(finding)
@@ -156,7 +155,6 @@ def _together(one: Stretch, other: Stretch) -> bool:
 
 
 def _event(group: list[Stretch], now: float) -> Document:
-    """Stretches of several GPUs as one."""
     first = group[0]
     gpus = ranges({one.gpu for one in group if one.gpu is not None})
     named = f"GPU{'s' * (len(group) > 1)} {gpus}: {first.text}" if gpus else first.text

@@ -66,7 +66,6 @@ class RecentEvents:
     _turn: int = 0  # of the samples, up to which they have been looked through
 
     def take(self, samples: SampleStore) -> None:
-        """Take in a tick."""
         since, self._turn = self._turn, samples.turn
         if not samples.changed(NAMES, since):
             return
