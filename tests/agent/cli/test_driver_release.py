@@ -164,26 +164,20 @@ class Process:
         return self.restarts
 
 
+@pytest.mark.parametrize("given_back", [False, True])
 def test_what_is_not_given_back_in_time_goes_with_the_process(
-    caplog: pytest.LogCaptureFixture,
+    given_back: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = Process()
     process.held = {"/dev/nvidiactl"}
     assert process.run(100) == 0
     process.asked = "a file"
-    assert process.run(PATIENCE) == 0
-    assert process.run(60) == 1
-    assert "/dev/nvidiactl still open" in caplog.text
-
-
-def test_what_is_given_back_in_time_costs_no_restart() -> None:
-    process = Process()
-    process.held, process.asked = {"/dev/nvidiactl"}, "a file"
-    process.run(3)
-    process.held = set()
-    assert process.run(60) == 0
+    assert process.run(3 if given_back else PATIENCE) == 0
+    process.held = set() if given_back else process.held
+    assert process.run(60) == (not given_back)
+    assert ("/dev/nvidiactl still open" in caplog.text) == (not given_back)
     process.asked = ""
-    assert process.run(10) == 0
+    assert process.run(10) == (not given_back)
 
 
 def test_a_driver_of_another_version_needs_another_process() -> None:
