@@ -10,6 +10,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,51 @@ import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tests.hardware import feeds, networks
+from tests.hardware import networks
 from tests.hardware.device import DEVICE, IMAGE, synchronize
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, CPU, DISK, NETWORK
 from tests.hardware.labelled_loads.work import sized
 
+PIECE = 4 << 20
+PACE_SECONDS = 0.01
 FILE_BYTES = 2 << 30
 PACKED = zlib.compress(np.random.default_rng(0).integers(0, 32, 1 << 20, np.uint8).tobytes(), 1)
 """1 MiB that takes milliseconds to unpack; other threads of the process run meanwhile."""
+
+
+def nameless_file(size: int) -> int:
+    """A file of so many bytes on the disk and not in the page cache, open for direct reads.
+
+    It has no name any more when this returns: it is gone with the last process that holds it open.
+    """
+    path = Path(os.environ.get("TMPDIR") or Path.cwd()) / f"labelled-{os.getpid()}.data"
+    piece = mmap.mmap(-1, PIECE)  # O_DIRECT wants aligned memory
+    piece.write(np.random.default_rng(0).bytes(PIECE))
+    writing = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+    try:
+        reading = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    finally:
+        path.unlink()
+    for _ in range(size // PIECE):
+        os.write(writing, piece)
+    os.fsync(writing)
+    os.close(writing)
+    return reading
+
+
+def send_paced(address: tuple[str, int], bytes_per_second: float) -> None:
+    """Send at a steady pace to who listens there, until no one does."""
+    piece = bytes(int(bytes_per_second * PACE_SECONDS))
+    with socket.create_connection(address) as connection:
+        start, sent = time.monotonic(), 0
+        try:
+            while True:
+                connection.sendall(piece)
+                sent += len(piece)
+                time.sleep(max(0.0, start + sent / bytes_per_second - time.monotonic()))
+        except OSError:
+            return
 
 
 def decode(cpu_seconds: float) -> None:
@@ -183,7 +220,7 @@ READERS: dict[str, Callable[[int, int], Reader]] = {
 
 def disk(seconds: float, *, way: str, bytes_per_image: int, batch: int, workers: int) -> None:
     """Worker processes read cold data, and do nothing else with it."""
-    file = feeds.nameless_file(sized(FILE_BYTES, 64 << 20))
+    file = nameless_file(sized(FILE_BYTES, 64 << 20))
     train_on(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
 
 
@@ -211,5 +248,5 @@ def network(seconds: float, *, batch: int, bytes_per_second: float) -> None:
             target=lambda: train_on(_loaded(ReceivedImages(listener, batch), 1), seconds, NETWORK)
         )
         trainer.start()
-        feeds.send_paced(listener.getsockname(), bytes_per_second)
+        send_paced(listener.getsockname(), bytes_per_second)
         trainer.join()
