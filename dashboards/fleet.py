@@ -57,7 +57,7 @@ from dashboards.scope import (
 WORST = 20
 """Rows of a worst-first table."""
 
-OF_PLACES = ("alertname", "severity", "rack", "instance", "do")
+OF_PLACES = ("alertname", "severity", "rack", "instance", "path", "direction", "do")
 
 MISSING = now(system.GPUS_EXPECTED).less(now(system.GPUS))
 
@@ -287,7 +287,7 @@ PATHS_FULL = Row(
 
 def fleet_board(runbook: str = "") -> Board:
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
-    fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET, height=10)
+    fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
     hours_of = goodput((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
     comes = Row("What comes of the GPU-hours?", (hours_of,))
     rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, RACKS, PATHS_FULL, INVENTORY

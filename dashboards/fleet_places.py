@@ -11,6 +11,9 @@ from dashboards.scope import TO_NODE
 OF_RACK: Labels = ("cluster", "rack")
 OF_JOB: Labels = ("job_id", "user", "account")
 JOB = ", ".join(OF_JOB)
+NUMBERED = "~slurm|kubernetes"
+"""Runtimes that name a job alike on all of its nodes: others call it by a pid of one of them."""
+
 BEHIND = (Step(None, GOOD), Step(0.04, WARNING))
 """By how much a node holds up its job."""
 
@@ -29,13 +32,13 @@ RACKS = Row(
         ),
         table(
             "Jobs on the most nodes",
-            "Jobs by the nodes that they are on, joined by their number, user and account. Behind: "
-            "by how much the GPUs of the slowest node have more of their own work than those of "
-            "the median node, while the others wait for it; from 4 % on DgxNodeSlow names the "
-            "node.",
+            "Jobs of Slurm or Kubernetes by the nodes that they are on, joined by their number, "
+            "user and account. Behind: by how much the GPUs of the slowest node have more of their "
+            "own work than those of the median node, while the others wait for it; from 4 % on "
+            "DgxNodeSlow names the node.",
             (
                 Column("Nodes", now(OWN_TIME).counted(OF_JOB)),
-                Column("GPUs", now(workload.JOB_INFO).counted(OF_JOB)),
+                Column("GPUs", now(workload.JOB_INFO, runtime=NUMBERED).counted(OF_JOB)),
                 Column(
                     "Behind",
                     Value(now(OWN_TIME).largest(OF_JOB).expr, "percentunit").less(
@@ -47,7 +50,7 @@ RACKS = Row(
                     "Hung ranks",
                     Value(
                         f"count by ({JOB}) ({select(job_watch.HUNG)} * on (instance, job, gpu, "
-                        f"uuid) group_left ({JOB}) {select(workload.JOB_INFO)})",
+                        f"uuid) group_left ({JOB}) {select(workload.JOB_INFO, runtime=NUMBERED)})",
                         "none",
                     ),
                     ANY,

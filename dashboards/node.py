@@ -330,5 +330,5 @@ HOST = Row(
 
 def node_board(runbook: str = "") -> Board:
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    fires = firing_alerts(runbook, height=10)
+    fires = firing_alerts(runbook)
     return board("dgx-node", about, ERRORS, fires, STATES, WORK, JOBS, PATHS, HOST)

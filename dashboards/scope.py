@@ -141,7 +141,17 @@ def time_panels(title: str, widths: tuple[int, int], **match: str) -> tuple[Pane
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The worst first, as the table lists them."""
 
-OF_DEVICES = ("alertname", "severity", "instance", "gpu", "device", "link", "xid", "do")
+OF_DEVICES = (
+    "alertname",
+    "severity",
+    "instance",
+    "gpu",
+    "device",
+    "link",
+    "direction",
+    "xid",
+    "do",
+)
 DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
 """Labels by whose values one alert asks for different steps."""
 
@@ -167,9 +177,7 @@ def first_steps() -> dict[str, str]:
     return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
 
 
-def firing_alerts(
-    runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF_NODES, height: int = 8
-) -> Row:
+def firing_alerts(runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF_NODES) -> Row:
     """Return the table of firing alerts, the worst first; a name links to its page of the runbook
     if that has an address."""
     links = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
@@ -188,8 +196,8 @@ def firing_alerts(
             table(
                 "Firing alerts",
                 "Firing alerts, with the number of GPUs and devices, since when the condition of "
-                "the alert holds, and the first step. More than three GPUs share a row. An alert "
-                "on a whole rack has no node. A name links to its page of RUNBOOK.md.",
+                "the alert holds, and the first step. More than three of one kind share a row. An "
+                "alert on a whole rack has no node. A name links to its page of RUNBOOK.md.",
                 (Column("Alerts", counts), Column("Alert since", begins)),
                 links={"instance": TO_NODE, **links},
                 overrides=[
@@ -200,7 +208,7 @@ def firing_alerts(
                 as_asked=True,
                 empty="while no alert fires",
                 width=24,
-                height=height,
+                height=10,
                 cells="lg",
             ),
         ),
@@ -208,10 +216,10 @@ def firing_alerts(
 
 
 def _rows(operator: str, value: Value, firing: Value, by: Labels) -> Value:
-    """A row for each alert on each GPU, but one for those of many GPUs."""
+    """A row for each alert, but one for those of many GPUs, devices or links."""
     each = aggregated(operator, value.expr, by)
-    if "gpu" in by:
-        rest = tuple(label for label in by if label != "gpu")
+    rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
+    if rest != by:
         on = f"on ({', '.join(rest)})"
         many = f"{aggregated(operator, value.expr, rest)} and {on} {firing.counted(rest).expr} > 3"
         each = f"{many} or {on} {each}"
@@ -222,7 +230,7 @@ WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrap
 """As Grafana 13 reads it, and as those before it do."""
 
 WIDTHS = {"alertname": 190, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
-WIDTHS |= {"link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}
+WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}
 
 
 def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:

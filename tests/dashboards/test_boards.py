@@ -285,7 +285,7 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
         *(METRICS[str(s.name)].labels for s in selectors(expr))
     )
     if "ALERTS" in expr:
-        known |= {"gpu", "device", "link", "xid"}
+        known |= {"gpu", "path", "device", "link", "direction", "xid"}
     known |= set(re.findall(r', "(\w+)", (?:"[^"]*", "\w*", "[^"]*"\)|"/", )', expr))
     grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
     asked_for = {label for group in grouped for label in group.split(", ") if label}

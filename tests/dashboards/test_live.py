@@ -61,7 +61,7 @@ JOBS = "Jobs, those that lose most first"
 RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
-    **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ACD"},  # of Slurm
+    **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
     ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-fleet", FIRST, "E"): NOWHERE,
     **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
