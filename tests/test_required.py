@@ -79,7 +79,7 @@ def test_pytest_alone_runs_the_pure_tests(words: list[str], found: str, tmp_path
 def test_the_pure_tests_and_the_others_are_all_that_the_test_command_runs() -> None:
     """Each of its calls of pytest names marks, and one of the two takes each test."""
     files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
-    assert 60 < sum(not NOT_PURE.search(text) for text in files) < len(files) - 100
+    assert 40 < sum(not NOT_PURE.search(text) for text in files) < len(files) - 60
     chosen = re.findall(
         r'--pure|tests -m "((?:not )?\(\$waiting\))', (ROOT / "tests/run").read_text()
     )
