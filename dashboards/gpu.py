@@ -194,6 +194,8 @@ WHO = Row(
             "Jobs",
             workload.JOB_INFO.meaning,
             (Column("GPUs", now(workload.JOB_INFO).counted(JOB)),),
+            hidden=("Value",),
+            overrides=[wide("instance", 80), wide("gpu", 45)],
             width=9,
             empty="unless job.info in the agent's configuration is on",
         ),

@@ -211,7 +211,7 @@ JOBS = Row(
             "GPU-hours of each job on this node in this time range, and those lost: starved, "
             "throttled, held or hung. Summed up each five minutes.",
             (Column("Lost GPU-hours", JOB_LOST), Column("GPU-hours", JOB_HOURS)),
-            overrides=[wide("instance", 75), wide("Lost GPU-hours", 130)],
+            overrides=[wide("instance", 75), wide("Lost GPU-hours", 140)],
             width=10,
             height=7,
             empty="unless [job] info is on and a job has a GPU",

@@ -142,15 +142,8 @@ SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The worst first, as the table lists them."""
 
 OF_DEVICES = (
-    "alertname",
-    "severity",
-    "instance",
-    "gpu",
-    "device",
-    "link",
-    "direction",
-    "xid",
-    "do",
+    *("alertname", "severity", "instance", "gpu", "path", "device", "link", "direction"),
+    *("xid", "do"),
 )
 DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
 """Labels by whose values one alert asks for different steps."""
@@ -229,7 +222,7 @@ def _rows(operator: str, value: Value, firing: Value, by: Labels) -> Value:
 WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
 """As Grafana 13 reads it, and as those before it do."""
 
-WIDTHS = {"alertname": 190, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
+WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
 WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}
 
 
