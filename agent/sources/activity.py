@@ -1,6 +1,7 @@
 """GPU activity: from GPM where there is one, else from the driver's 5 Hz utilisation samples."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
@@ -84,19 +85,19 @@ SM_CLOCK = 1  # Of `nvmlClockType_t`
 ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 
+@dataclass(slots=True)
 class ActivityFromGpm:
     """Means between two GPM samples."""
 
-    def __init__(self, gpm: Gpm, gpu_context: GpuContext) -> None:
-        self._gpm = gpm
-        self._device = gpu_context.device
-        self._state = gpu_context.state
-        self._highest = 0.0  # SM clock, MHz
-        self._clock: float | None = None  # at the last reading, MHz; None where it failed
-        self._tensor = self._throughput = 0.0  # s of activity, and of it at the peak
+    gpm: Gpm
+    gpu: GpuContext
+    _highest: float = 0.0  # SM clock, MHz
+    _clock: float | None = None  # at the last reading, MHz; None where it failed
+    _tensor: float = 0.0  # seconds of activity, ...
+    _throughput: float = 0.0  # ... and of it at the peak
 
     def read(self, out: ReadOutput) -> None:
-        measurement = self._gpm.measurement()
+        measurement = self.gpm.measurement()
         if measurement is None:
             out.pending = True
             return
@@ -105,10 +106,10 @@ class ActivityFromGpm:
         for which, way in NVLINK_WAYS.items():  # absent where there is no NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
-        out.ask(ACTIVE_SECONDS, lambda: self._gpm.total(GpmId.GRAPHICS) / 100)
+        out.ask(ACTIVE_SECONDS, lambda: self.gpm.total(GpmId.GRAPHICS) / 100)
         try:
             clock = self._mean_clock()
-            active = self._gpm.total(GpmId.TENSOR) / 100
+            active = self.gpm.total(GpmId.TENSOR) / 100
             self._throughput += clock * (active - self._tensor)
             self._tensor = active
             out.add(TENSOR_THROUGHPUT, clock * measurement.value(GpmId.TENSOR) / 100)
@@ -122,31 +123,33 @@ class ActivityFromGpm:
         which GPM measured. Raises Absent."""
         before, self._clock = self._clock, None
         if not self._highest:
-            self._highest = self._device.number("MaxClockInfo", SM_CLOCK)
+            self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
         if not self._highest:
             raise Absent(Reason.UNKNOWN, "nvmlDeviceGetMaxClockInfo gives 0 for the SM clock")
-        self._clock = self._state.sm_clock
+        self._clock = self.gpu.state.sm_clock
         if self._clock is None:
-            self._clock = self._device.number("ClockInfo", SM_CLOCK)
+            self._clock = self.gpu.device.number("ClockInfo", SM_CLOCK)
         mean = self._clock if before is None else (before + self._clock) / 2
         return TENSOR_THROUGHPUT.checked(mean / self._highest)
 
 
+@dataclass(slots=True)
 class ActivityFromSamples:
     """Every 200 ms sample of the driver's buffer, once; of a GPU that keeps no buffer NVML's
     utilisation, integrated tick by tick."""
 
-    def __init__(self, gpu_context: GpuContext) -> None:
-        self._device = gpu_context.device
-        self._state = gpu_context.state
-        self._buffer: SampleBuffer | None = None
-        self._integral = Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
-        self._buffered: bool | None = None  # None before the buffer was asked
-        self._seconds = 0.0
-        self._activity, self._at = 0.0, -inf  # of the latest samples
+    gpu: GpuContext
+    _integral: Integral = field(
+        default_factory=lambda: Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
+    )
+    _buffer: SampleBuffer | None = None
+    _buffered: bool | None = None  # None before the buffer was asked
+    _seconds: float = 0.0
+    _activity: float = 0.0  # of the latest samples
+    _at: float = -inf
 
     def interval(self) -> float:
-        if self._state.has_processes or not self._buffered:
+        if self.gpu.state.has_processes or not self._buffered:
             return intervals.UTILISATION_BUSY
         return intervals.UTILISATION_IDLE
 
@@ -168,7 +171,7 @@ class ActivityFromSamples:
 
     def _read_buffer(self, out: ReadOutput) -> None:
         if self._buffer is None:
-            self._buffer = SampleBuffer(self._device, UTILISATION_SAMPLES, ACTIVITY, 100)
+            self._buffer = SampleBuffer(self.gpu.device, UTILISATION_SAMPLES, ACTIVITY, 100)
             self._buffer.take()  # sets the mark, and raises where there is no buffer
         samples = self._buffer.take()
         self._buffered = True
@@ -183,13 +186,12 @@ class ActivityFromSamples:
         out.add(ACTIVE_SECONDS, self._seconds)
 
     def _utilization(self) -> float:
-        return ACTIVITY.checked(self._device.get("UtilizationRates").gpu / 100)
+        return ACTIVITY.checked(self.gpu.device.get("UtilizationRates").gpu / 100)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    samples = ActivityFromSamples(gpu_context)
+    run, every = samples.read, samples.interval
     if gpu_context.gpm is not None:
-        run, every = (ActivityFromGpm(gpu_context.gpm, gpu_context).read, gpu_context.gpm_interval)
-    else:
-        samples = ActivityFromSamples(gpu_context)
-        run, every = samples.read, samples.interval
+        run, every = ActivityFromGpm(gpu_context.gpm, gpu_context).read, gpu_context.gpm_interval
     yield gpu_context.read("activity", "mean", ALL, run, every, run_on_wake=True)

@@ -243,7 +243,11 @@ class XidCounts:
             newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
             self._samples = [
-                *self._errors(seen, answering),
+                *(
+                    Sample(ERRORS, (gpu, u, str(code)), float(seen.get((u, code), 0)))
+                    for u, gpu in answering.items()
+                    for code in sorted({*xids.critical(), *(c for of, c in seen if of == u)})
+                ),
                 *latest,
                 *times,
                 *self._nvlink_faults(),
@@ -271,15 +275,6 @@ class XidCounts:
             self._places.get(pci_address(address), where) if separator and place == PCI else where
         )
 
-    @staticmethod
-    def _errors(
-        seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]
-    ) -> Iterator[Sample]:
-        for uuid, gpu in answering.items():
-            codes = set(xids.critical()) | {code for of, code in seen if of == uuid}
-            for code in sorted(codes):
-                yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
-
     def _nvlink_faults(self) -> Iterator[Sample]:
         for (where, *which), count in sorted(self._faults.items()):
             if (uuid := self._met(where)) in self._known:
@@ -305,17 +300,9 @@ class XidCounts:
         if burst.present and not fields:
             fields = {"on_gpu": ", ".join(map(str, burst.present[:NAMED]))}
         meaning = xids.meaning(code)
-        event = LogEvent(
-            "xid",
-            uuid=uuid,
-            xid=code,
-            times=burst.count,
-            meaning=meaning.name,
-            severity=meaning.severity.value,
-            action=meaning.action.value,
-            **fields,
-        )
-        log.error(event)
+        fields = {"severity": meaning.severity.value, "action": meaning.action.value, **fields}
+        what = {"xid": code, "times": burst.count}
+        log.error(LogEvent("xid", uuid=uuid, **what, meaning=meaning.name, **fields))
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
