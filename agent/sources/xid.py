@@ -243,11 +243,7 @@ class XidCounts:
             newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
             self._samples = [
-                *(
-                    Sample(ERRORS, (gpu, u, str(code)), float(seen.get((u, code), 0)))
-                    for u, gpu in answering.items()
-                    for code in sorted({*xids.critical(), *(c for of, c in seen if of == u)})
-                ),
+                *_errors(seen, answering),
                 *latest,
                 *times,
                 *self._nvlink_faults(),
@@ -303,6 +299,12 @@ class XidCounts:
         fields = {"severity": meaning.severity.value, "action": meaning.action.value, **fields}
         what = {"xid": code, "times": burst.count}
         log.error(LogEvent("xid", uuid=uuid, **what, meaning=meaning.name, **fields))
+
+
+def _errors(seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]) -> Iterator[Sample]:
+    for uuid, gpu in answering.items():
+        for code in sorted({*xids.critical(), *(code for of, code in seen if of == uuid)}):
+            yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
