@@ -84,8 +84,6 @@ HELD_UP = Value(
 PEAK = summed(TENSOR_RECORD).over(summed(SECONDS_RECORD, state=State.BUSY))
 """Both from one group of rules: others are evaluated at other times."""
 
-LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
-
 
 def named(value: Value, state: State) -> Value:
     return value.labelled("cause", state.value, "state", state.value)
@@ -189,7 +187,9 @@ LOSSES = Row(
             "single loss first: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
             "reliability), held or hung.",
-            named(named(LOST_BY_CAUSE, State.HELD), State.HUNG)
+            named(
+                named(summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING), State.HELD), State.HUNG
+            )
             .over(summed(NODE_SECONDS, NODE), on=NODE)
             .among(LOST_SHARE.most(SHOWN), NODE)
             .descending(),

@@ -2,7 +2,7 @@
 
 from agent.diagnosis import job_watch
 from agent.faults.records import OWN_TIME, RACK_POWER
-from agent.sources import gpu, system, workload
+from agent.sources import system, workload
 from dashboards.board import ANY, GOOD, WARNING, Row, Step
 from dashboards.kinds import Column, graph, table, wide
 from dashboards.queries import UP, Labels, Query, Value, now, of_cluster, select
@@ -78,19 +78,13 @@ INVENTORY = Row(
             links={"instance": TO_NODE},
             hidden=("Nodes", "Value"),
             overrides=[wide("title", 260)],
-            width=14,
-        ),
-        table(
-            "GPU models",
-            "GPUs by model.",
-            (Column("GPUs", now(gpu.INFO).counted(("model", "architecture"))),),
-            width=10,
+            width=12,
         ),
         graph(
             "Power",
             "Power of all GPUs of each rack, from their energy counters.",
             Query(of_cluster(RACK_POWER, "watt"), "{{cluster}} {{rack}}"),
-            width=14,
+            width=12,
         ),
     ),
     collapsed=True,
