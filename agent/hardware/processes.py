@@ -18,6 +18,9 @@ HERTZ = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
 driver."""
 
+LAUNCHING = "pt_autograd_"
+"""Name of PyTorch's threads for the backward pass, which launch as the main thread does."""
+
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Errors of the kernel for a process that does not exist (any more)."""
 

@@ -25,9 +25,6 @@ ACTIVE = 2 / processes.HERTZ
 """Share of the time from which a thread or process does something: two ticks of its CPU time a
 second, for one may be a rounding of what wakes up now and then."""
 
-LAUNCHING = "pt_autograd_"
-"""Name of PyTorch's threads for the backward pass."""
-
 ENGINE = 8.0
 """Times as long as the main thread and as any other, for which a single thread runs that launches
 in its place: the engine of a server, while the main thread answers clients. Chosen, not measured:
@@ -264,7 +261,7 @@ class ProcessTimes:
                 continue
             seconds[found.pid] = found.seconds
             used = found.seconds - process.seconds.get(found.pid, found.seconds)
-            if found.name.startswith(LAUNCHING):
+            if found.name.startswith(processes.LAUNCHING):
                 process.launching.setdefault(found.pid, _Thread())
                 launched += used
             elif found.pid == pid:

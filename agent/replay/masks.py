@@ -5,6 +5,8 @@ import re
 import threading
 from posixpath import basename
 
+from agent.hardware.processes import LAUNCHING
+
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
@@ -43,7 +45,8 @@ PROGRAMS = frozenset(
         *("kthreadd", "nvidia-cuda-mps", "nv-fabricmanage", "pt_data_worker", "pt_main_thread"),
     }
 )
-"""Names that are the same everywhere, and decide which processes form a job."""
+"""Names that are the same everywhere, and decide which processes form a job; those of threads that
+launch decide what a GPU waits for."""
 GROUP = re.compile(
     r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
@@ -124,11 +127,15 @@ class Masks:
             lines = (line.rpartition(":") for line in text.splitlines())
             return "".join(f"{head}:{self.group(group)}\n" for head, _, group in lines)
         text = NAME[found[1]].sub(
-            lambda m: m[1] + (m[2] if m[2] in PROGRAMS else self._mask("program", m[2])),
+            lambda m: m[1] + self._program(m[2]),
             text,
             count=1,
         )
         return USERS.sub(lambda m: m[1] + re.sub(r"\d+", self._user, m[2]), text)
+
+    def _program(self, name: str) -> str:
+        ordinary = name in PROGRAMS or name.startswith(LAUNCHING)
+        return name if ordinary else self._mask("program", name)
 
     def _user(self, found: re.Match[str]) -> str:
         return found[0] if found[0] == "0" else self._mask("user", found[0])
