@@ -122,7 +122,7 @@ def _with_work(e: Evidence) -> TimeSplit:
     inactive = _inactive(e, 1.0 - active)
     for cause, (share, facts) in inactive.items():
         pair, launching = _pair(cause), 0.0
-        if cause is Cause.HOST_THREAD and not transfers and not waiting:
+        if cause is Cause.HOST_THREAD:
             launching = min(own, launch_overhead(e, share))
         own -= launching
         parts[pair] = parts.get(pair, 0.0) + share + launching

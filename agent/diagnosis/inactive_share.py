@@ -1,7 +1,8 @@
 """Division of the inactive share of a GPU's second, measured by the threads of its processes.
 
-A launching thread runs while its GPU is active as far as it can. So what it runs beyond the GPU's
-activity holds the GPU up itself (`host_thread`), and for the rest of the inactive time it waits:
+A launching thread runs while its GPU is active as far as it can; one that dispatches sleeps then.
+So what the one runs beyond the GPU's activity, and the other at all, holds the GPU up itself
+(`host_thread`), and for the rest of the inactive time it waits:
 for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` where the file system
 is remote), or for others, whose own time says what they do meanwhile. Nothing is compared with a
 threshold but whom the wait belongs to.
@@ -49,9 +50,10 @@ def divide_inactive(e: Evidence) -> Shares:
     if ran is None:
         return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
     copying = _copying(e, inactive)
-    thread = min(inactive - copying, max(0.0, ran - activity - copying))
+    spins = max(0.0, ran - activity - copying)
+    thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
     waiting = inactive - copying - thread
-    queued = min(waiting, e.host.share("launching", "queued"))
+    queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
     if _polls(e):
@@ -115,7 +117,7 @@ def _blocked(e: Evidence) -> float:
     """Share of time that a launching thread sleeps uninterruptibly. Once a second is seldom: where
     the kernel counts the time in which tasks of the job wait for I/O, and the workers do not, that
     is it; the host's count is that of others too."""
-    sampled = e.host.share("launching", "blocked")
+    sampled = e.host.own("blocked")
     if e.host.share("working", "blocked") > sampled:
         return sampled
     counted = e.host.stalled("io")
@@ -150,13 +152,13 @@ def _disk(e: Evidence) -> Cause:
 
 def own_thread(e: Evidence) -> Found:
     """A launching thread that runs while its GPU rests."""
-    cores = Figure("cores", e.host.launching or 0.0, None, CORES)
+    cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
 
 def workers_run(e: Evidence) -> Found:
     """Workers that run or wait for a core."""
-    queued = e.host.share("launching", "queued") + e.host.share("working", "queued")
+    queued = e.host.own("queued") + e.host.share("working", "queued")
     running = e.host.share("working", "running")
     if queued > running:
         return (Fact(FactKind.THREADS_QUEUED, (ratio("time", min(1.0, queued)),)),)
@@ -169,7 +171,7 @@ def workers_run(e: Evidence) -> Found:
 
 def blocked_on_files(e: Evidence) -> Found:
     """Threads in uninterruptible sleep, and what moves meanwhile."""
-    own = e.host.share("launching", "blocked")
+    own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
     read = e.host.job_rate(workload.CGROUP_READ) or 0.0
@@ -195,7 +197,7 @@ def _disk_fact(disk: DiskActivity) -> Fact:
 
 def comes_over_network(e: Evidence) -> Found:
     """Bytes from the network, or a file system behind it."""
-    if _disk(e) is Cause.NETWORK and e.host.share("launching", "blocked"):
+    if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.job_rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)

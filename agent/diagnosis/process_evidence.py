@@ -30,6 +30,10 @@ class ProcessEvidence:
         )
         return rate or 0.0
 
+    def own(self, doing: str) -> float:
+        """The same of the threads that give the GPU its work."""
+        return self.share("launching", doing) + self.share("dispatching", doing)
+
     @cached_property
     def launching(self) -> float | None:
         """Cores that the launching threads use; None where they cannot be seen."""

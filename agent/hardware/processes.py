@@ -18,8 +18,9 @@ HERTZ = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
 driver."""
 
-LAUNCHING = "pt_autograd_"
-"""Name of PyTorch's threads for the backward pass, which launch as the main thread does."""
+LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
+"""Names of PyTorch's threads for the backward pass, which launch as the main thread does, and of
+XLA's, which dispatch: its processes sleep until their GPU has finished, others spin."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Errors of the kernel for a process that does not exist (any more)."""

@@ -2,7 +2,8 @@
 
 The threads that launch are the main one of a process that NVML names and those that run a backward
 pass, which take turns with it. All other threads of that process, its descendants, and children
-that came and went are workers. The kernel counts the time on a core and in the queue for one
+that came and went are workers. All threads of a process of XLA (JAX) dispatch: they sleep while
+their GPU works, and wake to launch. The kernel counts the time on a core and in the queue for one
 (`schedstat`, nanoseconds), so nothing is missed between two reads; uninterruptible sleep is
 sampled, once a read.
 """
@@ -50,10 +51,11 @@ NONE = Times()
 
 class GpuTimes(NamedTuple):
     """The processes of one GPU since the read before: the threads that launch (None where a main
-    thread cannot be read), all others together, how many of these did something, and for which
-    share of the time (0-1) the busiest did."""
+    thread cannot be read), those that dispatch, all others together, how many of these did
+    something, and for which share of the time (0-1) the busiest did."""
 
     launching: Times | None
+    dispatching: Times
     working: Times
     workers: int
     busiest: float
@@ -94,6 +96,7 @@ class _Process:
     listed: float | None = None
     surveyed: float = 0.0
     met: float | None = None  # when it was first read
+    dispatches: bool = False  # its threads sleep while its GPU works
     launched: Times | None = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
@@ -140,13 +143,18 @@ class ProcessTimes:
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
         if not own:
             return None
-        launching = working = NONE
+        launching = dispatching = working = NONE
         for one in every:
-            launching, working = launching.plus(one.launched or NONE), working.plus(one.worked)
+            launched = one.launched or NONE
+            if one.dispatches:
+                dispatching = dispatching.plus(launched)
+            else:
+                launching = launching.plus(launched)
+            working = working.plus(one.worked)
         workers = sum(one.workers for one in every)
         busiest = min(1.0, max(one.busiest for one in every))
         known = all(one.launched is not None for one in own)
-        return GpuTimes(launching if known else None, working, workers, busiest)
+        return GpuTimes(launching if known else None, dispatching, working, workers, busiest)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
@@ -219,6 +227,8 @@ class ProcessTimes:
         launched = NONE
         for one in grown.values():
             launched = launched.plus(one or NONE)
+        if process.dispatches:
+            launched = launched._replace(running=process.whole.grown.running)
         process.launched = None if grown[pid] is None else launched
         others = process.others(launched.running)
         process.worked = process.worked.plus(Times(others))
@@ -261,6 +271,7 @@ class ProcessTimes:
                 continue
             seconds[found.pid] = found.seconds
             used = found.seconds - process.seconds.get(found.pid, found.seconds)
+            process.dispatches |= found.name.startswith(processes.DISPATCHING)
             if found.name.startswith(processes.LAUNCHING):
                 process.launching.setdefault(found.pid, _Thread())
                 launched += used

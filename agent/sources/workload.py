@@ -49,7 +49,8 @@ THREADS = internal(
     "dgx_workload_thread_seconds",
     "Seconds of the threads of the GPU's processes by what they do: `running` on a core, `queued` "
     "without one, `blocked` in uninterruptible sleep (sampled each second, not gapless). Role "
-    "`launching` is the main thread of each process and those of its backward pass; `working` are "
+    "`launching` is the main thread of each process and those of its backward pass; `dispatching` "
+    "are all threads of a process of XLA, which sleep while the GPU works; `working` are "
     "all others, the descendants of the processes, and children that have ended.",
     "/proc/PID/task/TID/schedstat and stat, /proc/PID/stat",
     (*GPU_LABELS, "role", "doing"),
@@ -133,7 +134,7 @@ JOB_INFO = gauge(
 
 OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST)
 OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED)
-ROLES = "launching", "working"
+ROLES = "launching", "dispatching", "working"
 DOING = Times._fields
 KEY = ReadKey("workload", "processes")
 MAIN_THREAD = Absent(Reason.DENIED, "the main thread of a process on the GPU cannot be read")
@@ -245,7 +246,7 @@ class Workload:
         if grown is None:
             return
         seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
-        for role, times in zip(ROLES, (grown.launching, grown.working), strict=True):
+        for role, times in zip(ROLES, grown[:3], strict=True):
             if times is None:
                 out.absent(THREADS, MAIN_THREAD, *gpu)
                 continue
@@ -256,12 +257,12 @@ class Workload:
         out.add(BUSIEST, grown.busiest, *gpu)
         for pid in filter(self.times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
-        launched = grown.launching
-        if launched is not None and launched.running + grown.working.running < AT_REST:
+        known = [times.running for times in grown[:3] if times is not None]
+        if len(known) == len(ROLES) and sum(known) < AT_REST:
             moved = [processes.bytes_moved(self.host.files, pid) for pid in pids]
-            known = [count for count in moved if count is not None]
-            if known:
-                out.add(PROCESS_BYTES, sum(known), *gpu)
+            counts = [count for count in moved if count is not None]
+            if counts:
+                out.add(PROCESS_BYTES, sum(counts), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
         received = cgroup.received(self.host.files, pid)

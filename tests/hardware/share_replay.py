@@ -7,13 +7,11 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence, Set
-from itertools import groupby, pairwise
-from math import inf
+from itertools import groupby
 from pathlib import Path
 
 from agent.cli.assembly import taped_hardware
 from agent.config.settings import Settings
-from agent.replay.reading import Tape
 from tests.hardware.bench import Watcher
 from tests.hardware.share_comparison import (
     SIGNALS,
@@ -27,50 +25,40 @@ from tests.hardware.share_comparison import (
 from tests.hardware.without_gpm import without_gpm
 from tests.support.frozen_clock import FrozenClock
 
-APART = 0.3
-"""Seconds without an answer between two ticks of a tape."""
-
-
-class Replay:
-    """A watcher that ticks at the moments of the tape: what the agent looks for now and then, such
-    as new threads, it finds in both at the same tick."""
-
-    def __init__(self, stem: Path, signals: str = "gpm") -> None:
-        path, clock = stem.with_suffix(".tape"), FrozenClock()
-        hardware = taped_hardware(path, clock)
-        hardware = hardware if signals == "gpm" else without_gpm(hardware)
-        self.watcher = Watcher(hardware, Settings(), clock)
-        self._clock, self._start = clock, clock.monotonic()
-        answers = (a for section in Tape.load(path).series.values() for a in section.values())
-        times = sorted({at / 1000 for series in answers for at in series.times})
-        self._ends = [at for at, after in pairwise([*times, inf]) if after - at > APART]
-
-    def until(self, end: float) -> None:
-        """Play the ticks up to this second of the tape."""
-        while self._ends and self._ends[0] <= end:
-            self._clock.advance(self._start + self._ends.pop(0) - self._clock.monotonic())
-            asyncio.run(self.watcher.tick())
+LATE = 0.25
+"""Seconds by which a tick of the replay comes after that of the tape, which takes time."""
 
 
 def replayed(stem: Path, signals: str) -> Iterator[Judged]:
     """Return the reports of the present agent on each load of a tape."""
     spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since)
-    replay = Replay(stem, signals)
+    clock = FrozenClock()
+    hardware = taped_hardware(stem.with_suffix(".tape"), clock)
+    watcher = Watcher(hardware if signals == "gpm" else without_gpm(hardware), Settings(), clock)
+    clock.advance(LATE)
     for (since, until), group in groupby(spans, key=lambda s: (s.since, s.until)):
-        replay.until(since)
-        before = booked(replay.watcher)
-        replay.until(until)
-        after = booked(replay.watcher)
-        yield from (shown(span, signals, replay.watcher, before, after) for span in group)
+        _until(watcher, clock, since)
+        before = booked(watcher)
+        _until(watcher, clock, until)
+        after = booked(watcher)
+        yield from (shown(span, signals, watcher, before, after) for span in group)
 
 
 def played(stem: Path, loads: Set[str]) -> Iterator[tuple[TrueSpan, Watcher]]:
     """The GPUs of these loads, each with a watcher that has just seen the load's steady phase."""
-    replay = Replay(stem)
+    clock = FrozenClock()
+    watcher = Watcher(taped_hardware(stem.with_suffix(".tape"), clock), Settings(), clock)
+    clock.advance(LATE)
     for span in sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since):
         if span.load in loads:
-            replay.until(span.until)
-            yield span, replay.watcher
+            _until(watcher, clock, span.until)
+            yield span, watcher
+
+
+def _until(watcher: Watcher, clock: FrozenClock, end: float) -> None:
+    while clock.monotonic() <= end:
+        asyncio.run(watcher.tick())
+        clock.advance(1.0)
 
 
 def main(arguments: Sequence[str]) -> int:

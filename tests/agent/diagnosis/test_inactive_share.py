@@ -33,11 +33,13 @@ def threads(
     working: Doing = REST,
     workers: float = 0,
     busiest: float | None = None,
+    *,
+    dispatching: Doing = REST,
 ) -> Figures:
     """A GPU active for this share, and what the threads of its processes do."""
     figures: Figures = {
         (work.THREADS, (*GPU, role, doing)): seconds
-        for role, its in zip(work.ROLES, (launching, working), strict=True)
+        for role, its in zip(work.ROLES, (launching, dispatching, working), strict=True)
         for doing, seconds in zip(work.DOING, its, strict=True)
     }
     each = sum(working) / workers if workers else 0.0
@@ -99,6 +101,19 @@ ROWS: dict[str, Row] = {
     ),
     "two processes that launch cannot take more than there is": Row(
         {THREAD: 0.7}, FactKind.ONE_THREAD, threads(0.3, (1.9, 0.0, 0.0))
+    ),
+    "dispatches, and sleeps while its GPU works": Row(
+        {THREAD: 0.46, UNKNOWN: 0.11},
+        FactKind.ONE_THREAD,
+        threads(0.43, REST, dispatching=(0.46, 0.0, 0.0)),
+    ),
+    "dispatches beside its GPU's work": Row(
+        {THREAD: 0.3}, FactKind.ONE_THREAD, threads(0.7, REST, dispatching=(0.9, 0.0, 0.0))
+    ),
+    "dispatches, and waits for its loaders": Row(
+        {THREAD: 0.2, CPU: 0.4},
+        FactKind.WORKERS_RUNNING,
+        threads(0.4, REST, (4.0, 0.0, 0.0), workers=4, dispatching=(0.2, 0.0, 0.0)),
     ),
     # too few cores
     "queues for a core": Row(
@@ -338,16 +353,18 @@ doing = st.tuples(st.floats(0, 8), st.floats(0, 8), st.floats(0, 8))
 
 @settings(max_examples=200, deadline=None)
 @given(
-    active=share, launching=doing, working=doing, workers=st.integers(0, 40), busiest=share,
+    active=share, launching=doing, dispatching=doing, working=doing, workers=st.integers(0, 40),
+    busiest=share,
     io=st.none() | share, host_io=st.none() | share, received=st.floats(0, 1e9),
     wire=st.tuples(st.floats(0, 6e10), st.floats(0, 6e10)), mounted=st.booleans(),
 )  # fmt: skip
 def test_shares_of_any_figures_sum_to_the_inactive_share(  # noqa: PLR0917
-    active: float, launching: Doing, working: Doing, workers: int, busiest: float,
+    active: float, launching: Doing, dispatching: Doing, working: Doing, workers: int,
+    busiest: float,
     io: float | None, host_io: float | None, received: float, wire: tuple[float, float],
     mounted: bool,
 ) -> None:  # fmt: skip
-    figures = dict(threads(active, launching, working, workers, busiest))
+    figures = dict(threads(active, launching, working, workers, busiest, dispatching=dispatching))
     figures |= {**copied(*wire), (work.RECEIVED, GPU): received, **(NFS if mounted else {})}
     figures |= stalled(io) if io is not None else {}
     figures |= {(host.PRESSURE, ("io", "some")): host_io} if host_io is not None else {}

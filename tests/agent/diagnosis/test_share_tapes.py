@@ -2,8 +2,8 @@
 
 Most tapes are of `python -m tests.hardware.share_trials --tape`, recorded before threads were read:
 they hold the CPU time of whole processes, and schedstat of the threads that were followed then.
-`two-h100-threads` and `two-h100-servers` are of `tests.hardware.traced.trial` and hold all
-threads, at the moments at which they were listed then.
+`two-h100-threads`, `two-h100-servers` and `two-h200-traced-*` are of `tests.hardware.traced.trial`
+and hold all threads, at the moments at which they were listed then.
 `python -m tests.hardware.share_replay tests/tapes/shares/NAME` prints each load. Every load whose
 shares are right must stay within the bound of its signals; every other one stands in `KNOWN_WRONG`
 with the reason and its largest error, and leaves that table when it becomes right. What NCCL
@@ -52,6 +52,11 @@ COPIES = (
 EDGES = "12 s hold few requests, and the agent's seconds begin and end a second later"
 TOO_NEW = "it is judged before a server can be known to be one"
 EVEN = "at full load the activity of a server is too even to be that of requests"
+SMALL = "its requests are too small to show as activity"
+NOTEBOOK = "a notebook that waits for its user looks like a server that waits for a request"
+SAMPLED = "uninterruptible sleep is sampled once a second, and ends on a core"
+TURNS = "threads of one interpreter take turns with the main one"
+LEADS = "how far one rank is ahead shows in power and DRAM activity in part"
 
 
 class Wrong(NamedTuple):
@@ -62,7 +67,9 @@ class Wrong(NamedTuple):
 
 
 KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
-    ("one-h200-fifth", "gpm"): {"video-frames": Wrong(LAUNCHES, 0.12)},
+    ("one-h200-fifth", "gpm"): {
+        "video-frames": Wrong(LAUNCHES, 0.12),
+    },
     ("one-h200-fifth", "nvml"): {
         "swapped-caches": Wrong(COPIES, 0.38),
         "video-frames": Wrong(LAUNCHES, 0.12),
@@ -91,7 +98,9 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "small-images": Wrong(LAUNCHES, 0.10),
         "unrolled-cell": Wrong(LAUNCHES, 0.12),
     },
-    ("one-h200-launching", "nvml"): {"message-passing": Wrong(NO_THREADS, 0.24)},
+    ("one-h200-launching", "nvml"): {
+        "message-passing": Wrong(NO_THREADS, 0.24),
+    },
     ("two-h100", "gpm"): {
         "all-to-all": Wrong(LINKS, 0.06),
         "checkpoint": Wrong(NO_THREADS, 0.20),
@@ -113,12 +122,12 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
     },
     ("two-h100-rest", "gpm"): {
         "exposed-25-2000ms": Wrong(LINKS, 0.12),
-        "sharded": Wrong(SHARDED, 0.38),
+        "sharded": Wrong(SHARDED, 0.34),
     },
     ("two-h100-rest", "nvml"): {
         "exposed-25-2000ms": Wrong(LINKS, 0.12),
         "exposed-50-20ms": Wrong(LINKS, 0.52),
-        "sharded": Wrong(SHARDED, 0.40),
+        "sharded": Wrong(SHARDED, 0.34),
     },
     ("two-h200", "gpm"): {
         "checkpoint": Wrong(NO_THREADS, 0.18),
@@ -126,7 +135,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "exposed-25-20ms": Wrong(LINKS, 0.06),
         "files-mapped": Wrong(BOTH, 0.10),
         "http-objects": Wrong(BOTH, 0.12),
-        "main-process": Wrong(LAUNCHES, 0.08),
         "network": Wrong(BOTH, 0.10),
         "parameter-server": Wrong(LINKS, 0.22),
         "sharded": Wrong(SHARDED, 0.14),
@@ -137,6 +145,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "exposed-25-20ms": Wrong(LINKS, 0.32),
         "exposed-50-20ms": Wrong(LINKS, 0.56),
         "http-objects": Wrong(BOTH, 0.12),
+        "late-20-sleeping": Wrong(LINKS, 0.14),
         "parameter-server": Wrong(LINKS, 0.22),
         "sharded": Wrong(SHARDED, 0.16),
     },
@@ -144,7 +153,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "dense-embeddings": Wrong(LINKS, 0.10),
         "direct-threads": Wrong(BOTH, 0.14),
         "host-optimiser": Wrong(NO_THREADS, 0.14),
-        "jax-augmenting": Wrong(NO_THREADS, 0.46),
         "offloaded-activations": Wrong(COPIES, 0.08),
         "saves-often": Wrong(NO_THREADS, 0.20),
         "sequence-halves": Wrong(LINKS, 0.08),
@@ -155,7 +163,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "batches-of-20-and-23": Wrong(LINKS, 0.14),
         "direct-threads": Wrong(BOTH, 0.14),
         "host-optimiser": Wrong(NO_THREADS, 0.12),
-        "jax-augmenting": Wrong(NO_THREADS, 0.46),
         "offloaded-activations": Wrong(COPIES, 0.44),
         "saves-often": Wrong(NO_THREADS, 0.24),
         "scoring": Wrong(LINKS, 0.14),
@@ -163,15 +170,15 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "uneven-experts": Wrong(LINKS, 0.50),
     },
     ("two-h200-third", "gpm"): {
-        "compiled-lengths": Wrong(NO_THREADS, 0.56),
+        "compiled-lengths": Wrong(NO_THREADS, 0.78),
         "jittery-feeder": Wrong(BOTH, 0.08),
         "saves-every-24": Wrong(BOTH, 0.06),
-        "scattered-gathered": Wrong(LINKS, 0.10),
+        "scattered-gathered": Wrong(LINKS, 0.12),
         "small-files": Wrong(BOTH, 0.12),
         "uneven-stages": Wrong(SHARDED, 0.08),
     },
     ("two-h200-third", "nvml"): {
-        "compiled-lengths": Wrong(NO_THREADS, 0.54),
+        "compiled-lengths": Wrong(NO_THREADS, 0.78),
         "fed-by-a-command": Wrong(LINKS, 0.14),
         "ring-attention": Wrong(LINKS, 0.16),
         "saves-every-24": Wrong(BOTH, 0.14),
@@ -181,27 +188,67 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
     },
     ("two-h100-threads", "gpm"): {
         "chat_server": Wrong(TOO_NEW, 0.70),
-        "third_checkpoints": Wrong(NO_THREADS, 0.36),
+        "third_checkpoints": Wrong(NO_THREADS, 0.16),
         "third_embedding_server": Wrong(EVEN, 0.10),
-        "third_flax_mixer": Wrong(NO_THREADS, 0.26),
-        "third_lora": Wrong(NO_THREADS, 0.54),
-        "third_sqlite_index": Wrong(NO_THREADS, 0.10),
         "third_train_and_evaluate": Wrong(LAUNCHES, 0.08),
     },
     ("two-h100-threads", "nvml"): {
-        "chat_server": Wrong(TOO_NEW, 0.70),
+        "chat_server": Wrong(TOO_NEW, 0.64),
         "tensor_parallel": Wrong(LINKS, 0.16),
-        "third_checkpoints": Wrong(NO_THREADS, 0.36),
-        "third_flax_mixer": Wrong(NO_THREADS, 0.28),
+        "third_checkpoints": Wrong(NO_THREADS, 0.16),
         "third_k_means": Wrong(COPIES, 0.64),
-        "third_lora": Wrong(NO_THREADS, 0.54),
     },
     ("two-h100-servers", "gpm"): {
-        "server_graph_100": Wrong(EVEN, 0.34),
+        "server_graph_100": Wrong(EVEN, 0.10),
         "server_graph_20": Wrong(EDGES, 0.12),
         "server_graph_40": Wrong(EDGES, 0.10),
     },
     ("two-h100-servers", "nvml"): {},
+    ("two-h200-traced-first", "gpm"): {
+        "first_checkpoint_fsync": Wrong(SAMPLED, 0.10),
+        "first_main_reads_disk": Wrong(SAMPLED, 0.22),
+        "first_offload_adam": Wrong(COPIES, 0.08),
+        "first_recommender_threads": Wrong(TURNS, 0.10),
+        "second_ddp_lstm_cells": Wrong(SHARDED, 0.20),
+        "second_ddp_scores_on_first": Wrong(LEADS, 0.12),
+    },
+    ("two-h200-traced-first", "nvml"): {
+        "first_checkpoint_fsync": Wrong(SAMPLED, 0.12),
+        "first_main_reads_disk": Wrong(SAMPLED, 0.28),
+        "second_ddp_lstm_cells": Wrong(SHARDED, 0.22),
+        "second_ddp_scores_on_first": Wrong(LEADS, 0.12),
+        "second_sharded_optimizer": Wrong(LINKS, 0.28),
+    },
+    ("two-h200-traced-second", "gpm"): {
+        "first_serve_half_graph": Wrong(EVEN, 0.20),
+        "longer_rows_ddp": Wrong(LEADS, 0.08),
+        "pipeline_1f1b": Wrong(LEADS, 0.12),
+        "rank0_evaluates": Wrong(LEADS, 0.12),
+        "second_checkpoint_on_first": Wrong(SAMPLED, 0.12),
+        "second_experts": Wrong(SHARDED, 0.08),
+        "second_polling_server": Wrong(SMALL, 1.04),
+        "small_cnn_ddp": Wrong(SHARDED, 0.08),
+    },
+    ("two-h200-traced-second", "nvml"): {
+        "first_serve_half_graph": Wrong(EVEN, 0.20),
+        "longer_rows_ddp": Wrong(LEADS, 0.12),
+        "pipeline_1f1b": Wrong(LEADS, 0.20),
+        "second_experts": Wrong(SHARDED, 0.18),
+        "second_polling_server": Wrong(SMALL, 1.04),
+        "third_flax_mixer": Wrong(LAUNCHES, 0.12),
+    },
+    ("two-h200-traced-servers", "gpm"): {},
+    ("two-h200-traced-servers", "nvml"): {},
+    ("two-h200-traced-third", "gpm"): {
+        "first_notebook": Wrong(NOTEBOOK, 0.84),
+        "fsdp_checkpointed": Wrong(SHARDED, 0.12),
+        "second_tensor_parallel_server": Wrong(SHARDED, 0.14),
+    },
+    ("two-h200-traced-third", "nvml"): {
+        "first_notebook": Wrong(NOTEBOOK, 0.84),
+        "fsdp_checkpointed": Wrong(SHARDED, 0.12),
+        "second_tensor_parallel_server": Wrong(SHARDED, 0.16),
+    },
 }
 
 MOST_WRONG_STEPS = {
@@ -234,7 +281,7 @@ FALSE_STEPS = {
 rounds with a checkpoint or a file each are nearly as long for a while; commands and threads that
 prepare a batch each take nearly as long for some seconds."""
 
-RIGHT_CAUSE = {"gpm": 0.94, "nvml": 0.42}
+RIGHT_CAUSE = {"gpm": 0.92, "nvml": 0.42}
 """Least part of what each load within its bounds loses that has its true cause. Without GPM small
 losses of a load that mostly communicates have others."""
 

@@ -76,7 +76,7 @@ def test_a_main_thread_that_cannot_be_read_is_absent_and_not_at_rest(alone: Proc
 
 def test_the_first_reading_adds_nothing_to_what_it_finds(alone: ProcessTree) -> None:
     runs(alone, 5000.0, whole=9000.0, queued=70.0)
-    assert Reader(alone).read() == GpuTimes(NONE, NONE, 0, 0.0)
+    assert Reader(alone).read() == GpuTimes(NONE, NONE, NONE, 0, 0.0)
 
 
 def test_nothing_is_missed_between_two_readings_however_far_apart(alone: ProcessTree) -> None:
@@ -139,6 +139,18 @@ def test_threads_of_the_backward_pass_launch_too(alone: ProcessTree) -> None:
     assert (found.launching or NONE).running == pytest.approx(0.9)
     assert found.working.running == pytest.approx(0.8, abs=0.011)
     assert (found.workers, found.busiest) == (1, pytest.approx(0.8))
+
+
+def test_all_threads_of_a_process_of_xla_dispatch(alone: ProcessTree) -> None:
+    reader = Reader(alone)
+    for second in range(13):
+        runs(alone, 0.4 * second, whole=0.6 * second)
+        named(alone, 105, "py_xla_execute", 0.0)
+        named(alone, 106, "python3", 0.2 * second)
+        found = reader.found()
+    assert found.launching == NONE
+    assert found.dispatching.running == pytest.approx(0.6, abs=0.011)
+    assert found.working.running == 0.0
 
 
 def named(tree: ProcessTree, tid: int, name: str, ran: float, state: str = "S") -> None:
@@ -283,7 +295,7 @@ def test_a_number_that_is_used_again_is_another_process(alone: ProcessTree) -> N
         reader.read()
     alone.start(MAIN, at=4500.0)
     runs(alone, 300.0)
-    assert reader.read() == GpuTimes(NONE, NONE, 0, 0.0)
+    assert reader.read() == GpuTimes(NONE, NONE, NONE, 0, 0.0)
     runs(alone, 300.5)
     assert (reader.found().launching or NONE).running == pytest.approx(0.5)
     assert reader.times.started(MAIN) == 4500.0

@@ -36,6 +36,7 @@ def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
         ("launching", "running"): pytest.approx(3.2),
         ("launching", "queued"): pytest.approx(0.8),
         ("launching", "blocked"): 0.0,
+        **{("dispatching", doing): 0.0 for doing in work.DOING},
         ("working", "running"): pytest.approx(8 * (0.1 + 0.05 + 0.75), abs=0.011),
         ("working", "queued"): 0.0,
         ("working", "blocked"): 8.0,
@@ -269,7 +270,7 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     assert {reason for reason, _ in shown.values()} == {Reason.DENIED}
     assert all("process 200 " in detail for _, detail in shown.values())
     assert work.THREADS not in of(reading)
-    assert len(seconds(reading, OTHER)) == 6
+    assert len(seconds(reading, OTHER)) == len(work.ROLES) * len(work.DOING)
 
 
 # ---- arrivals and jobs
