@@ -135,6 +135,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "exposed-25-20ms": Wrong(LINKS, 0.06),
         "files-mapped": Wrong(BOTH, 0.10),
         "http-objects": Wrong(BOTH, 0.12),
+        "main-process": Wrong(LAUNCHES, 0.08),
         "network": Wrong(BOTH, 0.10),
         "parameter-server": Wrong(LINKS, 0.22),
         "sharded": Wrong(SHARDED, 0.14),
@@ -145,7 +146,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "exposed-25-20ms": Wrong(LINKS, 0.32),
         "exposed-50-20ms": Wrong(LINKS, 0.56),
         "http-objects": Wrong(BOTH, 0.12),
-        "late-20-sleeping": Wrong(LINKS, 0.14),
         "parameter-server": Wrong(LINKS, 0.22),
         "sharded": Wrong(SHARDED, 0.16),
     },
@@ -241,7 +241,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
     ("two-h200-traced-servers", "nvml"): {},
     ("two-h200-traced-third", "gpm"): {
         "first_notebook": Wrong(NOTEBOOK, 0.84),
-        "fsdp_checkpointed": Wrong(SHARDED, 0.12),
+        "fsdp_checkpointed": Wrong(SHARDED, 0.10),
         "second_tensor_parallel_server": Wrong(SHARDED, 0.14),
     },
     ("two-h200-traced-third", "nvml"): {
