@@ -56,7 +56,8 @@ RACKS = Row(
                     ANY,
                 ),
             ),
-            empty="unless [job] info is on and a job runs",
+            empty="unless Slurm or Kubernetes runs jobs and [job] info is on; the board of a node "
+            "has all of its jobs",
         ),
     ),
 )

@@ -222,7 +222,7 @@ JOBS = Row(
             (Column("Hung", now(job_watch.HUNG)),),
             width=7,
             height=7,
-            empty="while no job hangs, or the process that it waits for is not known",
+            empty="while no job hangs and waits for a process that is known",
         ),
     ),
 )

@@ -152,7 +152,7 @@ BY_VALUE = re.compile(r'{{ if eq \$labels\.\w+ "(\w+)" }}(.*?){{ end }}')
 EITHER = re.compile(r"{{ with .*?{{ else }}(.*?){{ end }}")
 
 
-ON_ITS_PAGE = "By its cause: see its page of the runbook (click its name)."
+ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def first_steps() -> dict[str, str]:
@@ -241,18 +241,22 @@ def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
     return table(
         "GPU-hours and goodput",
         "GPU-hours of this time range by what became of them, and their sum. Lost: starved, "
-        "throttled, held or hung. Given: the share that jobs were given. Of the tensor peak: the "
-        "tensor throughput while at work over its peak, an upper bound of MFU. Goodput is the "
-        "share of the hours at work times that.",
+        "throttled, held or hung; a node without a price adds nothing to their cost. Given: the "
+        "share that jobs were given. Of the tensor peak: the tensor throughput while at work over "
+        "its peak, an upper bound of MFU. Goodput is the share of the hours at work times that.",
         (
             Column("Lost", hours(lost)),
             Column("+ at work", hours(seconds(State.BUSY))),
             Column("+ communicating", hours(seconds(State.COMMUNICATING))),
             Column("+ idle", hours(seconds(State.IDLE))),
             Column("= GPU-hours", hours(whole)),
-            Column("Cost of lost", Value(cost, "short").or_why(spent), absent="no [cost] gpu_hour"),
-            Column("Given", Value(given, "percentunit").or_why(spent), absent="by no scheduler"),
-            Column("Of the tensor peak", peak.or_why(spent), absent="from Hopper on"),
+            Column(
+                "Cost of lost, where priced",
+                Value(cost, "short").or_why(spent),
+                absent="no [cost] gpu_hour",
+            ),
+            Column("Given", Value(given, "percentunit").or_why(spent), absent="no scheduler"),
+            Column("Of the tensor peak", peak.or_why(spent), absent="needs Hopper"),
         ),
         width=24,
         height=10 if len(by) > 1 else 4,

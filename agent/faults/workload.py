@@ -255,6 +255,8 @@ def exposed(spans: Span) -> Fault:
         summary="communicates and does nothing else",
         description=f"{GPU} did nothing but exchange data with other GPUs for {SHARE} of the last "
         f"{spans.window} (limit {spans.share:.0%}).{_first_causes(spans, sending, spans.window)}",
+        do="Ask the owner of the job to overlap communication with work, or to send fewer and "
+        "larger messages.",
     )
 
 
@@ -315,7 +317,8 @@ def unused(parameters: RuleParameters) -> Fault:
         hold=window,
         summary="given to a job that does not use it",
         description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
-        f"{window} (limit {window}). Ask the owner of the job to request fewer GPUs.",
+        f"{window} (limit {window}).",
+        do="Ask the owner of the job to request fewer GPUs.",
     )
 
 
