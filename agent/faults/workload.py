@@ -255,8 +255,7 @@ def exposed(spans: Span) -> Fault:
         summary="communicates and does nothing else",
         description=f"{GPU} did nothing but exchange data with other GPUs for {SHARE} of the last "
         f"{spans.window} (limit {spans.share:.0%}).{_first_causes(spans, sending, spans.window)}",
-        do="Ask the owner of the job to overlap communication with work, or to send fewer and "
-        "larger messages.",
+        do="Ask the owner of the job to overlap communication with work, or send larger messages.",
     )
 
 
@@ -324,14 +323,12 @@ def unused(parameters: RuleParameters) -> Fault:
 
 def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     """The GPU that others of the machine wait for, as the agent names it."""
-    waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
-    number = f"count without (gpu, uuid) ({waits})"
+    waits, over = waits_time(parameters, spans.window), f">= {spans.share:g}"
+    number = f"count without (gpu, uuid) ({waits} {over})"
     info = one(f"last_over_time({gpu.INFO}[{parameters.over('10m')}])", *GPU_LABELS)
     single = f"{info} and on ({NODE}, uuid) count by ({NODE}, uuid) ({info}) == 1"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
-    names = list_of(
-        waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *TARGET, "culprit"
-    )
+    names = list_of(waits, "gpu", over, *TARGET, "culprit")
     return gpu_fault(
         alert="DgxGpuStraggler",
         when=f"{named} * on ({NODE}, uuid) group_left (gpu) ({single})",
