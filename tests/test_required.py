@@ -84,3 +84,15 @@ def test_the_pure_tests_and_the_others_are_all_that_the_test_command_runs() -> N
         r'--pure|tests -m "((?:not )?\(\$waiting\))', (ROOT / "tests/run").read_text()
     )
     assert sorted(chosen) == ["($waiting)", "not ($waiting)"]
+
+
+def test_what_is_said_to_show_a_fault_exists() -> None:
+    text = (ROOT / "tests/FAULTS.md").read_text()
+    shown = set(re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text))
+    assert len(shown) > 50
+    assert [
+        (path, name)
+        for path, name in sorted(shown)
+        if not (ROOT / "tests" / path).is_file()
+        or f"def {name}" not in (ROOT / "tests" / path).read_text()
+    ] == []
