@@ -57,7 +57,7 @@ from dashboards.scope import (
 WORST = 20
 """Rows of a worst-first table."""
 
-OF_PLACES = ("alertname", "severity", "rack", "instance", "path", "direction", "do")
+OF_PLACES = ("alertname", "severity", "rack", "instance", "path", "direction", "xid", "do")
 
 MISSING = now(system.GPUS_EXPECTED).less(now(system.GPUS))
 

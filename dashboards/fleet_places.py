@@ -56,8 +56,8 @@ RACKS = Row(
                     ANY,
                 ),
             ),
-            empty="unless Slurm or Kubernetes runs jobs and [job] info is on; the board of a node "
-            "has all of its jobs",
+            empty="unless [job] info is on and Slurm or Kubernetes runs jobs; others stand on the "
+            "board of their node, with [job] info too",
         ),
     ),
 )

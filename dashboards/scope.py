@@ -241,9 +241,10 @@ def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
     return table(
         "GPU-hours and goodput",
         "GPU-hours of this time range by what became of them, and their sum. Lost: starved, "
-        "throttled, held or hung; a node without a price adds nothing to their cost. Given: the "
-        "share that jobs were given. Of the tensor peak: the tensor throughput while at work over "
-        "its peak, an upper bound of MFU. Goodput is the share of the hours at work times that.",
+        "throttled, held or hung. Cost: of the hours lost; a node without a price adds nothing. "
+        "Given: the share that jobs were given. Of the tensor peak: the tensor throughput while at "
+        "work over its peak, an upper bound of MFU. Goodput is the share of the hours at work "
+        "times that.",
         (
             Column("Lost", hours(lost)),
             Column("+ at work", hours(seconds(State.BUSY))),
@@ -251,7 +252,7 @@ def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
             Column("+ idle", hours(seconds(State.IDLE))),
             Column("= GPU-hours", hours(whole)),
             Column(
-                "Cost of lost, where priced",
+                "Cost, where priced",
                 Value(cost, "short").or_why(spent),
                 absent="no [cost] gpu_hour",
             ),
