@@ -68,6 +68,14 @@ def test_the_recorder_changes_nothing_for_its_callers(tmp_path: Path) -> None:
         recorder.nvml.nvmlDeviceGetNonsense  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["pt_autograd_0", "py_xla_execute", "pt_data_worker"])
+def test_names_that_decide_what_a_gpu_waits_for_are_taped(name: str) -> None:
+    stat = f"7 ({name}) S 1 7 7 0"
+    assert Masks().of_process("/proc/7/task/7/stat", stat) == stat
+    other = Masks().of_process("/proc/7/task/7/stat", f"7 (secret_{name}) S 1 7 7 0")
+    assert "secret" not in other
+
+
 def test_what_identifies_the_machine_never_reaches_the_tape(good: Any) -> None:
     text = gzip.decompress(good.read_bytes()).decode()
     for secret in [*UUIDS, *SERIALS, HOST, SERVER, TOKEN, "10.9.8", "de:ad", UUIDS[0][4:12]]:
