@@ -237,8 +237,8 @@ def _places(gres: str) -> list[int]:
             places = sorted(set(numbers(numbered[1])))
         elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
             places = [place for place, (used, *_) in enumerate(parts) if used.strip("0")]
-        expected = (whole(count) if name == "gpu" else None) or 1
-        if name not in SHARED_GRES or len(places) < expected:
+        expected = whole(count) if name == "gpu" and count.isdecimal() else 1
+        if name not in SHARED_GRES or expected is None or len(places) < expected:
             raise unknown("GRES", entry)
         found += places
     return found
