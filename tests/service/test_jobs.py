@@ -189,13 +189,13 @@ def looks(service: Service, machine: str) -> list[tuple[int, float]]:
 def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Service) -> None:
     """As slurmd starts them."""
     node = scripts
-    job = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
+    job = cluster.submit("ada", "--gres=gpu:1", "/srv/train", str(LASTS))
     receipt = f"{RECEIPTS}/{job}.json"
     written = f"test -e {receipt}"
     eventually(lambda: node.container.status(written)[0] == 0, TIMEOUT, "its receipt")
     row = json.loads(node.run(f"cat {receipt}"))["rows"][0]
     assert (row["name"], row["user"], row["account"]) == (str(job), "ada", ACCOUNTS["ada"])
-    assert row["gpu_hours"] * 3600 == pytest.approx(15, abs=APART)
+    assert row["gpu_hours"] * 3600 == pytest.approx(LASTS, abs=APART)
     owners = f"stat -c '%U %a' {RECEIPTS} {receipt}"
     assert node.run(f"ls {RECEIPTS}; {owners}") == f"{job}.json\nroot 755\nada 600"
 
