@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 COPY_BYTES = 256 << 20
 PACED_BYTES = 16 << 20
@@ -58,13 +59,10 @@ def matrices(seconds: float, on: float = 1.0, off: float = 0.0) -> None:
         time.sleep(off)
 
 
-def _all_reduce_rank(rank: int, machine: int, seconds: float) -> None:
+def _all_reduce(rank: int, machine: int, seconds: float) -> None:
     import torch
     import torch.distributed as dist
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=machine)
     data = torch.ones(ALL_REDUCE_BYTES // 4, device="cuda")
     stop = torch.zeros(1, device="cuda")
     for _ in range(WARM_UP):
@@ -81,27 +79,71 @@ def _all_reduce_rank(rank: int, machine: int, seconds: float) -> None:
             say(bytes=bus, reduced=reduced)
             stop[0] = float(time.monotonic() - start > seconds)
         dist.broadcast(stop, 0)
+
+
+def _training(rank: int, machine: int, seconds: float) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from tests.hardware.networks import DEVICE, training
+
+    on_gpu = DEVICE == "cuda"
+    step = training("gpt", lambda n: DistributedDataParallel(n, [rank] if on_gpu else None))
+    start = 0.0
+    for turn in range(WARM_UP + 3):
+        step()
+        if on_gpu:
+            torch.cuda.synchronize()
+        start = start if turn >= WARM_UP else time.monotonic()
+    # all ranks take as many steps: one that waits for the others would never end
+    steps = torch.tensor([seconds * 3 / (time.monotonic() - start)], device=DEVICE)
+    dist.broadcast(steps, 0)
+    before: list[torch.cuda.Event] = []
+    for done in range(round(steps.item())):
+        step()
+        if on_gpu:  # the host is one step ahead
+            before.append(torch.cuda.Event())
+            before[-1].record()
+            if len(before) > 1:
+                before.pop(0).synchronize()
+        if rank == 0:
+            say(steps=done)
+
+
+def _rank(rank: int, machine: int, work: Callable[[int, int, float], None], s: float) -> None:
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = torch.cuda.is_available()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+    if on_gpu:
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=machine)
+    work(rank, machine, s)
     dist.destroy_process_group()
 
 
-def all_reduce(seconds: float) -> None:
-    """NCCL all-reduce of 1 GiB over all GPUs; `bytes` is what NCCL calls bus traffic: what each
-    GPU sends, and receives."""
+def everywhere(work: Callable[[int, int, float], None], seconds: float) -> None:
+    """One process a GPU, joined by NCCL."""
     import torch
     import torch.multiprocessing as mp
 
-    machine = torch.cuda.device_count()
-    mp.spawn(_all_reduce_rank, args=(machine, seconds), nprocs=machine)
+    machine = torch.cuda.device_count() or 2
+    mp.spawn(_rank, args=(machine, work, seconds), nprocs=machine)
 
 
-LOADS = {
+LOADS: dict[str, Callable[[float], None]] = {
     "h2d": lambda seconds: copies("h2d", seconds),
     "d2h": lambda seconds: copies("d2h", seconds),
     "h2d-paced": lambda seconds: copies("h2d", seconds, pause=0.01),
     "d2h-paced": lambda seconds: copies("d2h", seconds, pause=0.01),
     "matrices": matrices,
     "duty": lambda seconds: matrices(seconds, on=0.3, off=0.7),
-    "all-reduce": all_reduce,
+    # of 1 GiB; `bytes` is what NCCL calls bus traffic: what each GPU sends, and receives
+    "all-reduce": lambda seconds: everywhere(_all_reduce, seconds),
+    # of GPT-2 in DDP; `steps` that are done
+    "training": lambda seconds: everywhere(_training, seconds),
 }
 
 if __name__ == "__main__":

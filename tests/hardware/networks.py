@@ -1,28 +1,24 @@
-"""The networks that the loads train: LittleCNN, VGG16 and ResNet-50, with random weights."""
+"""Training of GPT-2 and ResNet-50 with random weights and data, which lie on the GPU."""
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+
+from tests.hardware.traced.loads_fourth import gpt, next_token_loss
+
+DEVICE = os.environ.get("DGX_LOAD_DEVICE", "cuda")
+"""`cpu` tries a load on a machine without a GPU, at small sizes."""
+
+TOKENS, IMAGES = 32, 256
+"""Rows of 1024 tokens and images of a step."""
 
 CLASSES = 10
 BLOCKS = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 """ResNet-50's stages: blocks, width, stride of the first block."""
-
-
-def _drawn(*layers: Any, drop: float) -> list[Any]:
-    return [*layers, nn.MaxPool2d(2), nn.Dropout(drop)]
-
-
-def little_cnn() -> Any:
-    """The shallow network of the DGX-1 deep learning paper, for images of 32 by 32."""
-    first = (nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU())
-    second = (nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU())
-    side = ((32 - 2) // 2 - 2) // 2
-    ends = (nn.Linear(64 * side * side, 512), nn.ReLU(), nn.Dropout(0.5), nn.Linear(512, CLASSES))
-    return nn.Sequential(
-        *_drawn(*first, drop=0.25), *_drawn(*second, drop=0.25), nn.Flatten(), *ends
-    )
 
 
 class Bottleneck(nn.Module):
@@ -63,3 +59,32 @@ def resnet50() -> Any:
             channels = 4 * width
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES)]
     return nn.Sequential(*layers)
+
+
+def training(task: str, wrap: Callable[[Any], Any] = lambda network: network) -> Callable[[], None]:
+    """A step of training in bf16; `wrap` joins the network of several ranks."""
+    has_gpu = DEVICE == "cuda"
+    with torch.device(DEVICE):  # drawn there: on the host it takes seconds
+        if task == "gpt":
+            words, width, heads, layers = (50304, 768, 12, 12) if has_gpu else (512, 64, 1, 2)
+            network = gpt(words, width, heads, layers)
+            seen = torch.randint(0, words, (TOKENS, 1024) if has_gpu else (2, 32))
+        else:
+            network = resnet50()
+            seen = torch.rand(*((IMAGES, 3, 224, 224) if has_gpu else (2, 3, 32, 32)))
+        labels = torch.zeros(len(seen), dtype=torch.long)
+    network = wrap(network)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=has_gpu or None)
+
+    def step() -> None:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            made = network(seen)
+            if task == "gpt":
+                loss = next_token_loss(made, seen)
+            else:
+                loss = functional.cross_entropy(made, labels)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step

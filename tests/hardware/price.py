@@ -20,15 +20,11 @@ from typing import NamedTuple
 from agent.polling import intervals
 from tests.hardware import cost
 from tests.hardware.bare_loop import library_here
-from tests.hardware.bench import Figure, running
+from tests.hardware.bench import Figure, Point, running, slope
 from tests.hardware.cost import AGENT, BARE, MIB, SCRAPE, Program
-from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
 
 SETTLES = 2.0
 """Seconds after a program is ready that do not count: libraries are loaded, all is asked once."""
-
-START_UP = 90.0
-"""Seconds at most until a load is steady."""
 
 GOAL_GPUS = 8
 GOALS = {"idle": 15.0, "all-reduce": 40.0}
@@ -294,7 +290,7 @@ class Price:
 
     def _training(self) -> Iterator[Figure | Window | str]:
         measuring, slots = Measuring("training"), []
-        with _training_load(None if self._system else self._gpus) as lengths:
+        with _training_load(is_simulated=self._system is not None) as lengths:
             for pair in range(self._for.pairs):
                 slots.append(self._pair(measuring, agent_first=pair % 2 == 0))
                 if pair < self._for.turns:
@@ -319,26 +315,20 @@ class Price:
 
 
 @contextmanager
-def _training_load(gpus: int | None) -> Iterator[Callable[[float, float], float] | None]:
+def _training_load(*, is_simulated: bool) -> Iterator[Callable[[float, float], float] | None]:
     """DDP training of GPT-2 on every GPU; the mean length of a step between two moments."""
-    if gpus is None:
+    if is_simulated:
         yield None
         return
-    load = PlayedLoad("gpt", LOAD_SECONDS, ranks=gpus)
-    try:
-        load.go()
-        load.await_steady(START_UP)
+    with running("training", LOAD_SECONDS) as load:
 
         def length(since: float, until: float) -> float:
-            load.await_truth(until, 5.0)
-            found = load.truths()[0].lengths(since, until)
-            if not found:
-                raise Failed(f"no step of training between {since:.1f} and {until:.1f}")
-            return statistics.fmean(found)
+            found = [one for one in list(load.lines) if since <= one["at"] <= until]
+            if len(found) < 2:
+                raise RuntimeError(f"no step of training between {since:.1f} and {until:.1f}")
+            return 1.0 / slope([Point(one["at"], one["steps"]) for one in found])
 
         yield length
-    finally:
-        load.stop()
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """`python -m tests.hardware.share_replay STEM ... [--only LOAD]`: judge tapes of share trials.
 
-STEM.tape and STEM.json come from `python -m tests.hardware.share_trials --tape STEM`.
+STEM.tape and STEM.json come from `python -m tests.hardware.traced.trial --out DIR`.
 """
 
 import argparse

@@ -11,16 +11,15 @@ from collections.abc import Callable
 
 import torch
 
-from tests.hardware.device import DEVICE, synchronize
-from tests.hardware.labelled_loads import tasks
 from tests.hardware.loads import say
+from tests.hardware.networks import DEVICE, IMAGES, TOKENS, training
 
 GPT_TOKEN = 6 * 124e6 + 12 * 12 * 768 * 1024
 RESNET_IMAGE = 3 * 2 * 4.09e9
 """FLOP of a token of GPT-2's smallest and of an image of ResNet-50, forward and backward."""
 
 DTYPES = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-TOKENS, IMAGES = 32, 256
+FLOP = {"gpt": TOKENS * 1024 * GPT_TOKEN, "resnet": IMAGES * RESNET_IMAGE}
 
 
 def product(kind: str, m: int, k: int, n: int) -> tuple[Callable[[], object], float]:
@@ -40,31 +39,14 @@ def product(kind: str, m: int, k: int, n: int) -> tuple[Callable[[], object], fl
     return lambda: first @ second, flop
 
 
-def training(task: str) -> tuple[Callable[[], object], float]:
-    """A step of training in bf16, and its FLOP."""
-    if task == "gpt":
-        (network, loss), flop = tasks.language(TOKENS), TOKENS * 1024 * GPT_TOKEN
-    else:
-        (network, loss), flop = tasks.images(IMAGES), IMAGES * RESNET_IMAGE
-    optimiser = torch.optim.SGD(network.parameters(), lr=1e-4)
-
-    def step() -> None:
-        with torch.autocast(DEVICE, torch.bfloat16):
-            value = loss(network)
-        value.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-
-    return step, flop
-
-
 def repeat(step: Callable[[], object], flop: float, seconds: float, case: int) -> None:
     """Repeat one work until its time is up; a line after each half second."""
     end, done, count = time.monotonic() + seconds, 0.0, 1
     while (begun := time.monotonic()) < end:
         for _ in range(count):
             step()
-        synchronize()
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
         done += count * flop
         say(flop=done, case=case)
         count = max(1, round(count * 0.5 / max(1e-6, time.monotonic() - begun)))
@@ -77,8 +59,10 @@ def main(names: str, seconds: float, gpu: int) -> None:
     for case, name in enumerate(names.split(",")):
         kind, _, shape = name.partition("-")
         try:
-            step, flop = product(kind, *map(int, shape.split("x"))) if shape else training(kind)
-            repeat(step, flop, seconds, case)
+            if shape:
+                repeat(*product(kind, *map(int, shape.split("x"))), seconds, case)
+            else:
+                repeat(training(kind), FLOP[kind], seconds, case)
         except RuntimeError as error:
             print(f"{name}: {error}", file=sys.stderr)
             say(case=case)

@@ -1,6 +1,6 @@
 """Shares and steps of labelled loads on H200s and H100s against what the loads' own clocks showed.
 
-Most tapes are of `python -m tests.hardware.share_trials --tape`, recorded before threads were read:
+Most tapes are of loads that timed themselves, recorded before threads were read:
 they hold the CPU time of whole processes, and schedstat of the threads that were followed then.
 `two-h100-threads`, `two-h100-servers` and `two-h200-traced-*` are of `tests.hardware.traced.trial`
 and hold all threads, at the moments at which they were listed then.

@@ -10,11 +10,10 @@ import socket
 import threading
 import time
 
-from tests.hardware.labelled_loads.playing import cgroup_root
 from tests.hardware.traced.load import SERVER, Load
 from tests.hardware.traced.loads_fourth import begin
 from tests.hardware.traced.loads_fourth_serving import ChatModel, ChatServer
-from tests.hardware.traced.marks import Marks
+from tests.hardware.traced.marks import Marks, join_cgroup
 
 LOADS_OF_SERVERS = (0, 20, 40, 60, 80, 100)
 """Per cent of the requests a second that one answer after the other would allow."""
@@ -29,9 +28,7 @@ def _drop(connection: socket.socket) -> None:
 
 def _clients(listener: socket.socket) -> None:
     """Ask at the mean rate that the server names; its answers are read and dropped."""
-    if root := cgroup_root():
-        with contextlib.suppress(OSError):
-            (root / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
+    join_cgroup("", os.getpid())
     connection, _ = listener.accept()
     rate = float(connection.recv(64))
     threading.Thread(target=_drop, args=(connection,), daemon=True).start()

@@ -4,7 +4,8 @@ import os
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 WAITS = ("disk", "network", "cpu", "unknown", "requests", "peer", "pcie")
 """Kinds of waits of a launching thread. While it waits for nothing and the GPU is idle, the GPU is
@@ -63,3 +64,15 @@ def rank() -> int:
 def ranks() -> int:
     """Return the number of processes, each with its GPU, of the load."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def join_cgroup(name: str, pid: int) -> None:
+    """Move a process to a group of its own (no name: to the root), where cgroup2 permits it."""
+    for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+        _, place, kind, *_ = line.split()
+        if kind != "cgroup2":
+            continue
+        with suppress(OSError):
+            group = Path(place) / name
+            group.mkdir(exist_ok=True)
+            (group / "cgroup.procs").write_text(str(pid), encoding="ascii")

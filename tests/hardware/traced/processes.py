@@ -10,10 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.hardware.labelled_loads.playing import cgroup_root
 from tests.hardware.traced import play, truth
-
-ROOT = Path(__file__).parents[3]
+from tests.hardware.traced.marks import join_cgroup
+from tests.support.repository import ROOT
 
 Files = tuple[Path, list[Path]]
 """The marks of a rank, and its traces."""
@@ -74,12 +73,7 @@ class Rank:
                 start_new_session=True,
                 env=environment,
             )
-        root = cgroup_root()
-        if root is not None:
-            with contextlib.suppress(OSError):
-                group = root / f"load-{port}"
-                group.mkdir(exist_ok=True)
-                (group / "cgroup.procs").write_text(str(self.process.pid), encoding="ascii")
+        join_cgroup(f"load-{port}", self.process.pid)
 
     def go(self) -> None:
         """Begin."""

@@ -1,1 +1,0 @@
-"""Loads that know where their own time went: each reports its true shares and steps as it runs."""
