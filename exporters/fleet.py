@@ -1,28 +1,24 @@
-"""Many machines from one process: each with an address of its own on loopback, at one port.
+"""A simulated fleet over HTTP: each node at an address of its own on loopback, all at one port.
 
-A machine that is off has no listening socket, so that who asks is refused as by one without
-power. `/targets` lists those that there are, as Prometheus' `http_sd` takes them.
+A node reports what the agent of its kind of load reports, with identities and a job of its own.
+`/targets` lists the nodes as Prometheus' `http_sd` takes them.
 """
 
+import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
-from prometheus_client import CollectorRegistry
 
 from agent.model import Sample
-from exporters.http import add_headers, as_json
-from exporters.prometheus import OPEN, ExpositionLines, negotiate
+from agent.simulator.fleet import CLUSTER, NodePlan
+from agent.sources.workload import JOB_INFO
+from exporters.http import JSON, add_headers, as_json
+from exporters.prometheus import PLAIN, Exposition, ExpositionLines
 
-NOTHING = CollectorRegistry()
-"""End of an exposition without families, by format."""
-
-Read = Callable[[], Iterable[Sample]]
-Document = Sequence[dict[str, Any]]
-
-
+UUID, SERIAL = re.compile(rb'"GPU-[0-9a-f]{4}'), re.compile(rb'serial="\d{4}')
+GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
 LIST = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Simulated fleet</title>'
     "<style>body{font:15px/1.5 system-ui,sans-serif;margin:2em}td,th{text-align:left;"
@@ -31,85 +27,89 @@ LIST = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class MachinePage:
-    """The exposition of one machine, written at each scrape."""
-
-    read: Read
-    forms: dict[str, ExpositionLines] = field(default_factory=dict)
-
-    def write(self, accept: str) -> tuple[bytes, str]:
-        form = negotiate(accept)
-        lines = self.forms.setdefault(
-            form.content_type, ExpositionLines(form is OPEN, lambda *_: True)
-        )
-        return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
+def node_page(node: NodePlan, page: bytes) -> str:
+    """Return the page of an agent as that of this node."""
+    page = SERIAL.sub(b'serial="%04d' % node.number, page)
+    text = UUID.sub(b'"GPU-%04d' % node.number, page).decode()
+    job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""
+    gpus = GPU.findall(text) if node.user else ()
+    jobs = (Sample(JOB_INFO, (*gpu, *job), 1.0) for gpu in gpus)
+    return text + ExpositionLines(False, lambda *_: True).write(jobs)
 
 
 class FleetServer:
-    """Serves the machines that are on, by address."""
+    """Serves the nodes; `pages` are the agents' by scenario, `awaited` names what is missing until
+    all are ready. A node in `dark` answers no more, as one without power."""
 
-    def __init__(self, targets: Callable[[], Document], awaited: Callable[[], str]) -> None:
-        self._targets = targets
+    def __init__(
+        self,
+        nodes: Sequence[NodePlan],
+        pages: Mapping[str, Exposition],
+        awaited: Callable[[], str],
+        port: int,
+    ) -> None:
+        self.dark: set[str] = set()
+        self.nodes = {node.address: node for node in nodes}
+        self._pages = pages
         self._awaited = awaited
-        self._pages: dict[str, MachinePage] = {}
-        self._sites: dict[str, web.SockSite] = {}
-        app = web.Application()
-        app.on_response_prepare.append(add_headers)
-        app.router.add_get("/", self._list)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/targets", self._listed)
-        app.router.add_get("/-/ready", self._ready)
-        self._runner = web.AppRunner(app, access_log=None)
-        self.port = 0
+        self._port = port
+        self.app = web.Application()
+        self.app.on_response_prepare.append(add_headers)
+        for path, handler in (
+            *(("/", self._list), ("/metrics", self._metrics)),
+            *(("/targets", self._targets), ("/-/ready", self._ready)),
+        ):
+            self.app.router.add_get(path, handler)
+        self._runner = web.AppRunner(self.app, access_log=None)
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen where the fleet itself is asked; raises OSError where that cannot be."""
+    async def start(self, host: str) -> None:
+        """Listen at the fleet's own address and those of its nodes; raises OSError."""
         await self._runner.setup()
-        listening = socket.create_server((host, port))
-        self.port = listening.getsockname()[1]
-        await web.SockSite(self._runner, listening).start()
-
-    async def turn_on(self, address: str, read: Read) -> None:
-        self._pages[address] = MachinePage(read)
-        self._sites[address] = site = web.SockSite(
-            self._runner, socket.create_server((address, self.port))
-        )
-        await site.start()
-
-    async def turn_off(self, address: str) -> None:
-        """Let it answer no more; who has a connection loses it at the next request."""
-        del self._pages[address]
-        await self._sites.pop(address).stop()
+        for address in (host, *self.nodes):
+            listening = socket.create_server((address, self._port))
+            await web.SockSite(self._runner, listening).start()
 
     async def end(self) -> None:
         await self._runner.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         transport = request.transport
-        page = transport and self._pages.get(transport.get_extra_info("sockname")[0])
-        if not page:
-            if transport:
-                transport.abort()
+        address = transport.get_extra_info("sockname")[0] if transport else ""
+        if transport and address in self.dark:
+            transport.abort()
+        node = self.nodes.get(address)
+        if node is None:
             raise web.HTTPNotFound
-        body, content_type = page.write(",".join(request.headers.getall(hdrs.ACCEPT, ())))
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+        page, _ = self._pages[node.scenario].render(PLAIN.content_type)
+        headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
+        return web.Response(body=node_page(node, page).encode(), headers=headers)
 
     async def _list(self, _: web.Request) -> web.Response:
         rows = []
-        for node in self._targets():
-            (address,), labels = node["targets"], node["labels"]
-            on = address.rpartition(":")[0] in self._pages
-            shown = f'<a href="http://{address}/metrics">{address}</a>' if on else "does not answer"
-            rows.append(f"<tr><td>{labels['node']}<td>{labels['rack']}<td>{shown}")
+        for node in self.nodes.values():
+            at = f"{node.address}:{self._port}"
+            dark = node.address in self.dark
+            shown = "does not answer" if dark else f'<a href="http://{at}/metrics">{at}</a>'
+            rows.append(f"<tr><td>{node.name}<td>{node.rack}<td>{shown}")
         body = (
             f"{LIST}{len(rows)} nodes<table><tr><th>node<th>rack<th>metrics{''.join(rows)}</table>"
         )
         return web.Response(text=body, content_type="text/html")
 
-    async def _listed(self, _: web.Request) -> web.Response:
-        body = as_json(self._targets())
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
+    async def _targets(self, _: web.Request) -> web.Response:
+        found: list[dict[str, Any]] = [
+            {
+                "targets": [f"{address}:{self._port}"],
+                "labels": {
+                    "instance": f"{node.name}:9935",  # as of real nodes
+                    "cluster": CLUSTER,
+                    "rack": node.rack,
+                    "node": node.name,
+                },
+            }
+            for address, node in self.nodes.items()
+        ]
+        return web.Response(body=as_json(found), headers={hdrs.CONTENT_TYPE: JSON})
 
     async def _ready(self, _: web.Request) -> web.Response:
         missing = self._awaited()

@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from exporters.fleet import FleetServer
 from exporters.http import AgentPages
 from exporters.live import page
 from exporters.snapshot_json import document
@@ -166,34 +164,3 @@ async def test_the_document_over_http(coding: str) -> None:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
         plain = gzip.decompress(body) if coding == "gzip" else body
         assert json.loads(plain) == document(RICH, 0.0)
-
-
-def test_the_address_of_the_fleet_lists_its_nodes() -> None:
-    async def asked() -> tuple[str, str]:
-        server = FleetServer(
-            lambda: [
-                {
-                    "targets": [f"127.0.0.{n}:{server.port}"],
-                    "labels": {"node": f"n{n}", "rack": "a"},
-                }
-                for n in (2, 3)
-            ],
-            str,
-        )
-        await server.start("127.0.0.1", 0)
-        await server.turn_on("127.0.0.2", list)
-        try:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"http://127.0.0.1:{server.port}/") as answer,
-            ):
-                assert answer.status == 200
-                assert answer.content_type == "text/html"
-                return await answer.text(), f"127.0.0.2:{server.port}"
-        finally:
-            await server.end()
-
-    page, on = asyncio.run(asked())
-    assert f'<tr><td>n2<td>a<td><a href="http://{on}/metrics">{on}</a>' in page
-    assert "<tr><td>n3<td>a<td>does not answer" in page
-    assert "2 nodes" in page

@@ -1,22 +1,28 @@
-"""Simulated fleets: who is in them, and what each node makes its own."""
+"""Simulated fleets: who is in them, and what each node reports as its own."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
+import aiohttp
 import pytest
 
 from agent.errors import BadInput
-from agent.model import Sample, counter, gauge
-from agent.simulator.fleet import LIFETIME, RACK, FleetMachine, NodePlan, Phase, SimulatedNode, plan
+from agent.simulator.fleet import RACK, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
-from agent.sources import gpu, infiniband, power, temperature
-from agent.sources.workload import JOB_INFO
+from agent.stack.programs import FreePorts, choose
+from exporters.fleet import FleetServer, node_page
+from tests.support.exposition import ExpositionBench
 
-SECONDS = counter("dgx_test_seconds_total", "Seconds.", "a test", ("gpu", "uuid"))
-EVENTS = counter("dgx_test_errors_total", "Errors.", "a test", ())
-LEVEL = gauge("dgx_test_ratio", "A share.", "a test", ())
-FIRST = ("0", "GPU-a")
+PAGE = b"""\
+# HELP dgx_gpu_info GPU-hours are seconds / 3600.
+# TYPE dgx_gpu_info gauge
+dgx_gpu_info{architecture="volta",gpu="0",serial="1320000000007",uuid="GPU-aaaa1111-x"} 1
+dgx_gpu_power_watts{gpu="0",uuid="GPU-aaaa1111-x"} 250.0
+"""
 
 
 @pytest.mark.parametrize("number", [4, 8, 16, 124, 1000])
@@ -24,21 +30,13 @@ def test_every_node_has_a_name_an_address_and_a_rack_of_its_own(number: int) -> 
     nodes = plan(number)
     assert len({node.name for node in nodes}) == len({node.address for node in nodes}) == number
     assert max(Counter(node.rack for node in nodes).values()) == RACK
-    assert plan(number) == nodes
+    assert Counter(node.scenario for node in nodes)["gpu-lost"] <= 1
 
 
 @pytest.mark.parametrize("number", [8, 16, 124])
 def test_one_node_of_the_largest_job_is_slow(number: int) -> None:
-    joint = [node for node in plan(number) if node.job and node.job.job_id == "4711"]
-    kinds = Counter(node.phases[0].scenario for node in joint)
+    kinds = Counter(node.scenario for node in plan(number) if node.job_id == "4711")
     assert kinds == {SLOW_NODE: 1, WAITS_FOR_NODE: min(16, number // 2) - 1}
-
-
-def test_a_rack_without_power_is_dark_together_and_comes_back() -> None:
-    nodes = plan(124)
-    dark = {node.rack for node in nodes if not node.answers(400.0)}
-    assert dark == {"r31"}
-    assert [n for n in nodes if not n.answers(1000.0)] == [n for n in nodes if n.removed < 1000.0]
 
 
 @pytest.mark.parametrize("number", [0, 3, 1001])
@@ -47,81 +45,50 @@ def test_a_fleet_that_cannot_be_is_refused(number: int) -> None:
         plan(number)
 
 
-@pytest.fixture
-def one() -> NodePlan:
-    return plan(16)[0]
+def test_identities_and_the_job_are_the_nodes_own() -> None:
+    one = plan(16)[1]
+    page = node_page(one, PAGE)
+    assert 'power_watts{gpu="0",uuid="GPU-00021111-x"} 250.0' in page
+    assert 'serial="0002000000007"' in page
+    assert "GPU-hours" in page
+    (job,) = (line for line in page.splitlines() if line.startswith("dgx_gpu_job_info{"))
+    assert 'gpu="0",job_id="4711"' in job
+    assert 'runtime="slurm",user="ada",uuid="GPU-00021111-x"} 1' in job
+    assert "dgx_gpu_job_info" not in node_page(replace(one, user=""), PAGE)
 
 
-def shown(
-    node: SimulatedNode, scenario: str, found: Iterable[Sample], now: float = 0.0
-) -> list[Sample]:
-    return list(node.samples(scenario, found, now))
+def test_a_fleet_lists_its_nodes_and_those_without_power_do_not_answer() -> None:
+    bench, nodes = ExpositionBench(), plan(4)
+    port = choose(FreePorts(agent=0)).agent
+    pages = {node.scenario: bench.exposition for node in nodes}
+    server = FleetServer(nodes, pages, str, port)
 
+    @asynccontextmanager
+    async def served() -> Any:
+        await server.start("127.0.0.1")
+        try:
+            async with aiohttp.ClientSession() as session:
+                yield session
+        finally:
+            await server.end()
 
-def test_a_counter_goes_on_when_the_node_becomes_like_another_machine(one: NodePlan) -> None:
-    node = SimulatedNode(one, 0.0, JOB_INFO)
+    async def asked() -> Iterator[str]:
+        async with served() as session:
+            metrics = f"http://{nodes[3].address}:{port}/metrics"
+            found = [metrics, f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/targets"]
+            texts = []
+            for address in found:
+                async with session.get(address) as answer:
+                    assert answer.status == 200
+                    texts.append(await answer.text())
+                server.dark = {nodes[3].address}
+            with pytest.raises(aiohttp.ServerDisconnectedError):
+                await session.get(metrics)
+            return iter(texts)
 
-    def counted(scenario: str, value: float) -> float:
-        return shown(node, scenario, [Sample(SECONDS, FIRST, value)])[0].value
-
-    assert [counted("a", value) for value in (500.5, 501.5, 503.5)] == [0.0, 1.0, 3.0]
-    assert [counted("b", value) for value in (7.5, 8.5)] == [3.0, 4.0]
-    assert [counted("a", value) for value in (900.5, 901.5)] == [4.0, 5.0]
-
-
-def test_identities_watts_and_degrees_differ_by_node_and_shares_of_time_do_not() -> None:
-    found = [
-        Sample(power.POWER, FIRST, 250.0),
-        Sample(temperature.TEMPERATURE, FIRST, 60.0),
-        Sample(LEVEL, (), 0.5),
-    ]
-    several = [shown(SimulatedNode(node, 0.0, JOB_INFO), "a", found) for node in plan(16)]
-    uuids = {samples[0].labels for samples in several}
-    watts = {samples[0].value for samples in several}
-    assert len(uuids) == len(watts) == 16
-    assert all(242.0 < value < 258.0 for value in watts)
-    assert len({samples[1].value for samples in several}) > 1
-    assert {samples[2].value for samples in several} == {0.5}
-
-
-def test_the_job_of_a_node_stands_on_each_of_its_gpus(one: NodePlan) -> None:
-    known = Sample(gpu.INFO, (*FIRST, *("x" for _ in gpu.INFO.labels[2:])), 1.0)
-    theirs = Sample(JOB_INFO, (*FIRST, *("" for _ in JOB_INFO.labels[2:])), 1.0)
-    samples = shown(SimulatedNode(one, 0.0, JOB_INFO), "a", [known, theirs])
-    (mine,) = (sample for sample in samples if sample.metric is JOB_INFO)
-    assert dict(zip(JOB_INFO.labels, mine.labels, strict=True))["job_id"] == "4711"
-    assert mine.labels[:2] == samples[0].labels[:2]
-
-
-def test_errors_of_its_own_are_whole_and_those_of_others_have_none(one: NodePlan) -> None:
-    labels = ("mlx5_1", "1", "symbol_error")
-    found = [Sample(infiniband.ERRORS, labels, 0.0), Sample(EVENTS, (), 3.0)]
-    ill = SimulatedNode(replace(one, symbol_errors=40.0), 0.0, JOB_INFO)
-    assert [s.value for s in shown(ill, "a", found, 1800.0)] == [20.0, 0.0]
-    assert [s.value for s in shown(SimulatedNode(one, 0.0, JOB_INFO), "a", found, 1800.0)] == [
-        0.0,
-        0.0,
-    ]
-
-
-def test_phases_follow_one_another_and_begin_again(one: NodePlan) -> None:
-    node = replace(one, phases=(Phase("a", 10.0), Phase("b", 5.0)))
-    assert [node.scenario(now) for now in (0.0, 9.0, 10.0, 14.0, 15.0)] == ["a", "a", "b", "b", "a"]
-
-
-def test_a_machine_repeats_its_last_minute_and_its_counters_go_on() -> None:
-    """An agent that ticks once a second from 0 on, and what it counts: three a second."""
-    machine = FleetMachine()
-    for tick in range(LIFETIME):
-        samples = [Sample(SECONDS, FIRST, 3.0 * tick), Sample(LEVEL, (), float(tick % 60))]
-        machine.take(samples, float(tick))
-    end = LIFETIME - 1
-
-    def shown(now: float) -> list[float]:
-        return [sample.value for sample in machine.samples(now)]
-
-    assert shown(end) == [3.0 * end, end % 60]
-    assert [shown(end + n)[0] for n in (5, 60, 125, 600)] == [
-        pytest.approx(3.0 * (end + n)) for n in (5, 60, 125, 600)
-    ]
-    assert shown(end + 7)[1] == shown(end + 67)[1]
+    page, listed, targets = asyncio.run(asked())
+    assert page.startswith("# HELP")
+    on = f"{nodes[0].address}:{port}"
+    assert f'<tr><td>dgx-001<td>r01<td><a href="http://{on}/metrics">{on}</a>' in listed
+    assert "<tr><td>dgx-004<td>r01<td>does not answer" in listed
+    assert f'"{nodes[3].address}:{port}"' in targets
