@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
 from agent.jobs.job import (
-    ChangeKind,
     Culprit,
     Hang,
     Job,
-    JobChange,
     Receipt,
     WatchedJobs,
     amount,
@@ -74,15 +72,6 @@ def job_document(job: Job) -> Document:
             "ratio": slower.ratio,
             "since": instant(slower.since),
             "seconds": slower.seconds,
-            "changes": [
-                {
-                    "kind": one.kind.value,
-                    "before": one.before,
-                    "after": one.after,
-                    "state": pair_name(one.pair) if one.pair else None,
-                }
-                for one in slower.changes
-            ],
         },
         "hang": hang and _hang_document(hang),
         "nccl": job.unheard or None,
@@ -107,7 +96,6 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
         "gpu_seconds_unobserved": receipt.unobserved,
         "steps": receipt.steps,
         "mean_steps_per_second": receipt.mean_rate,
-        "best_steps_per_second": receipt.best_rate,
         "joules": receipt.joules,
         "tensor_peak_seconds": receipt.tensor,
         "tensor_throughput": receipt.goodput.of_peak,
@@ -167,9 +155,8 @@ def sentence(job: Job) -> str:
     if job.hang:
         parts.append(_hang_text(job.hang))
     if slower := job.slower:
-        why = f" ({', '.join(map(_change_text, slower.changes))})" * bool(slower.changes)
         share, lasted = percent(slower.ratio), duration(slower.seconds)
-        parts.append(f"{share} slower than in its first hour, for {lasted} now{why}")
+        parts.append(f"{share} slower than in its first hour, for {lasted} now")
     if not job.hang:
         parts.append(_pace(job))
         if job.never_waits:
@@ -226,18 +213,6 @@ def waited_for(hang: Hang) -> dict[str, str]:
     }
 
 
-def _change_text(change: JobChange) -> str:
-    before, after = change.before, change.after
-    if change.kind is ChangeKind.CLOCK:
-        return f"SM clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz"
-    if change.kind is ChangeKind.TEMPERATURE:
-        return f"temperature rose from {before:.0f} to {after:.0f} °C"
-    if change.kind is ChangeKind.NEIGHBOURS:
-        return f"other jobs on this host: {before:.0f} before, {after:.0f} now"
-    shares = f"{percent(before)} of the time before, {percent(after)} now"
-    return f"{SUMMARIES[change.pair or BUSY]}: {shares}"
-
-
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
     parts = [f"{amount(receipt.gpu_seconds / 3600)} GPU-hours"]
@@ -250,9 +225,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     if receipt.goodput.of_peak is not None:
         parts.append(f"its work at {percent(receipt.goodput.of_peak)} of the tensor peak")
     if receipt.steps and receipt.mean_rate:
-        mean, best = f"{receipt.mean_rate:.3g}", f"{receipt.best_rate or receipt.mean_rate:.3g}"
-        better = f" (at best {best})" * (best != mean)
-        parts.append(f"{receipt.steps} steps, {mean} a second{better}")
+        parts.append(f"{receipt.steps} steps, {receipt.mean_rate:.3g} a second")
     if receipt.joules is not None:
         drawn = {part: p for p, part in receipt.joules_by.items() if p[0] in LOST_STATES}
         most = max(drawn, default=0.0)  # what the worst cause of lost time took

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -13,12 +13,12 @@ from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import late_gpus
-from agent.diagnosis.job_record import GpuUse, JobRecord
+from agent.diagnosis.job_record import JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
+from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
 from agent.jobs.nccl_jobs import (
     EVERY_SUSPECTED,
     HangEvidence,
@@ -26,7 +26,7 @@ from agent.jobs.nccl_jobs import (
     NcclExchange,
     hang_evidence,
 )
-from agent.jobs.speed import BIN, JobSpeed
+from agent.jobs.speed import BIN, SLOWER, JobSpeed
 from agent.model import (
     GPU_LABELS,
     LOST_STATES,
@@ -37,8 +37,8 @@ from agent.model import (
     Reason,
     Snapshot,
     State,
+    Verdict,
     gauge,
-    time_in,
 )
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
@@ -101,11 +101,12 @@ class JobWatch:
         members = self._members(samples)
         found = self._grouped(members, samples)
         self._follow(found, snapshot, samples)
+        booked = {uuid: account.booked for uuid, account in self.accounts.items()}
         for record in self._records:
-            self._settle(record)
-            neighbours = len(self._records) - 1
-            exchanges = self._exchanges(record)
-            record.take(snapshot, samples, self.pulses.pulses, neighbours, exchanges)
+            known = [self.accounts.get(gpu.uuid) for gpu in record.group.gpus]
+            # where it is not known, too
+            exchanges = any(one and one.history.seen.nvlink_seen for one in known)
+            record.take(snapshot, samples, self.pulses.pulses, booked, exchanges=exchanges)
         self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
         self._judge(snapshot, workload.stopped(samples))
         price = self.configuration.current[CostConfig].gpu_hour
@@ -133,12 +134,6 @@ class JobWatch:
                 named = ("" if one is None else str(one) for one in (culprit.rank, culprit.pid))
                 out.add(HUNG, 1, *labels, *named, culprit.host)
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
-
-    def _exchanges(self, record: JobRecord) -> bool:
-        """Return whether NVLink ever carried data between the GPUs of a job; true too if that is
-        not known."""
-        known = [self.accounts[gpu.uuid] for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        return any(account.history.seen.nvlink_seen for account in known)
 
     # Who is there
 
@@ -215,22 +210,6 @@ class JobWatch:
             gpu.uuid in lost or samples.value(process.PROCESSES, *gpu.labels) is not None
             for gpu in record.group.gpus
         )
-
-    def _settle(self, record: JobRecord) -> None:
-        """Begin the account of GPUs that it came to, end that of those it left."""
-        there = {gpu.uuid: gpu for gpu in record.group.gpus}
-        for uuid, gpu in there.items():
-            account, pulse = self.accounts.get(uuid), self.pulses.pulses.get(uuid)
-            if account is None:
-                continue
-            steps = pulse.steps if pulse else 0
-            if uuid not in record.uses:
-                record.uses[uuid] = GpuUse.of(gpu, account.booked, steps)
-            elif record.uses[uuid].left:
-                fresh = GpuUse.of(gpu, account.booked, steps)
-                record.uses[uuid] = fresh.after(record.uses[uuid])
-        for uuid in record.uses.keys() - there.keys():
-            record.uses[uuid].freeze()
 
     def _end(self, record: JobRecord, snapshot: Snapshot) -> None:
         if snapshot.at - record.began < BIN:  # a test of the driver is no job
@@ -330,7 +309,7 @@ class JobWatch:
             why_not=None if record.step else _why_not(pulses),
             reference=record.speed.reference,
             slower=record.slower,
-            never_waits=record.never_waits,
+            never_waits=_never_waits(record.group.gpus, snapshot.verdicts),
             hang=self._hangs.get(record.id),
             unheard=str(unheard or ""),
             rates=tuple(record.speed.rates),
@@ -366,6 +345,15 @@ def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 
+def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
+    """The one GPU of a job that waits for no peer while all others do."""
+    waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
+    if len(waits) < 2 or len(waits) < len(gpus):
+        return None
+    (least, gpu), (second, _), *_ = waits
+    return gpu if least < SLOWER <= second - least else None
+
+
 def _hang(stands: HangEvidence, here: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
     behind, who = stands.behind, stands.culprits or here
     if behind is None:
@@ -384,12 +372,9 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
         "seconds": round(receipt.lasted),
         "gpu_hours": round(receipt.gpu_seconds / HOUR, 3),
         "lost_gpu_hours": round(sum(lost.values()) / HOUR, 3),
-        "exposed_gpu_hours": round(time_in(receipt.seconds, State.COMMUNICATING) / HOUR, 3) or None,
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
-        "saved_seconds": round(receipt.savings[0].saved) if receipt.savings else None,
         "steps": receipt.steps or None,
         "steps_per_second": receipt.mean_rate,
-        "best_steps_per_second": receipt.best_rate,
         "joules": None if receipt.joules is None else round(receipt.joules),
         "cost": None if receipt.cost is None else round(receipt.cost, 2),
     }

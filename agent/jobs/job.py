@@ -53,24 +53,6 @@ class GroupedBy(StrEnum):
     LOCK_STEP = "lock_step"  # no other sign; their GPUs do the same
 
 
-class ChangeKind(StrEnum):
-    """Kind of change when a job became slower."""
-
-    CLOCK = "clock"  # SM clock, Hz, of the GPU that lost most
-    TEMPERATURE = "temperature"  # degrees Celsius, of the hottest GPU
-    SHARE = "share"  # of its GPUs' time, by state and cause
-    NEIGHBOURS = "neighbours"  # other jobs on this host
-
-
-class JobChange(NamedTuple):
-    """One figure before a job became slower, and since."""
-
-    kind: ChangeKind
-    before: float
-    after: float
-    pair: Pair | None = None  # of a share
-
-
 class Slowdown(NamedTuple):
     """A job that is slower than in its own first hour; step and reference in seconds."""
 
@@ -78,7 +60,6 @@ class Slowdown(NamedTuple):
     reference: float
     since: float  # wall time
     seconds: float  # for how long
-    changes: tuple[JobChange, ...]
 
     @property
     def ratio(self) -> float:
@@ -137,8 +118,8 @@ class Receipt:
 
     `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are GPU-
     seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted from when
-    the rhythm was first seen; `tensor` are GPU-seconds at the peak of the tensor cores; rates are
-    steps a second, None without a rhythm. `joules` are those of the energy counter in the seconds
+    the rhythm was first seen, `mean_rate` is steps a second, None without one; `tensor` are GPU-
+    seconds at the peak of the tensor cores. `joules` are those of the energy counter in the seconds
     that were observed, None without one; `joules_by` are by state and cause. `cost` in the currency
     of `cost.gpu_hour`, None without one. `lasted` is since its newest process came, `watched` as
     long as the agent has followed it, both in seconds of the agent's clock, of which `ended_at` is
@@ -157,7 +138,6 @@ class Receipt:
     unobserved: float
     steps: int
     mean_rate: float | None
-    best_rate: float | None
     joules: float | None
     joules_by: Mapping[Pair, float]
     cost: float | None

@@ -39,7 +39,7 @@ def test_gpus_that_exchange_data_must_agree_on_their_step(
 ) -> None:
     one = record()
     pulses = {gpu.uuid: shown for gpu, shown in zip(GPUS, (mine, theirs), strict=True)}
-    one.take(Snapshot(1, 1.0, 1.0), SampleStore(), pulses, 0, exchanges)
+    one.take(Snapshot(1, 1.0, 1.0), SampleStore(), pulses, {}, exchanges=exchanges)
     assert one.step == step
     assert (step is None and exchanges) == bool(one.apart)
 
@@ -49,6 +49,6 @@ def test_steps_that_grow_little_by_little_are_slower_since_they_were_too_long() 
     for second in range(1, 200):
         step = 0.2 if second < 120 else 0.2 * (1 + 0.001 * (second - 120))
         pulses = {gpu.uuid: pulse(step, lag=8.0) for gpu in GPUS}
-        one.take(Snapshot(second, second, second), SampleStore(), pulses, 0, True)
+        one.take(Snapshot(second, second, second), SampleStore(), pulses, {}, exchanges=True)
     assert one.slower is not None
     assert one.slower.since == pytest.approx(143, abs=2)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agent.config.settings import Settings
 from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.job_watch import CostConfig
-from agent.jobs.job import ChangeKind, GroupedBy, Job
+from agent.jobs.job import GroupedBy, Job
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, receipt_text, row
@@ -168,19 +168,12 @@ def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
     assert bench.run(6).agent.jobs.current.ended[0] == newest
 
 
-def slowed(bench: AgentBench, factor: float, clock: float) -> None:
-    """The job's steps take longer from now on, at a lower clock."""
-    for gpu in bench.machine.gpus:
-        gpu.take(bench.machine.now, replace(gpu.work, step=gpu.work.step * factor, clock=clock))
-
-
-def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time_and_what_changed() -> (
-    None
-):
+def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time() -> None:
     bench = simulated(f"{SMALL}:training").run(150)
     bench.machine.advance()
     at = bench.clock.time()
-    slowed(bench, 1.06, 0.9)
+    for gpu in bench.machine.gpus:
+        gpu.take(bench.machine.now, replace(gpu.work, step=gpu.work.step * 1.06))
     for _ in range(60):
         if only(bench.run(1)).slower:
             break
@@ -191,8 +184,6 @@ def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time_and
     assert slower is not None
     assert slower.ratio == pytest.approx(0.06, abs=0.01), "now that each of its GPUs shows it"
     assert slower.since == pytest.approx(at, abs=10)
-    clock = next(change for change in slower.changes if change.kind is ChangeKind.CLOCK)
-    assert clock.after / clock.before == pytest.approx(0.9, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["dgx-h100:late-rank", f"{SMALL}:hang", "titan-x-pascal:held"])

@@ -16,33 +16,22 @@ def test_the_first_hour_is_the_reference_and_stays_it() -> None:
     speed = JobSpeed(0.0)
     now = run(speed, 0, 50, 0.5)
     assert speed.reference is None, "not before a minute"
-    assert not speed.slower(9.0)
     now = run(speed, now, 3600, 0.5)
     now = run(speed, now, 7200, 0.6)
     assert speed.reference == pytest.approx(0.5)
-    assert speed.slower(0.6)
-    assert not speed.slower(0.51), "within 3 %"
-    assert not speed.slower(None)
 
 
-def test_mean_and_best_count_the_time_with_steps_alone() -> None:
+def test_the_mean_counts_the_time_with_steps_alone() -> None:
     speed = JobSpeed(0.0)
     now = run(speed, 0, 100, None)
     now = run(speed, now, 100, 0.5)
     now = run(speed, now, 100, 0.25)
     assert speed.mean == pytest.approx(3.0)
-    assert speed.best == pytest.approx(4.0)
     assert list(speed.rates)[:10] == [None] * 10
-
-
-def test_a_short_job_was_at_best_as_fast_as_on_average() -> None:
-    speed = JobSpeed(0.0)
-    run(speed, 0, 30, 0.5)
-    assert speed.best == speed.mean == pytest.approx(2.0)
 
 
 def test_a_job_without_steps_has_no_speed() -> None:
     speed = JobSpeed(0.0)
     run(speed, 0, 5000, None)
-    assert (speed.mean, speed.best, speed.reference) == (None, None, None)
+    assert (speed.mean, speed.reference) == (None, None)
     assert len(speed.rates) == RATES_KEPT
