@@ -15,12 +15,12 @@ from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.findings import findings
 from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
-from agent.simulator.driver import EVERYTHING, KINDS, OddAnswers
 from agent.sources import ecc, power, temperature
 from agent.sources.table import GPU_SOURCES, declared
 from tests.support.alert_replay import SCALE, Replay, Series, faster, record, used
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY
+from tests.support.odd_answers import EVERYTHING, KINDS, OddAnswers, strike
 
 BEFORE, STRUCK, AFTER = 3, 62, 12
 LOOK = 3  # seconds between two looks for findings
@@ -66,9 +66,9 @@ def struck(system: str, values: tuple[object, ...], share: float = 0.15) -> Watc
     """A machine of two GPUs or more whose first one answers oddly for a while."""
     watched = Watched(simulated(system, gpus=2))
     watched.run(BEFORE)
-    watched.bench.machine.driver.odd = OddAnswers(values, share=share)
+    strike(watched.bench.machine, OddAnswers(values, share=share))
     watched.run(STRUCK)
-    watched.bench.machine.driver.odd = None
+    strike(watched.bench.machine, None)
     watched.run(AFTER)
     return watched
 
@@ -118,9 +118,9 @@ def fired(system: str, folder: Path, values: tuple[object, ...] = (), share: flo
     bench = simulated(system, gpus=2)
     series: Series = {"up": []}
     record(bench, BEFORE, series, used())
-    bench.machine.driver.odd = OddAnswers(values, share=share) if values else None
+    strike(bench.machine, OddAnswers(values, share=share) if values else None)
     record(bench, STRUCK, series, used())
-    bench.machine.driver.odd = None
+    strike(bench.machine, None)
     record(bench, AFTER, series, used())
     said = Replay(folder, faster(SCALE)).answer(series, FIRED, WHOLE - 1)
     return set(re.findall(r'alertname=\\?"(\w+)\\?"', said))
@@ -180,7 +180,7 @@ def test_an_odd_value_is_absent_with_the_value_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
-    bench.machine.driver.odd = OddAnswers((644_245_923,), share=1.0)
+    strike(bench.machine, OddAnswers((644_245_923,), share=1.0))
     bench.run(3)
     (key,) = (gpu.key for gpu in bench.agent.gpus.inventory.gpus if gpu.index == 0)
     absence = bench.samples.absence(temperature.TEMPERATURE, *key.labels)
@@ -195,7 +195,7 @@ def test_an_odd_value_is_absent_with_the_value_and_logged_once(
 
 def test_ecc_of_all_ones_once_stops_no_job() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
-    bench.machine.driver.odd = OddAnswers((4_294_967_295,), share=1.0)
+    strike(bench.machine, OddAnswers((4_294_967_295,), share=1.0))
     bench.run(61)
     assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
     assert critical(bench) == set()

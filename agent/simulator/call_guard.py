@@ -9,7 +9,7 @@ import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import driver
-from agent.simulator.driver import Driver, Question, spoilt
+from agent.simulator.driver import Driver, Question
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
@@ -111,17 +111,6 @@ class CallGuard:
 
     def handle(self, index: int) -> Any:
         return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
-
-    def answer(self, function: str, index: int | None, right: Any, *given: Any) -> Any:
-        """The answer to hand out: the right one, or one that cannot be."""
-        odd = self.machine.driver.odd
-        if odd is None or index not in {None, odd.gpu}:
-            return right
-        try:
-            value = odd.value(function, given, int(self.machine.now))
-        except KeyError:
-            return right
-        return spoilt(right, value, given)
 
     def pause(self, seconds: float) -> None:
         """Block as the driver does; a clock that stands still waits for no one."""

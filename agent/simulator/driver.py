@@ -1,122 +1,16 @@
-"""The simulated driver: its versions, its state, what it refuses and logs, and its odd answers.
+"""The simulated driver: its versions, its state, what it refuses and what it logs.
 
 Wordings were seen in public reports: before R440 without `PCI:`, before R510 without the name of
 the process, since then with both, or with `<unknown>`."""
 
-import ctypes
-import math
 import tomllib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import NamedTuple
 
-import pynvml
-
-from agent.hardware.buffers import SAMPLE
 from agent.hardware.kernel_log import LogLine
 from agent.simulator.models import AMPERE, BLACKWELL, VOLTA, GpuModel, SystemModel, address
-
-ONES, LONG_ONES = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-KINDS: dict[str, tuple[Any, ...]] = {
-    "ones": (ONES, LONG_ONES),
-    "huge": (644_245_923, 82_505, 1 << 62),
-    "negative": (-1, -128_000),
-    "nan": (math.nan, math.inf),
-    "word": ("[N/A]", None),
-    "text": (b"\xff\xfe\x80",),
-}
-"""Answers of the fault `implausible-KIND`; 82505 % and 644245923 degrees were seen (L40S)."""
-
-EVERYTHING = "everything"
-KINDS[EVERYTHING] = tuple(value for values in KINDS.values() for value in values)
-HANDLES = frozenset({"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex"})
-IDENTITY = frozenset({"nvmlDeviceGetUUID"})
-"""Calls that identify a GPU: an odd answer to one of these alone may make a GPU unknown."""
-
-DOUBLE, TYPES = 0, 8
-
-
-@dataclass(slots=True)
-class OddAnswers:
-    """Odd answers: which values, of which GPU, and how often, as a share of a function's seconds.
-    The next answer after an odd one is right: what stays is no mistake that anybody could see."""
-
-    values: tuple[Any, ...]
-    gpu: int = 0
-    share: float = 0.15
-    _odd: dict[str, int] = field(default_factory=dict)  # when each question was last answered so
-
-    def value(self, function: str, given: Sequence[Any], second: int) -> Any | None:
-        """Return the odd answer of the function in this second; KeyError if it answers as usual."""
-        place = crc32(f"{function}@{second}".encode())
-        question = (
-            f"{function}{[one for one in given if isinstance(one, int | str | list | tuple)]}"
-        )
-        if self._odd.get(question, second) != second:  # the answer before was one
-            del self._odd[question]
-            raise KeyError(function)
-        if function in HANDLES | IDENTITY or place % 1000 >= 1000 * self.share:
-            raise KeyError(function)
-        self._odd[question] = second
-        return self.values[place // 1000 % len(self.values)]
-
-
-def spoilt(answer: Any, odd: Any, arguments: Sequence[Any] = ()) -> Any:
-    """The answer with this value in place of each number or text in it."""
-    targets = [getattr(argument, "_obj", argument) for argument in arguments]
-    filled = [target for target in targets if isinstance(target, ctypes.Structure)]
-    for target in filled:  # the driver wrote into these, and answers a code
-        _fill(target, odd)
-    if filled or isinstance(answer, bool | None):
-        return answer
-    if isinstance(answer, list | tuple):
-        return type(answer)(spoilt(part, odd) for part in answer)
-    if isinstance(answer, str):
-        return odd.decode() if isinstance(odd, bytes) else answer
-    if isinstance(answer, int | float):
-        return 0 if isinstance(odd, bytes) else odd
-    for entry in answer if isinstance(answer, ctypes.Array) else (answer,):
-        _fill(entry, odd)
-    return answer
-
-
-def _fill(target: Any, odd: Any) -> None:
-    if isinstance(target, pynvml.c_nvmlGpmMetricsGet_t):
-        for slot in target.metrics[: target.numMetrics]:
-            slot.value = float(odd) if isinstance(odd, int | float) else slot.value
-    elif isinstance(target, pynvml.c_nvmlFieldValue_t):
-        _fill_field(target, odd)
-    elif isinstance(target, pynvml.c_nvmlSample_t):
-        at, value = SAMPLE.unpack(target)
-        SAMPLE.pack_into(target, 0, at, odd & ONES if isinstance(odd, int) else value)
-    elif isinstance(target, ctypes.Structure):
-        for name, of, *_ in target._fields_:
-            number = name != "version" and isinstance(odd, int) and of in _WHOLE
-            if number or (name == "busId" and isinstance(odd, bytes)):
-                setattr(target, name, odd)
-    elif hasattr(target, "pid"):
-        target.usedGpuMemory = odd if isinstance(odd, int | None) else target.usedGpuMemory
-        target.pid = ONES if odd == ONES else target.pid
-
-
-def _fill_field(entry: Any, odd: Any) -> None:
-    if entry.nvmlReturn:
-        return
-    if isinstance(odd, int):
-        entry.value.ullVal = odd & LONG_ONES
-    elif isinstance(odd, float):
-        entry.valueType, entry.value.dVal = DOUBLE, odd
-    else:
-        entry.valueType = TYPES
-
-
-_WHOLE: tuple[Callable[..., Any], ...] = (
-    *(ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_longlong, ctypes.c_ulong),
-)
-
 
 NEWEST = {
     int(version.partition(".")[0]): version
@@ -173,7 +67,6 @@ class SimulatedDriver:
         self.numbers = numbers(version)
         self.hung = False
         self.generation = 0  # grows with each reload
-        self.odd: OddAnswers | None = None  # values that cannot be, where a fault asks for them
         self.failures: dict[tuple[str, int | None], int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None

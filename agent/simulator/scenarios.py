@@ -15,10 +15,10 @@ from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.simulator import driver
-from agent.simulator.driver import GARBAGE, KINDS, OddAnswers, SimulatedDriver, SimulatedKernelLog
+from agent.simulator.driver import GARBAGE, SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
@@ -106,7 +106,6 @@ class Breakable:
 
     def repair(self) -> None:
         self.driver.hang(on=False)
-        self.driver.odd = None
         self.driver.failures.clear()
         for part in fields(HostHealth):
             setattr(self.host_health, part.name, getattr(HostHealth(), part.name))
@@ -184,11 +183,6 @@ def _host(part: str, value: object) -> Strike:
     return lambda f: setattr(f.host_health, part, value)
 
 
-def _odd(values: tuple[Any, ...]) -> Strike:
-    """The driver answers for the first GPU, now and then, what cannot be."""
-    return lambda f: setattr(f.driver, "odd", OddAnswers(values))
-
-
 def _first_disk(part: str) -> Strike:
     return lambda f: getattr(f.host_health, part).add(f.system.disks[0].name)
 
@@ -252,7 +246,6 @@ FAULTS: dict[str, Breakage] = {
     "disk-smart": Breakage(ANY, _first_disk("failing_disks")),
     "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
     "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
-    **{f"implausible-{kind}": Breakage(ANY, _odd(values), SOON) for kind, values in KINDS.items()},
     "log-flood": Breakage(ANY, Breakable.flood, SOON, FLOOD_EVERY),
 }
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")

@@ -14,6 +14,7 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
 from tests.support.machine_controls import restore
 from tests.support.machines import simulated
+from tests.support.odd_answers import KINDS, OddAnswers, strike
 
 
 def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
@@ -222,7 +223,9 @@ def test_random_trouble_of_some_costs_the_others_nothing() -> None:
 def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = simulated("dgx-h100:implausible-word", gpus=2).run(15)
+    bench = simulated("dgx-h100", gpus=2).run(5)
+    strike(bench.machine, OddAnswers(KINDS["word"]))
+    bench.run(10)
     bench.machine.lose(0)
     bench.run(5)
     restore(bench.machine, 0)
