@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 41_836, "tests": 48_072}
+MOST = {"product": 41_836, "tests": 47_936}
 """Bounds: lower them with each cut. 38,000 and 48,000 are wanted."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"
