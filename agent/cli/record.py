@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
-from agent.config.atomic_file import ReplacingFile, check_target
+from agent.config.atomic_file import atomic_write, check_target
 from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
@@ -28,17 +28,16 @@ def run(arguments: argparse.Namespace) -> int:
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
     notes = []
-    with ReplacingFile(arguments.file) as file:
-        try:
-            agent.watch.start()
-            length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
-            print(f"recording to {arguments.file} for {length}", file=sys.stderr)
-            asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
-        except KeyboardInterrupt:
-            notes.append("stopped early, the recording so far is kept")
-        if recorder.full:
-            notes.append("the tape is full, later answers are left out")
-        file.replace(recorder.content())
+    try:
+        agent.watch.start()
+        length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
+        print(f"recording to {arguments.file} for {length}", file=sys.stderr)
+        asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
+    except KeyboardInterrupt:
+        notes.append("stopped early, the recording so far is kept")
+    if recorder.full:
+        notes.append("the tape is full, later answers are left out")
+    atomic_write(arguments.file, recorder.content())
     for sentence in notes:  # last: who lost the terminal cannot be reported
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3

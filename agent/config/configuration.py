@@ -6,7 +6,7 @@ Packages declare their sections themselves; `deploy/config.toml` is the commente
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from errno import EFBIG, EINVAL, EISDIR, ETIMEDOUT
 from functools import partial
@@ -108,13 +108,16 @@ def load(
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(read_toml(path), keys, _retired(sections), str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
         section, field = keys[key]
         text = where.startswith(ENVIRONMENT_PREFIX)
-        of_now = _of_now(section, field.name, key, value, where)
+        older = str(value).lower() if isinstance(value, bool | str) else ""
+        of_now = section.older.get(field.name, {}).get(older, value)
+        if of_now is not value:
+            log.warning(LogEvent("older_setting", where=where, key=key, value=older, use=of_now))
         try:
             values[section][field.name] = decode(
                 of_now, field.type, key.removesuffix(f".{NAME}"), strict=not text
@@ -124,16 +127,6 @@ def load(
             raise ConfigError(f"{named}{wrong.demand}") from wrong
         places[section] = where
     return Settings(*(_made(section, values[section], places) for section in sections))
-
-
-def _of_now(section: type[Section], name: str, key: str, value: Any, where: str) -> Any:
-    """The value, or where it is one of an earlier version what it means, with a warning."""
-    text = str(value).lower() if isinstance(value, bool | str) else ""
-    replacement = section.older.get(name, {}).get(text)
-    if replacement is None:
-        return value
-    log.warning(LogEvent("older_setting", where=where, key=key, value=text, use=replacement))
-    return replacement
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
@@ -155,13 +148,7 @@ def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, s
         raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
 
 
-def _retired(sections: Sections) -> frozenset[str]:
-    return frozenset(f"{one.table}.{name}" for one in sections for name in one.retired)
-
-
-def _in_file(
-    content: Mapping[str, Any], keys: Mapping[str, Any], retired: Set[str], path: str
-) -> Iterator[Entry]:
+def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> Iterator[Entry]:
     tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
     for name, value in content.items():
         if name in keys:
@@ -176,7 +163,7 @@ def _in_file(
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
         named = {}
         for key in value:
-            if f"{name}.{key}" in retired:
+            if any(key in one.retired for one, _ in keys.values() if one.table == name):
                 log.warning(LogEvent("retired_setting", where=path, key=f"{name}.{key}"))
             elif f"{name}.{key}" in inside and key != NAME:
                 yield f"{name}.{key}", value[key], path

@@ -21,10 +21,9 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart, `older` values that
-    a key had in earlier versions (as text, true and false in small letters) with those of now,
-    `retired` keys that earlier versions had and that do nothing any more, `subtables` the field
-    that takes every table of another name below `table`.
+    share one. `at_start` names the keys of which another value needs a restart, `older` values of
+    earlier versions (in small letters) with those of now, `retired` keys that do nothing any more,
+    `subtables` the field that takes every table of another name below `table`.
     """
 
     table: ClassVar[str]

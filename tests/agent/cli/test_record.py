@@ -13,7 +13,7 @@ import pytest
 
 from agent.cli.assembly import Agent, taped_hardware
 from agent.cli.run import TapeEnd
-from agent.config.atomic_file import ReplacingFile
+from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.replay.reading import Tape
@@ -78,8 +78,7 @@ def test_a_disk_without_room_leaves_the_older_tape(tmp_path: Path) -> None:
     with (
         room_for(1000),
         pytest.raises(BadInput, match="cannot be written: File too large"),
-        ReplacingFile(path) as file,
     ):
-        file.replace(b"x" * 65536)
+        atomic_write(path, b"x" * 65536)
     assert path.read_bytes() == older
     assert list(tmp_path.iterdir()) == [path]
