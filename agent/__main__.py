@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
@@ -15,6 +16,8 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):  # closed: the next file would take its place
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - for as long as it runs
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that is not UTF-8 gets question marks
     sys.exit(_status())
 
 

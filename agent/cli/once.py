@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -15,7 +15,7 @@ from agent.cli.running_agent import Recent, asked
 from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.errors import printable
-from agent.model import LOST_STATES, Reason
+from agent.model import Reason
 from agent.ranges import ranges
 from agent.report.gpu_time import NO_PRICE
 from exporters.live.findings_document import findings_document
@@ -25,10 +25,7 @@ from exporters.snapshot_json import document
 
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
-SHOWN = 36.0
-"""GPU-seconds from which what a job lost of them is shown: a hundredth of an hour."""
 
-MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is shown."""
 
@@ -37,12 +34,6 @@ LONG = 10
 
 PAST = 15
 """Columns for the last 15 minutes of a GPU."""
-
-WIDE = 118
-"""Columns of the terminal from which every cell of MORE has room on one line."""
-
-Cell = Callable[[Document], str]
-"""Content of one cell in the row of a GPU."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
         page_state.take(last, findings_document(view))
         frame = whole(page_state.machine(), page_state.tick())
         values = document(last, last.at)
-    recent.encoding = sys.stdout.encoding
     if arguments.json:
         lead = {name: frame[name] for name in ("level", "headline", "action")}
         print(json.dumps(lead | values | {"findings": frame["findings"]}, indent=2))
@@ -95,10 +85,7 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
         known = (f for f in frame["findings"] if f["sentence"].lower() in said)
         stood = next((_since(f, frame) for f in known if f["alert"] == clause["alert"]), "")
         yield from prose("; ".join(filter(None, (stood.strip(), alarm(frame, clause)))), width)
-    silent = "driver has not answered" in said
-    for alike in grouped(
-        one for one in frame["findings"] if one["kind"] != "driver_hangs" or not silent
-    ):
+    for alike in grouped(frame["findings"]):
         gpus = [int(one["gpu"]) for one in alike if one["gpu"]]
         named = f"GPUs {ranges(gpus)}: {alike[0]['text']}" if gpus[1:] else alike[0]["sentence"]
         if named.lower() not in said and alike[0]["sentence"].lower() not in said:
@@ -143,7 +130,6 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
         yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
         yield from gpus(frame, recent, width)
-        yield from prose(recent.by_hour(frame["timestamp"]), width, hanging="  ")
         yield from times(frame["gpus"], width)
         yield from why(frame["gpus"], frame["action"], width)
     if frame["jobs"]:
@@ -174,46 +160,28 @@ def machine(identity: Document) -> str:
     return f"{simulated}{name}, driver {identity['driver_version']}, {answering}"
 
 
+HEADER = ("gpu", "state", "active", "SM", "mem GiB", "power W", "temp C")
+
+
 def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[str]:
     """A row for each GPU, or for one; below it one for each of its MIG instances."""
     past = bool(recent.rings)
-    columns = COLUMNS if width < WIDE else (*COLUMNS, *MORE)
-    if past and width < WIDE:
-        columns = tuple(column for column in columns if column[0] != "links")
-    header = [name for name, _ in columns]
     rows = []
-    for gpu in frame["gpus"]:
-        if gpu["gpu"] == only or not only:
-            links = [one for one in frame["links"] if one["gpu"] == gpu["gpu"]]
-            row = [cell({**gpu, "links": links}) for _, cell in columns]
-            rows += [row + [recent.line(gpu["uuid"], PAST)] * past]
-            for one in gpu["instances"]:
-                known = {
-                    "gpu": f"{gpu['gpu']}:{one['number']}",
-                    "state": f"MIG {one['profile']}",
-                    "active": share(one["activity"]),
-                    "SM": share(one["sm"]),
-                    "mem GiB": of(one["memory"], one["memory_limit"], GIB),
-                }
-                rows.append([known.get(name, "") for name in header] + [""] * past)
-    return table(header + ["active, 15 min"] * past, rows, width=width)
-
-
-def _of_meter(name: str, scale: float = 1.0) -> Cell:
-    def cell(gpu: Document) -> str:
-        meter = _meters(gpu)[name]
-        return of(meter["value"], meter["limit"], scale)
-
-    return cell
-
-
-def _links(gpu: Document) -> str:
-    known = [one["up"] for one in gpu["links"] if one["up"] is not None]
-    return f"{sum(known)}/{len(gpu['links'])}" if known else UNKNOWN
-
-
-def _meters(gpu: Document) -> dict[str, Document]:
-    return {meter["name"]: meter for meter in gpu["meters"]}
+    for gpu in (gpu for gpu in frame["gpus"] if only in ("", gpu["gpu"])):
+        of_gpu = {meter["name"]: meter for meter in gpu["meters"]}
+        scales = (("memory", GIB), ("power", 1.0), ("temperature", 1.0))
+        row = [
+            *(gpu["gpu"], _state(gpu)),
+            *(share(of_gpu[name]["value"]) for name in ("activity", "sm")),
+            *(of(of_gpu[name]["value"], of_gpu[name]["limit"], scale) for name, scale in scales),
+        ]
+        rows.append(row + [recent.line(gpu["uuid"], PAST)] * past)
+        for one in gpu["instances"]:
+            memory = of(one["memory"], one["memory_limit"], GIB)
+            named = f"{gpu['gpu']}:{one['number']}", f"MIG {one['profile']}"
+            shares = share(one["activity"]), share(one["sm"])
+            rows.append([*named, *shares, memory, "", ""] + [""] * past)
+    return table([*HEADER, *["active, 15 min"] * past], rows, width=width)
 
 
 def _state(gpu: Document) -> str:
@@ -224,46 +192,14 @@ def _state(gpu: Document) -> str:
     return _pair(gpu["state"], gpu["cause"])
 
 
-COLUMNS: tuple[tuple[str, Cell], ...] = (
-    ("gpu", lambda gpu: gpu["gpu"]),
-    ("state", _state),
-    ("active", lambda gpu: share(_meters(gpu)["activity"]["value"])),
-    ("SM", lambda gpu: share(_meters(gpu)["sm"]["value"])),
-    ("mem GiB", _of_meter("memory", GIB)),
-    ("power W", _of_meter("power")),
-    ("temp C", _of_meter("temperature")),
-    ("links", _links),
-)
-
-
-def _who(gpu: Document) -> str:
-    """The largest process, and how many more."""
-    first, *rest = [
-        f"{p['program'] or 'process'} {p['pid']} {p['user']}".strip() for p in gpu["processes"]
-    ] or [""]
-    return f"{first} +{len(rest)}" if rest else first
-
-
-MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of_meter("clock", MHZ)), ("process", _who))
-
-
-def times(found: Iterable[Document], width: int) -> Iterator[str]:
-    """Return the division of GPU time over the last seconds, for GPUs with more than one state."""
-    several = sorted(
-        (gpu for gpu in found if max(gpu["shares"].values(), default=1.0) <= 1 - SEEN), key=_most
-    )
-    for _, group in groupby(several, key=_most):
-        alike = list(group)
-        names = ranges(int(gpu["gpu"]) for gpu in alike)
-        sums: Counter[str] = Counter()
-        for gpu in alike:
-            sums.update({_pair(*pair.split("/")): part for pair, part in gpu["shares"].items()})
-        words = f"time of GPU{'s' * (len(alike) > 1)} {names}, last 10 s: {divided(sums)}"
-        yield from prose(words, width, hanging="  ")
-
-
-def _most(gpu: Document) -> str:
-    return str(max(gpu["shares"], key=lambda pair: float(gpu["shares"][pair])))
+def times(found: Sequence[Document], width: int) -> list[str]:
+    """Return the division of GPU time over the last seconds, unless it was one state."""
+    sums: Counter[str] = Counter()
+    for gpu in found:
+        sums.update({_pair(*pair.split("/")): part for pair, part in gpu["shares"].items()})
+    one = max(sums.values(), default=1.0) > (1 - SEEN) * sums.total()
+    words = f"time of {'all GPUs' if found[1:] else 'it'}, last 10 s: {divided(sums)}"
+    return [] if one else prose(words, width, hanging="  ")
 
 
 def _pair(state: str, cause: str) -> str:
@@ -273,36 +209,37 @@ def _pair(state: str, cause: str) -> str:
 def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
     """Each verdict that costs something, once: its GPUs, why, what to do where that is not `said`
     above."""
-    costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
-    for _, group in groupby(costly, key=_verdict):
+
+    def verdict(gpu: Document) -> tuple[str, str, str]:
+        return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
+
+    for _, group in groupby(sorted((g for g in found if g["advice"]), key=verdict), key=verdict):
         alike = list(group)
-        first, several = alike[0], len(alike) > 1
+        first = alike[0]
         if first["beside"] and first["advice"] in said:
             continue  # the headline and the shares say all of it
-        names = ranges(int(gpu["gpu"]) for gpu in alike)
         yield ""
+        names = f"GPU{'s' * (len(alike) > 1)} {ranges(int(gpu['gpu']) for gpu in alike)}"
         seconds = min(gpu["seconds"] for gpu in alike)
         stood = f" for {duration(seconds)}" if seconds >= LONG else ""
-        reason = first["sentence"].removeprefix(first["summary"])
+        reason = stood + first["sentence"].removeprefix(first["summary"])
         if first["beside"]:
-            stood, reason = "", f": {first['beside']}"
-        differ = len({gpu["sentence"] for gpu in alike}) > 1
-        example = f", for example GPU {first['gpu']}" * differ
+            reason = f": {first['beside']}"
+        elif len({gpu["sentence"] for gpu in alike}) > 1:
+            reason = f"{stood}, for example GPU {first['gpu']}{reason.removeprefix(stood)}"
         advice = f" {first['advice']}" * (first["advice"] not in said)
-        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{example}{reason}.{advice}"
-        yield from prose(words, width)
-        for gpu in alike:
-            if gpu["note"]:
-                yield from prose(f"GPU {gpu['gpu']}: {gpu['note']}", width)
+        yield from prose(f"{names} {first['summary']}{reason}.{advice}", width)
+        for gpu in (gpu for gpu in alike if gpu["note"]):
+            yield from prose(f"GPU {gpu['gpu']}: {gpu['note']}", width)
 
 
 def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
     """A row for each running job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
-    rows = [
-        [job["title"], job["gpus"], duration(job["watched"]), _lost(job, width), job["sentence"]]
-        for job in found
-    ]
+    rows = []
+    for job in found:
+        lost = " of ".join(number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
+        rows.append([job["title"], job["gpus"], duration(job["watched"]), lost, job["sentence"]])
     yield from table(header, rows, width=width)
     for job in found:
         of = job["user"] and f"of {job['user']}"
@@ -313,31 +250,13 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
         yield from prose(NO_PRICE, width)
 
 
-def _lost(job: Document, width: int) -> str:
-    """`0.12 of 0.16`, and to what most of it where there is room."""
-    if job["gpu_seconds"] <= SHOWN:
-        return UNKNOWN
-    worst = next((_pair(*pair) for *pair, _ in job["shares"] if pair[0] in LOST_STATES), "")
-    hours = (number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
-    return " of ".join(hours) + f", {worst}" * bool(worst and width >= WIDE)
-
-
-def _verdict(gpu: Document) -> tuple[str, str, str]:
-    return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
-
-
 def unknown(frame: Document) -> str:
-    """Return how many metrics are absent for each reason: one of several counts for the usual."""
-    often = Counter(one["reason"] for one in frame["absent"])
-    by_metric = {
-        one["metric"]: one["reason"]
-        for one in sorted(frame["absent"], key=lambda one: often[one["reason"]])
-    }
-    parts = [f"{n} {frame['reasons'][why]}" for why, n in Counter(by_metric.values()).most_common()]
-    where = frame.get("runbook", "").removesuffix("/runbook.html")
-    command = f"once --agent {where} --json" if where else "check"
-    known = f"Not known: {len(by_metric)} metric{'s' * (len(by_metric) > 1)}: {', '.join(parts)}"
-    return f"{known}. `dgx-telemetry {command}` has all." * bool(parts)
+    """Return how many metrics are absent, and for which reasons, the most frequent first."""
+    metrics = {one["metric"] for one in frame["absent"]}
+    often = Counter(one["reason"] for one in frame["absent"]).most_common()
+    reasons = ", ".join(frame["reasons"][reason] for reason, _ in often)
+    some = f"Not known: {len(metrics)} metrics ({reasons}). `dgx-telemetry check` has all."
+    return some * bool(metrics)
 
 
 def host(found: Document) -> str:

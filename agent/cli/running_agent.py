@@ -5,17 +5,13 @@ import http.client
 import json
 from array import array
 from base64 import b64decode
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from threading import Thread
-from time import monotonic
+from statistics import fmean
 
 from agent import __version__
-from agent.cli.table import divided
 from agent.config.settings import Settings
-from agent.report.gpu_time import HOUR, pair_of, words
 from agent.report.questions import NoAnswer, fetched, opened, place
 from exporters.live.page_state import whole
 from exporters.messages import Document
@@ -30,25 +26,15 @@ HASTE = 3.0
 SPAN = 900
 """Seconds that are shown of the past second by second."""
 
-BEFORE = 3
-"""Hours before this one that are shown."""
-
-HOURS_EVERY, HOURS_WITHIN = 60.0, 2.0
-"""Seconds between two looks at the hours, and for which the first frame waits for them."""
-
-LEVELS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
-"""A character for each eighth of activity, the first for what is not known; where the terminal has
-no others than ASCII, the second."""
+LEVELS = " ▁▂▃▄▅▆▇█"
+"""A character for each eighth of activity, the first for what is not known."""
 
 
 @dataclass(slots=True)
 class Recent:
     """The activity (0-1) of each GPU in the last 15 minutes, a value a second, None in a gap."""
 
-    encoding: str = "utf-8"  # of the terminal
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
-    hours: list[Document] = field(default_factory=list)  # the agent's own sums
-    no_hours: str = ""  # why there are none
 
     def take(self, frame: Document) -> None:
         for gpu in frame["gpus"]:
@@ -65,42 +51,14 @@ class Recent:
                 self.rings[uuid] = deque(maxlen=SPAN)
             self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
 
-    def by_hour(self, now: float, uuid: str = "") -> str:
-        """Return where the time of one GPU, or of all, went in this hour and the three before."""
-        said, before = [], ""
-        for hour in self.hours:
-            which = [hour["gpus"].get(uuid, {})] if uuid else [r["seconds"] for r in hour["rows"]]
-            sums: Counter[str] = Counter()
-            for seconds in which:
-                sums.update(seconds)
-            began = hour["hour"] * HOUR
-            if sum(sums.values()) and 0 <= now - began < (BEFORE + 1) * HOUR:
-                named = ((words(pair_of(*pair.split("/"))), part) for pair, part in sums.items())
-                parts = divided({name.replace(", ", ": "): part for name, part in named})
-                first = max(began, hour.get("since", 0.0))
-                at = datetime.fromtimestamp(first, UTC).astimezone()
-                if hour is self.hours[0]:
-                    before = f" (nothing is recorded before {at:%H:%M})"
-                so_far = " until now" * (now - began < HOUR)
-                said.append(f"from {at:%H:%M}{so_far} {parts}")
-        who = "it" if uuid else "all GPUs"
-        return f"{who} by the hour{before}: {'; '.join(said)}" if said else self.no_hours
-
     def line(self, uuid: str, columns: int) -> str:
         """The means of as many equal parts of the 15 minutes, the newest on the right."""
         values = [*self.rings.get(uuid, ())]
         values = [*[None] * (SPAN - len(values)), *values]
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
-        levels = LEVELS
-        try:
-            LEVELS.encode(self.encoding)
-        except (UnicodeEncodeError, LookupError):
-            levels = PLAIN
-        return "".join(levels[_level([v for v in part if v is not None])] for part in parts)
-
-
-def _level(known: list[float]) -> int:
-    return 1 + min(7, int(8 * sum(known) / len(known))) if known else 0
+        known = ([v for v in part if v is not None] for part in parts)
+        levels = (1 + min(7, int(8 * fmean(part))) if part else 0 for part in known)
+        return "".join(LEVELS[level] for level in levels)
 
 
 @dataclass(slots=True)
@@ -110,8 +68,6 @@ class RunningAgent:
     url: str
     recent: Recent = field(default_factory=Recent)
     first: Document = field(default_factory=dict)
-    _due: float = 0.0  # the next look at the hours
-    _looking: Thread | None = None  # at the hours, which may take long
 
     def frames(self, patience: float = PATIENCE) -> Iterator[Document]:
         """A frame each second. Raises NoAnswer where the agent does not answer, or ends."""
@@ -130,8 +86,6 @@ class RunningAgent:
                     elif name == "tick":
                         frame = whole(machine, content)
                         frame["runbook"] = f"{where}/runbook.html"
-                        if monotonic() >= self._due:
-                            self._look_at_hours()
                         self.recent.take(frame)
                         yield frame
             except (OSError, http.client.HTTPException) as error:
@@ -139,25 +93,6 @@ class RunningAgent:
             except (LookupError, TypeError, ValueError) as error:
                 raise NoAnswer(f"{where} does not answer as an agent does: {error!r}") from error
         raise NoAnswer(f"{where} does not answer any more: it has ended the stream")
-
-    def _look_at_hours(self) -> None:
-        """Ask for the hours beside the frames: only their line waits for them, or says why not."""
-        self._due = monotonic() + HOURS_EVERY
-        if self._looking is None:
-            self.recent.no_hours = f"hours before: not known, no answer in {HOURS_WITHIN:.0f} s"
-        elif self._looking.is_alive():
-            return
-        first, self._looking = self._looking is None, Thread(target=self._take_hours, daemon=True)
-        self._looking.start()
-        self._looking.join(HOURS_WITHIN * first)
-
-    def _take_hours(self) -> None:
-        recent = self.recent
-        try:
-            hours = fetched(f"{self.url}/api/v1/hours", PATIENCE).get("hours", [])
-            recent.hours, recent.no_hours = hours, ""
-        except (NoAnswer, AttributeError) as error:
-            recent.hours, recent.no_hours = [], f"hours before: not known, {error}"
 
     def snapshot(self) -> Document:
         """All values, as `/api/v1/snapshot` has them. Raises NoAnswer."""

@@ -3,6 +3,7 @@
 import re
 import shutil
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 from math import log, log2
@@ -83,17 +84,12 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value * 100:.0f} %"
 
 
-def divided(parts: Mapping[str, float], most: int = 4) -> str:
-    """`busy 65 %, starved by disk 30 %, other 5 %`: the largest first, whole per cents that make
-    100."""
-    exact = {name: 100 * part / sum(parts.values()) for name, part in parts.items()}
-    cents = {name: int(part) for name, part in exact.items()}
-    for name in sorted(exact, key=lambda n: cents[n] - exact[n])[: 100 - sum(cents.values())]:
-        cents[name] += 1
-    shown = sorted(filter(cents.get, cents), key=lambda n: -exact[n])[:most]
-    other = 100 - sum(cents[name] for name in shown)
-    named = [f"{name} {cents[name]} %" for name in shown]
-    return ", ".join([*named, *[f"other {other} %"] * (other > 0)])
+def divided(parts: Mapping[str, float]) -> str:
+    """`busy 65 %, starved by disk 30 %`: the largest first."""
+    named = sorted(
+        ((part / sum(parts.values()), name) for name, part in parts.items()), reverse=True
+    )
+    return ", ".join(f"{name} {share(part)}" for part, name in named if part >= 0.005)
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
@@ -102,19 +98,13 @@ def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int
 
 
 HEADER = ("path", "device", "in/read", "%", "out/write", "%", "")
-ORIGINS = {
-    "configured": "from the configuration",
-    "spec": "from the spec sheet",
-    "hardware": "from the hardware now",
-}
-
-BUSY = "busy nearly all the time, "
-
 QUIET = 0.01
 """Ratio below which both directions go without a row."""
 
 QUIET_BYTES = 5e6
 """Bytes a second below which the same holds for a path without a limit."""
+
+AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
@@ -126,60 +116,18 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
     busy.sort(key=_place)
 
-    def traffic(pair: dict[bool, Document]) -> list[object]:
-        """Return the key by which devices share a row: their traffic is about equal."""
-        ways = ((k, w["path"], w["limit"], w["saturated"], _level(w)) for k, w in pair.items())
-        return [*ways]
+    def alike(pair: dict[bool, Document]) -> list[object]:
+        return [(k, w["path"], w["limit"], w["saturated"], _level(w)) for k, w in pair.items()]
 
-    rows = [_row([*group]) for _, group in groupby(busy, key=traffic)]
-    if rows:
-        yield from table(HEADER, rows, width=width)
-        ways = [way for pair in busy for way in pair.values()]
-        by_origin = [
-            (dict.fromkeys(way["path"] for way in ways if way["origin"] == origin), words)
-            for origin, words in ORIGINS.items()
-        ]
-        origins = "; ".join(f"{', '.join(found)} {words}" for found, words in by_origin if found)
-        yield from prose(f"limits: {origins}" if origins else "", width, hanging="  ")
-        yield from prose(_nearest(busy), width)
-    at_rest, linkless, silent = "at rest", "without link", "traffic not read"
-    still: dict[str, list[dict[bool, Document]]] = {at_rest: [], linkless: [], silent: []}
+    rows = [_row([*group]) for _, group in groupby(busy, key=alike)]
+    yield from table(HEADER, rows, width=width) if rows else ()
+    still: defaultdict[str, list[dict[bool, Document]]] = defaultdict(list)
     for pair in (pair for pair in pairs if pair not in busy):
         unread = any(way["bytes_per_second"] is None for way in pair.values())
         off = any(way["up"] is False for way in pair.values())
-        still[linkless if off else silent if unread else at_rest].append(pair)
-    unlimited = any(way["limit"] is None for pair in still[at_rest] for way in pair.values())
-    or_less = f", or {QUIET_BYTES / 1e6:.0f} MB/s where none is known" * unlimited
-    below = f" (below {100 * QUIET:.0f} % of the limit{or_less})"
+        still["without link" if off else "traffic not read" if unread else AT_REST].append(pair)
     for words, which in still.items():
-        if which:
-            named = f"{words}{below * (words == at_rest)}: {_named(which)}"
-            yield from prose(named, width, hanging="  ")
-
-
-def _nearest(pairs: Iterable[dict[bool, Document]]) -> str:
-    """`nearest to its limit: pcie gpu0-3, receive, at 81 %; disk md1, read, busy nearly all ...`:
-    devices that are alike together, and disks without a limit beside them."""
-    ways = [way for pair in pairs for way in pair.values()]
-    most = max((way["ratio"] or 0.0 for way in ways), default=0.0)
-    at = f"of those with a known limit none above {100 * QUIET:.0f} %"
-    if most >= QUIET:
-        first = next(way for way in ways if way["ratio"] == most)
-        kind = first["path"], first["direction"]
-        alike = [
-            w for w in ways if kind == (w["path"], w["direction"]) and _level(w) == _level(first)
-        ]
-        devices = device_ranges((way["device"] for way in alike), " ")
-        mean = share(fmean(way["ratio"] for way in alike))
-        at = f"{kind[0]} {devices}, {kind[1]}, at {mean}"
-    free = [w for w in ways if not w["limit"] and not w.get("array")]
-    fullest = sorted(free, key=lambda w: w["bytes_per_second"] or 0.0)[-1:]
-    beside = (
-        f"; {w['path']} {w['device']}, {w['direction']}, {BUSY * w['saturated']}limit unknown"
-        for w in free
-        if w["saturated"] or (w in fullest and _moves(w))
-    )
-    return f"nearest to its limit: {at}{''.join(beside)}"
+        yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
 
 
 def _moves(way: Document) -> bool:
@@ -191,12 +139,12 @@ def _moves(way: Document) -> bool:
 def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tuple[int, str]]]:
     """Full ones first, then by how near the fuller direction is to its threshold, in tenths, then
     by how much moves, in powers of 4; devices that are alike in their natural order."""
-    ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
-    full = any(way["saturated"] for way in pair.values())
-    moved = max(way["bytes_per_second"] or 0.0 for way in pair.values())
-    either = next(iter(pair.values()))
-    power = round(log(moved, 4)) if moved else 0
-    return not full, -round(max(ratios), 1), -power, either["path"], natural(either["device"])
+    ways, either = pair.values(), next(iter(pair.values()))
+    nearest = max((way["ratio"] or 0.0) / way["threshold"] for way in ways)
+    moved = max(way["bytes_per_second"] or 0.0 for way in ways)
+    power, device = round(log(moved, 4)) if moved else 0, natural(either["device"])
+    full = any(way["saturated"] for way in ways)
+    return not full, -round(nearest, 1), -power, either["path"], device
 
 
 def _level(way: Document) -> int:
@@ -207,32 +155,24 @@ def _level(way: Document) -> int:
 
 
 def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
-    first = alike[0]
-    either = next(iter(first.values()))
-    full = {inward: way for inward, way in first.items() if way["saturated"]}
-    mark = "" if not full else "busy" if all(w["limit"] is None for w in full.values()) else "full"
-    if mark and len(full) < len(first):
-        mark += " in" if True in full else " out"
-    ways = (
-        cell
-        for inward in (True, False)
-        for cell in _cells([pair[inward] for pair in alike if inward in pair])
-    )
+    either = next(iter(alike[0].values()))
+    full = [way for way in alike[0].values() if way["saturated"]]
+    marks = ["full" if any(way["limit"] for way in full) else "busy"] * bool(full)
+    marks += [f"of {either['array']}"] * bool(either.get("array"))
+    cells: list[str] = []
+    for inward in (True, False):
+        ways = [pair[inward] for pair in alike if inward in pair]
+        moved = _mean(ways, "bytes_per_second")
+        known = ways and moved is not None
+        cells.append(rate(moved, ways[0]["limit"], ways[0]["path"]) if known else UNKNOWN)
+        cells.append(share(_mean(ways, "ratio")))
     devices = (next(iter(pair.values()))["device"] for pair in alike)
-    member = f"of {either['array']}" * bool(either.get("array"))
-    last = " ".join(filter(None, (mark, member)))
-    return (either["path"], device_ranges(devices, " "), *ways, last)
+    return (either["path"], device_ranges(devices, " "), *cells, " ".join(marks))
 
 
-def _cells(ways: list[Document]) -> tuple[str, str]:
-    known = [way for way in ways if way["bytes_per_second"] is not None]
-    if not known:
-        return UNKNOWN, UNKNOWN
-    moved = fmean(way["bytes_per_second"] for way in known)
-    ratios = [way["ratio"] for way in known if way["ratio"] is not None]
-    mean = fmean(ratios) if ratios else None
-    filled = "< 1 %" if mean and mean < QUIET / 2 else share(mean)
-    return rate(moved, known[0]["limit"], known[0]["path"]), filled
+def _mean(ways: Iterable[Document], name: str) -> float | None:
+    known = [way[name] for way in ways if way[name] is not None]
+    return fmean(known) if known else None
 
 
 def _named(pairs: Iterable[dict[bool, Document]]) -> str:

@@ -11,7 +11,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,23 +20,17 @@ from threading import Thread
 
 from agent.cli import once
 from agent.cli.assembly import Agent
-from agent.cli.options import TIMEOUT, hardware_of, settings_of, settled, view_of
+from agent.cli.options import first_snapshot, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
-from agent.cli.table import flows, prose, terminal_width
+from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
+from agent.polling.intervals import TICK
 from agent.report.questions import NoAnswer, place
 from exporters.live.findings_document import findings_document
 from exporters.live.page_state import PageState, whole
 from exporters.messages import Document
-
-REFRESH = 5
-"""Ticks between two looks for findings, which take milliseconds."""
-
-SETTLING = 2
-"""Ticks after the first readings: what moved between two of them has a rate, and what failed at the
-start of the driver has been asked again."""
 
 RETRY = 2.0
 """Seconds after which an agent that no longer answers is asked again."""
@@ -50,17 +44,10 @@ ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
 BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
 LEVELS = {"wrong": RED, "costly": YELLOW, "good": GREEN}
-SORTS: Mapping[str, Callable[[Document], float]] = {
-    "index": lambda gpu: int(gpu["gpu"]),
-    "activity": lambda gpu: -_value(gpu, "activity"),
-    "memory": lambda gpu: -_value(gpu, "memory"),
-    "power": lambda gpu: -_value(gpu, "power"),
-}
+SORTS = "index", "activity", "memory", "power"
 HELP = (
     "a  all of it: GPUs, jobs, data paths (at the start)",
     "0-9  one GPU: why, what to do, who is on it; 1 then 2 is GPU 12",
-    "p  data paths",
-    "j  jobs",
     "s  sort GPUs by index, activity, memory, power",
     "Up, Down, Page Up, Page Down, Home, End  scroll",
     "h  this help",
@@ -78,10 +65,6 @@ SCROLL = {
     "\x1b[4~": 999,
 }
 """Lines by which a key scrolls."""
-
-
-def _value(gpu: Document, name: str) -> float:
-    return next((m["value"] or 0.0 for m in gpu["meters"] if m["name"] == name), 0.0)
 
 
 @dataclass(slots=True)
@@ -105,9 +88,8 @@ class ViewChoice:
             self.gpu = longer if self.shown == "g" and longer in gpus else key
             self.shown, self.top = "g", 0
         elif key == "s":
-            names = list(SORTS)
-            self.sort = names[(names.index(self.sort) + 1) % len(names)]
-        elif key in ("a", "p", "j", "h", "?"):
+            self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+        elif key in ("a", "h", "?"):
             self.shown, self.top = key.replace("?", "h"), 0
 
 
@@ -158,7 +140,6 @@ async def _watch(
     else:
         shown.recent = agent.recent
         Thread(target=_follow, args=(agent, shown, loop), daemon=True).start()
-    shown.recent.encoding = sys.stdout.encoding
     while not choice.ended and not (reading and reading.done()):
         await shown.changed.wait()
         shown.changed.clear()
@@ -192,31 +173,18 @@ async def _read_here(
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
     view = view_of(agent, hardware)
-    page_state, ticked = PageState(view), asyncio.Event()
-    agent.poller.listeners.append(lambda _: ticked.set())
+    page_state = PageState(view)
+    shown.put(None, FIRST)
     agent.start()
-    ticking = asyncio.create_task(agent.poller.run())
-    ticking.add_done_callback(lambda _: ticked.set())
-    late, early = clock.monotonic() + TIMEOUT, SETTLING
-    try:
-        while not ticking.done():
-            await ticked.wait()
-            ticked.clear()
-            if clock.monotonic() < late and (agent.poller.waiting_for() or early):
-                early -= not agent.poller.waiting_for()
-                shown.put(None, FIRST)
-                continue
-            snapshot, known = view.latest(), page_state.known
-            if snapshot.tick - known.tick >= REFRESH or known.tick < 0:
-                known = await asyncio.to_thread(findings_document, view, known)
-            page_state.take(snapshot, known)
-            frame = whole(page_state.machine(), page_state.tick())
-            shown.recent.take(frame)
-            shown.put(frame, note)
-    finally:
-        ticking.cancel()
-        with suppress(asyncio.CancelledError):
-            await ticking
+    await first_snapshot(agent)
+    while True:
+        known = await asyncio.to_thread(findings_document, view, page_state.known)
+        page_state.take(view.latest(), known)
+        frame = whole(page_state.machine(), page_state.tick())
+        shown.recent.take(frame)
+        shown.put(frame, note)
+        await clock.sleep(TICK)
+        await agent.poller.tick()
 
 
 def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
@@ -267,12 +235,9 @@ class Screen:
         if len(part) < len(body):
             end = choice.top + len(part)
             source = f"lines {choice.top + 1} to {end} of {len(body)}; Up and Down scroll"
-        lines, colour = [first, *part, source, keys], LEVELS.get(frame["level"], BOLD)
-        for number, line in enumerate(lines if self.coloured else ()):
-            code = f"{BOLD};{colour}" if number == 1 else ""
-            if line.strip().startswith(("critical: ", "warning: ")):
-                code = RED if "critical" in line else YELLOW
-            lines[number] = f"\x1b[{code}m{line}\x1b[0m" if code else line
+        lines = [first, *part, source, keys]
+        if self.coloured:
+            lines[1] = f"\x1b[{BOLD};{LEVELS.get(frame['level'], BOLD)}m{lines[1]}\x1b[0m"
         print(HOME + "\n".join(line + TO_END for line in lines) + CLEAR, end="", flush=True)
 
 
@@ -283,7 +248,7 @@ def text(
     at = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
     first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"
     first = cut(first, width - len(at) - 2)
-    keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  p paths  j jobs  a all"
+    keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
     body = [printable(line) for line in _body(frame, choice, shown.recent, width)]
     return f"{first}{at:>{width - len(first)}}", body, cut(shown.source, width), cut(keys, width)
 
@@ -298,15 +263,16 @@ def _body(frame: Document, choice: ViewChoice, recent: Recent, width: int) -> It
     yield ""
     if choice.shown == "h":
         yield from HELP
-    elif choice.shown == "p":
-        yield from flows(frame["paths"], width)
-    elif choice.shown == "j":
-        yield from once.jobs(frame["jobs"], width) if frame["jobs"] else ["No job runs."]
     elif choice.shown == "g":
         yield from _one(frame, choice.gpu, recent, width)
     else:
-        frame = {**frame, "gpus": sorted(frame["gpus"], key=SORTS[choice.sort])}
+        frame = {**frame, "gpus": sorted(frame["gpus"], key=partial(_rank, choice.sort))}
         yield from once.body(frame, recent, width)
+
+
+def _rank(by: str, gpu: Document) -> float:
+    values = {meter["name"]: meter["value"] or 0.0 for meter in gpu["meters"]}
+    return int(gpu["gpu"]) if by == "index" else -values[by]
 
 
 def _one(frame: Document, index: str, recent: Recent, width: int) -> Iterator[str]:
@@ -317,7 +283,6 @@ def _one(frame: Document, index: str, recent: Recent, width: int) -> Iterator[st
     yield from once.gpus(frame, recent, width, only=index)
     yield from once.times(found, width)
     (gpu,) = found
-    yield from prose(recent.by_hour(frame["timestamp"], gpu["uuid"]), width, hanging="  ")
     yield ""
     yield from prose(f"{gpu['sentence']}. {gpu['advice']}", width)
     yield from prose(gpu["note"], width)

@@ -3,10 +3,8 @@
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from time import monotonic, sleep
 
 import pytest
 
@@ -21,22 +19,15 @@ from tests.support.live_machines import watched
 
 
 @contextmanager
-def serving(
-    *events: bytes, status: int = 200, hours: bytes = b"{}", drips: int = 0
-) -> Iterator[str]:
-    """The address of what answers as an agent does, with this stream; its hours come with this
-    status, after so many seconds in which a byte drips now and then."""
+def serving(*events: bytes) -> Iterator[str]:
+    """The address of what answers as an agent does, with this stream."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            streamed = self.path == "/api/v1/stream"
-            self.send_response(200 if streamed else status)
+            self.send_response(200)
             self.end_headers()
             with suppress(OSError):  # who asked is gone
-                for _ in range(0 if streamed else 10 * drips):
-                    self.wfile.write(b" ")
-                    sleep(0.1)
-                self.wfile.write(b"".join(events) if streamed else hours)
+                self.wfile.write(b"".join(events))
 
         def log_message(self, *_: object) -> None:
             pass
@@ -76,61 +67,6 @@ def test_the_running_agent_is_asked_with_its_past() -> None:
             list(agent.frames())
 
 
-def test_the_hours_before_are_shown_for_all_and_for_one() -> None:
-    now, disk = 500_000 * 3600.0 + 1200, {"busy/none": 20.0, "starved/disk": 80.0}
-    hours = [
-        {"hour": 499_990, "rows": [{"seconds": disk}], "gpus": {}},
-        {
-            "hour": 499_999,
-            "rows": [{"seconds": {"busy/none": 92.0}}, {"seconds": {"idle/none": 8}}],
-        },
-        {"hour": 500_000, "rows": [{"seconds": disk}], "gpus": {"GPU-1": {"hung/none": 1.0}}},
-    ]
-    recent = Recent(hours=[{"gpus": {}, **hour} for hour in hours])
-    at = [datetime.fromtimestamp(n * 3600, UTC).astimezone() for n in (499_999, 500_000)]
-    assert recent.by_hour(now) == (
-        f"all GPUs by the hour: from {at[0]:%H:%M} busy 92 %, idle 8 %; "
-        f"from {at[1]:%H:%M} until now starved by disk 80 %, busy 20 %"
-    )
-    assert "until now hung 100 %" in recent.by_hour(now, "GPU-1")
-    assert recent.by_hour(now, "GPU-2") == ""
-    recent.hours = recent.hours[2:]
-    assert recent.by_hour(now).startswith("all GPUs by the hour (nothing is recorded before ")
-    recent.hours[0]["since"] = now - 540.0
-    recent.hours[0]["rows"][0]["seconds"] |= {"starved/cpu": 5.0}
-    since = f"{datetime.fromtimestamp(now - 540, UTC).astimezone():%H:%M}"
-    assert recent.by_hour(now) == (
-        f"all GPUs by the hour (nothing is recorded before {since}): from {since} until now "
-        "starved by disk 76 %, busy 19 %, starved by the CPU 5 %"
-    )
-
-
-@pytest.mark.parametrize(
-    ("status", "hours", "drips", "why"),
-    [
-        (404, b"no such address", 0, "answers 404: no such address"),
-        (500, b"", 0, "answers 500"),
-        (200, b"<html>", 0, "does not answer: Expecting value"),
-        (200, b"[]", 0, "not known, "),
-        (200, b"{}", 60, "no answer in 2 s"),
-    ],
-)
-def test_hours_that_do_not_come_cost_their_line_alone(
-    status: int, hours: bytes, drips: int, why: str
-) -> None:
-    stream = stream_of("k40:training", 2)
-    with serving(*stream, stream[-1], status=status, hours=hours, drips=drips) as url:
-        asking, _ = asked(Namespace(simulate=None, replay=None, agent=url), Settings(HttpConfig()))
-        assert asking is not None
-        line = next(x for x in page(asking.first, 400, asking.recent) if "hours before" in x)
-        assert why in line
-        began, frames = monotonic(), asking.frames()
-        for _ in range(2):
-            next(frames)
-            asking._due = 0.0  # at each frame it is time to look again
-        assert monotonic() - began < 1.5
-
-
 def test_who_does_not_answer_is_named() -> None:
     here = Settings(HttpConfig(listen="127.0.0.1:1", web_config_file="tls.yaml"))
     nothing = Namespace(simulate=None, replay=None, agent="")
@@ -168,6 +104,4 @@ def test_the_past_is_drawn_in_parts_with_gaps() -> None:
         gpu = {"uuid": "GPU-0", "meters": [{"name": "activity", "value": value}]}
         recent.take({"gpus": [gpu]})
     assert recent.line("GPU-0", 6) == "  ▁▁██"
-    recent.encoding = "ascii"
-    assert recent.line("GPU-0", 6) == "  ..##"
     assert recent.line("GPU-1", 3) == "   "

@@ -69,8 +69,6 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
         ("", "  gpu  state"),
         ("2", "process, pid "),
         ("9", "There is no GPU 9."),
-        ("p", "  path  device"),
-        ("j", "  job "),
         ("h", "q  end"),
         ("x", "  gpu  state"),
     ],
@@ -88,15 +86,19 @@ def test_a_key_shows_what_it_is_for(
 
 def test_what_does_not_fit_a_row_is_marked(frame: Document) -> None:
     frame = {**frame, "machine": {**frame["machine"], "host": "h" * 90}}
-    first, _, source, keys = text(frame, ViewChoice(), Shown("s" * 90), 60)
+    first, _, source, keys = text(frame, ViewChoice(), Shown("s" * 90), 40)
     assert re.fullmatch(r"h+\.\.\.  \d\d:\d\d:\d\d", first)
-    assert (source[-3:], keys[-3:], {*map(len, (first, source, keys))}) == ("...", "...", {60})
+    assert (source[-3:], keys[-3:], {*map(len, (first, source, keys))}) == ("...", "...", {40})
 
 
 def test_gpus_are_sorted_by_what_s_has_chosen(machine: Watched, frame: Document) -> None:
     for presses, name in enumerate(SORTS):
         rows = [line for line in shown(frame, "s" * presses) if line[4:5].isdigit()]
-        wanted = [gpu["gpu"] for gpu in sorted(frame["gpus"], key=SORTS[name])]
+        values = {
+            gpu["gpu"]: [m["value"] for m in gpu["meters"] if m["name"] == name]
+            for gpu in frame["gpus"]
+        }
+        wanted = sorted(values, key=lambda gpu: values[gpu], reverse=name != "index")
         assert [row[4] for row in rows] == wanted
         assert f"({name})" in shown(frame, "s" * presses)[-1]
 
