@@ -5,7 +5,8 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
-from agent.ranges import ranges
 from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
 from agent.stack.child import ChildProcess, supervise
@@ -28,64 +28,33 @@ from agent.stack.files import data_folder
 from agent.stack.programs import LOOPBACK, USUAL, FreePorts, StackProgram, answer, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
-STATUS = "/api/v2/status"
 EVERY = 2.0
 """Seconds between two checks."""
 
-QUIET = "none"
-"""Severity of the watchdog, which always fires: no news."""
 
-Alert = Mapping[str, Any]
-
-
-async def tail_alerts(port: int, say: Callable[[str], None]) -> None:
-    """Say each alert once when it arrives, and once when it is over."""
-    before: dict[str, Alert] = {}
-    since = ""
+async def tail_alerts(port: int) -> None:
+    """Say each alert when it arrives, and when it is over."""
+    before: dict[str, str] = {}
     while True:
-        status, alerts = await _asked(port, STATUS), await _asked(port, ACTIVE)
-        if status is not None and alerts is not None:
-            now = by_name(alerts)
-            same = status["uptime"] == since  # one that was started again knows of nothing yet
-            for line in lines(now[one] for one in now.keys() - before.keys()):
-                say(f"alert: {line}")
-            for line in lines(before[one] for one in before.keys() - now.keys()) if same else ():
-                say(f"over: {line}")
-            before = now if same else {**before, **now}
-            since = status["uptime"]
+        status, body = await answer(port, ACTIVE)
+        with suppress(ValueError):  # it was killed while it answered
+            now = lines(json.loads(body)) if status == 200 else before
+            for key in now.keys() - before.keys():
+                say(f"alert: {now[key]}")
+            for key in before.keys() - now.keys():
+                say(f"over: {before[key]}")
+            before = now
         await asyncio.sleep(EVERY)
 
 
-async def _asked(port: int, path: str) -> Any:
-    status, body = await answer(port, path)
-    try:
-        return json.loads(body) if status == 200 else None
-    except ValueError:
-        return None
-
-
-def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Those that are news, by their fingerprint."""
-    return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity") != QUIET}
-
-
-def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """One line an alert; those of several GPUs of a node share the text of the first."""
-    alike: dict[tuple[str, ...], list[Alert]] = {}
-    for alert in sorted(alerts, key=_gpu):
-        labels = alert["labels"]
-        key = [labels.get(name, "") for name in ("alertname", "severity", "instance", "sign")]
-        alike.setdefault((*key, "" if _gpu(alert) >= 0 else alert["fingerprint"]), []).append(alert)
-    for (name, severity, *_), group in alike.items():
-        annotations = group[0]["annotations"]
-        gpus = f"GPUs {ranges(map(_gpu, group))}; " if len(group) > 1 else ""
-        text = annotations.get("description") or annotations.get("summary", "")
-        yield f"{name} ({severity}) {gpus}{text}"
-
-
-def _gpu(alert: Alert) -> int:
-    number = alert["labels"].get("gpu", "")
-    return int(number) if number.isdecimal() else -1
+def lines(alerts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return a line for each alert, by its fingerprint; the watchdog always fires, and has none."""
+    return {
+        alert["fingerprint"]: "{alertname} ({severity}) ".format_map(alert["labels"])
+        + alert["annotations"]["description"]
+        for alert in alerts
+        if alert["labels"].get("severity", "none") != "none"
+    }
 
 
 FALLBACK = "dgx-h100"
@@ -195,7 +164,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
             kept = "kept" if data else "removed at the end"
             print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
             if any(child.program.name == "alertmanager" for child in living):
-                await tail_alerts(ports.alertmanager, say)
+                await tail_alerts(ports.alertmanager)
 
         say(f"starting {', '.join(child.program.name for child in children)}")
         await supervise(children, stop, once_ready)

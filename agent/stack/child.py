@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,13 +13,13 @@ from agent.errors import BadInput
 from agent.stack.programs import StackProgram, answer
 
 READY_TIMEOUT = 60.0
-"""Seconds that a program gets until it is ready, and that must pass well to count as steady."""
+"""Seconds that a program gets until it is ready."""
 
 STOP_TIMEOUT = 10.0
 """Seconds that a program gets to end by itself once it is asked to."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before a program that died is started again: doubled each time until it is steady."""
+"""Seconds before a program that died is started again: doubled each time."""
 
 GLANCE = 0.1
 """Seconds between two checks whether a program is ready."""
@@ -41,19 +42,36 @@ class ChildProcess:
     _process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
-        """Start it, and start it again whenever it dies; raises DidNotStart the first time."""
-        pause = FIRST_PAUSE
-        loop = asyncio.get_running_loop()
+        """Start it, and start it again whenever it dies. Where it is never ready, raises
+        DidNotStart, or goes on without a program that is optional."""
+        pause, name = FIRST_PAUSE, self.program.name
         while True:
-            began = loop.time()
-            self._process = await self._start()
-            end = await self._watch(self._process)
+            self._process = process = await self._start()
+            ended = asyncio.create_task(process.wait())
+            answers = asyncio.create_task(self._answers())
+            await asyncio.wait({ended, answers}, timeout=READY_TIMEOUT, return_when=FIRST_COMPLETED)
+            if answers.done():
+                if self.ready.is_set():
+                    self.say(f"{name} is back")
+                self.ready.set()
+                await ended
+            answers.cancel()
+            how = f"was not ready within {READY_TIMEOUT:g} s"
+            if ended.done():
+                status = ended.result()
+                signalled = status < 0 and f"was ended by {signal.Signals(-status).name}"
+                how = signalled or f"ended with status {status}"
             if not self.ready.is_set():
                 lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                last = lines[-1] if lines else "it logged nothing"  # mostly why it ended
-                raise DidNotStart(f"{self.program.name} {end}: {last}")
-            pause = FIRST_PAUSE if loop.time() - began > READY_TIMEOUT else pause
-            self.say(f"{self.program.name} {end}; it is started again in {pause:g} s")
+                why = f"{name} {how}: {lines[-1] if lines else 'it logged nothing'}"
+                if not self.program.optional:
+                    raise DidNotStart(why)
+                self.say(f"{why}; going on without it")
+                self.abandoned = True
+                self.ready.set()
+                return
+            await self.end()
+            self.say(f"{name} {how}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -84,34 +102,6 @@ class ChildProcess:
                 start_new_session=True,
             )
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> str:
-        """Wait for its end; say when it is ready. In words, how it ended."""
-        ended = asyncio.create_task(process.wait())
-        ready = asyncio.create_task(self._greet())
-        try:
-            await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done() and not ready.result():
-                return f"was not ready within {READY_TIMEOUT:g} s"
-            status = await ended
-            by = f"was ended by {signal.Signals(-status).name}" if status < 0 else ""
-            return by or f"ended with status {status}"
-        finally:
-            ended.cancel()
-            ready.cancel()
-
-    async def _greet(self) -> bool:
-        """Wait until it is ready; False where it never is. Who comes back is announced."""
-        try:
-            await asyncio.wait_for(self._answers(), READY_TIMEOUT)
-        except TimeoutError:
-            if self.ready.is_set():
-                await self.end()
-            return False
-        if self.ready.is_set():
-            self.say(f"{self.program.name} is back")
-        self.ready.set()
-        return True
-
     async def _answers(self) -> None:
         while (await answer(self.program.port, self.program.ready))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(GLANCE)
@@ -132,12 +122,12 @@ async def supervise(
             await child.ready.wait()
         await once_ready()
 
-    keepers = [asyncio.create_task(_keep(child)) for child in children]
+    keepers = [asyncio.create_task(child.keep()) for child in children]
     work = asyncio.create_task(work_once_ready())
     waited: set[asyncio.Future[None]] = {stop, work, *keepers}
     try:
         while not stop.done():
-            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            done, waited = await asyncio.wait(waited, return_when=FIRST_COMPLETED)
             for ended in done:
                 ended.result()
     finally:
@@ -145,15 +135,3 @@ async def supervise(
             task.cancel()
         await asyncio.gather(work, *keepers, return_exceptions=True)
         await asyncio.gather(*(child.end() for child in children))
-
-
-async def _keep(child: ChildProcess) -> None:
-    """Keep a child alive; one that the stack can do without may fail to start."""
-    try:
-        await child.keep()
-    except DidNotStart as failure:
-        if not child.program.optional:
-            raise
-        child.say(f"{failure}; going on without it")
-        child.abandoned = True
-        child.ready.set()
