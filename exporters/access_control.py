@@ -8,14 +8,12 @@ change is the name in its Host header, and which page sent it.
 import asyncio
 import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
-from ipaddress import IPv6Network, ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
@@ -32,14 +30,6 @@ LONGEST = 72
 """Bytes of a password that bcrypt looks at."""
 
 ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-
-class CheckResult(Enum):
-    """Result of checking a password."""
-
-    RIGHT = "right"
-    WRONG = "wrong"
-    BUSY = "busy"  # not known: too many wait
 
 
 def require_bcrypt() -> None:
@@ -60,22 +50,6 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
     return bcrypt.gensalt(cost).decode() + "".join(secrets.choice(ALPHABET) for _ in range(31))
 
 
-def credentials(header: str) -> tuple[str, str] | None:
-    """User and password of an Authorization header, or None where it holds none."""
-    with suppress(ValueError):
-        given = BasicAuth.decode(header, encoding="utf-8")
-        return given.login, given.password
-    return None
-
-
-@dataclass(slots=True, eq=False)
-class ClientQueue:
-    """The checks of one client, one after the other; forgotten when none is left."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waiting: int = 0  # the one whose turn it is included
-
-
 class Passwords:
     """Checks passwords against bcrypt hashes, so that guessing costs the agent little and keeps no
     one else out: one thread makes the checks, each client has one at a time, and rests after a
@@ -88,41 +62,41 @@ class Passwords:
         self._users: Mapping[str, str] = {}
         self._right: dict[str, bytes] = {}  # by user
         self._unmatched = ""
-        self._queues: dict[str, ClientQueue] = {}
+        self._turns: dict[str, asyncio.Lock] = {}  # by client; forgotten when none waits
+        self._waiting: Counter[str] = Counter()  # by client, the one whose turn it is included
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
     async def check(
         self, users: Mapping[str, str], user: str, password: str, client: str
-    ) -> CheckResult:
-        """Return whether this user has this password; a password known to be right is accepted
-        without a wait."""
+    ) -> bool | None:
+        """Return whether this user has this password, None where too many of this client wait; a
+        password known to be right is accepted without a wait."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
         text = (stored + password).encode("utf-8", "surrogatepass")
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
-            return CheckResult.RIGHT
-        queue = self._queues.setdefault(client, ClientQueue())
-        if queue.waiting >= MOST_WAITING:
-            return CheckResult.BUSY
-        queue.waiting += 1
+            return True
+        if self._waiting[client] >= MOST_WAITING:
+            return None
+        self._waiting[client] += 1
         try:
-            async with queue.turn:
+            async with self._turns.setdefault(client, asyncio.Lock()):
                 if self._right.get(user) == digest:  # another request asked the same meanwhile
-                    return CheckResult.RIGHT
+                    return True
                 self.checks += 1
                 loop = asyncio.get_running_loop()
                 matched = await loop.run_in_executor(self._thread, matches, password, stored)
                 if matched and user in users:
                     self._right[user] = digest
-                    return CheckResult.RIGHT
+                    return True
                 await asyncio.sleep(self._pause)
-                return CheckResult.WRONG
+                return False
         finally:
-            queue.waiting -= 1
-            if not queue.waiting:
-                del self._queues[client]
+            self._waiting[client] -= 1
+            if not self._waiting[client]:
+                del self._waiting[client], self._turns[client]
 
 
 def matches(password: str, stored: str) -> bool:
@@ -163,11 +137,7 @@ def is_cross_site(request: web.Request) -> bool:
     others out, though it could not read them."""
     if request.path != STREAM:
         return False
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None:
-        return site.lower() not in OUR_OWN
-    origin = request.headers.get(hdrs.ORIGIN)  # of browsers of before 2023
-    return origin is not None and origin.partition("://")[2] != request.headers.get(hdrs.HOST, "")
+    return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
 
 
 @lru_cache(SEEN)
@@ -214,33 +184,29 @@ class AccessControl:
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
             return refused(403, "The stream is for the agent's own page.")
-        users = self._users()
-        refusal = await self._check_password(request, users) if users else None
-        return refusal if refusal is not None else await handler(request)
-
-    async def _check_password(
-        self, request: web.Request, users: Mapping[str, str]
-    ) -> web.Response | None:
-        known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))
-        if known is None:
-            return refused(401, "User and password are needed.", CHALLENGE)
-        peer = request.get_extra_info("peername")
-        client = client_of(peer[0]) if peer else ""
-        result = await self._passwords.check(users, *known, client)
-        if result is CheckResult.BUSY:
-            later: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
-            return refused(429, "Too many passwords are being checked.", later)
-        if result is CheckResult.WRONG:
-            return refused(401, "User and password do not match.", CHALLENGE)
-        return None
+        if users := self._users():
+            try:
+                given = BasicAuth.decode(
+                    request.headers.get(hdrs.AUTHORIZATION, ""), encoding="utf-8"
+                )
+            except ValueError:
+                return refused(401, "User and password are needed.", CHALLENGE)
+            client = client_of((request.get_extra_info("peername") or [""])[0])
+            known = await self._passwords.check(users, given.login, given.password, client)
+            if known is None:
+                later: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
+                return refused(429, "Too many passwords are being checked.", later)
+            if not known:
+                return refused(401, "User and password do not match.", CHALLENGE)
+        return await handler(request)
 
 
 def client_of(address: str) -> str:
     """Return the client that an address counts as: itself, or its /64, of which one client has all
     addresses."""
-    parsed = ip_address(address.partition("%")[0])
-    if parsed.version == 4:
+    if ":" not in address:
         return address
+    parsed = IPv6Address(address.partition("%")[0])
     return str(IPv6Network((parsed, 64), strict=False).network_address)
 
 

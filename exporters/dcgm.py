@@ -93,13 +93,6 @@ class DcgmField(msgspec.Struct, frozen=True):
         }
 
 
-class Unsupported(msgspec.Struct, frozen=True):
-    """Names that are not exported, and why."""
-
-    names: tuple[str, ...]
-    why: str
-
-
 class DcgmTable(msgspec.Struct, frozen=True):
     """The whole file; a label has what `DcgmRow.says` has of that name."""
 
@@ -108,7 +101,6 @@ class DcgmTable(msgspec.Struct, frozen=True):
     labels_before: dict[str, str]
     labels_since: dict[str, str]
     field: tuple[DcgmField, ...]
-    unsupported: tuple[Unsupported, ...]
 
 
 @cache

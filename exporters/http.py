@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
+from prometheus_client.exposition import gzip_accepted
 
 from agent import __version__
 from agent.errors import BadInput
@@ -21,37 +22,13 @@ from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
-from exporters.prometheus import GZIP_LEVEL, Exposition, accepts_gzip, negotiate
+from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate
 from exporters.snapshot_json import document
-
-T = TypeVar("T")
-
-
-class SharedWork:
-    """One thread, and not one a client: all of them want Python's lock, and so does the tick."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
-        self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
-
-    async def of(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Return the result of `work`; clients that ask for the same key meanwhile share it."""
-        done: asyncio.Future[T] | None = self._under_way.get(key)
-        if done is None:
-            done = asyncio.get_running_loop().run_in_executor(self._thread, work)
-            self._under_way[key] = done
-            done.add_done_callback(lambda done: self._end(key, done))
-        return await asyncio.shield(done)
-
-    def _end(self, key: Hashable, done: asyncio.Future[Any]) -> None:
-        del self._under_way[key]
-        if not done.cancelled():
-            done.exception()  # raised in each that waits; if none does any more, it is dropped
-
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
 """Name of the agent in answers: neither Python nor its version."""
 
+T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
@@ -69,7 +46,11 @@ class AgentPages:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
     dcgm: DcgmExposition | None = None
-    work: SharedWork = field(default_factory=SharedWork)
+    thread: ThreadPoolExecutor = (
+        field(  # one, not one a client: all want Python's lock, as the tick
+            default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
+        )
+    )
 
     def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
         app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
@@ -103,13 +84,15 @@ class AgentPages:
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
         """Return the page built in this tick; build it once for all clients that wait."""
-        content_type = negotiate(accept).content_type
         found = exposition.cached(accept)
         if found is None:
-            key = exposition, content_type
-            found = await self.work.of(key, partial(exposition.page, accept))
+            found = await self._rendered(partial(exposition.page, accept))
         gzip = wants_gzip(request)
-        return coded(found.zipped if gzip else found.plain, content_type, gzip=gzip, vary=vary)
+        body = found.zipped if gzip else found.plain
+        return coded(body, negotiate(accept).content_type, gzip=gzip, vary=vary)
+
+    async def _rendered(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
         """503 with what is missing until every read has run."""
@@ -129,13 +112,10 @@ class AgentPages:
         return await self._json(request, lambda: hours)
 
     async def _json(self, request: web.Request, write: Callable[[], bytes]) -> web.Response:
-        """JSON, written once for all who ask at the same time, on the thread that renders."""
         gzip = wants_gzip(request)
-
-        def written() -> bytes:
-            return compress(write(), GZIP_LEVEL, mtime=0) if gzip else write()
-
-        body = await self.work.of((request.path, gzip), written)
+        body = await self._rendered(write)
+        if gzip:
+            body = await self._rendered(partial(compress, body, GZIP_LEVEL, mtime=0))
         return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
 
@@ -161,7 +141,7 @@ def as_json(content: object) -> bytes:
 
 
 def wants_gzip(request: web.Request) -> bool:
-    return accepts_gzip(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
+    return gzip_accepted(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:

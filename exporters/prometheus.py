@@ -1,11 +1,10 @@
 """The snapshot as Prometheus text and OpenMetrics, built at most once a tick and format."""
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from gzip import compress
 from math import isfinite
 from typing import NamedTuple
@@ -17,12 +16,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from agent.errors import LogEvent, encodable
-from agent.model import Kind, Metric, Sample, Snapshot
+from agent.model import Kind, Sample, Snapshot
 from exporters.settings import MetricsConfig
-
-OPENMETRICS, TEXT = "application/openmetrics-text", "text/plain"
-SEEN = 16
-"""Headers of which the answer is kept, at most 8 KB each: a client sends the same each time."""
 
 
 class Format(NamedTuple):
@@ -32,69 +27,22 @@ class Format(NamedTuple):
     encode: Callable[[Collector], bytes]
 
 
-PLAIN = Format(f"{TEXT}; version=0.0.4; charset=utf-8", text.generate_latest)
-OPEN = Format(f"{OPENMETRICS}; version=1.0.0; charset=utf-8", openmetrics.generate_latest)
+PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", text.generate_latest)
+OPEN = Format(
+    "application/openmetrics-text; version=1.0.0; charset=utf-8", openmetrics.generate_latest
+)
+TAKES_OPEN = re.compile(
+    r'(^|,)\s*application/openmetrics-text\s*(;\s*version="?1\.0\.0"?\s*)?'
+    r"($|[,;](?!\s*(version|q=0(?!\.))))"
+)
 
 
-@lru_cache(SEEN)
 def negotiate(accept: str) -> Format:
-    """OpenMetrics 1.0.0 where the client likes it best, else the oldest text format."""
-    for value, parameters in by_preference(accept):
-        if value in (TEXT, "text/*", "*/*"):
-            return PLAIN
-        if value == OPENMETRICS and parameters.get("version", "1.0.0") == "1.0.0":
-            return OPEN
-    return PLAIN
-
-
-@lru_cache(SEEN)
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Return whether the client named gzip without refusing it."""
-    return any(value == "gzip" for value, _ in by_preference(accept_encoding))
-
-
-def by_preference(header: str) -> list[tuple[str, dict[str, str]]]:
-    """The elements of a header with their parameters, the best liked first; one of quality 0, or of
-    one that is no number, is refused."""
-    found = []
-    for element in header.lower().split(","):
-        value, *rest = (part.strip() for part in element.split(";"))
-        pairs = (part.partition("=") for part in rest)
-        parameters = {name.strip(): text.strip().strip('"') for name, _, text in pairs}
-        try:
-            quality = float(parameters.get("q", "1"))
-        except ValueError:
-            quality = 0.0
-        if quality > 0:
-            found.append((quality, value, parameters))
-    found.sort(key=lambda choice: -choice[0])
-    return [(value, parameters) for _, value, parameters in found]
+    """OpenMetrics 1.0.0 where the client takes it, else the oldest text format."""
+    return OPEN if TAKES_OPEN.search(accept.lower()) else PLAIN
 
 
 log = logging.getLogger(__name__)
-
-
-class Guard:
-    """Errors of one metric cost only its own series; logged when they begin and end."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._failing = False
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """A bug in one part must not blind Prometheus to the others."""
-        try:
-            yield
-        except Exception:
-            if not self._failing:
-                log.exception(LogEvent("collector_failed", collector=self._name))
-            self._failing = True
-        else:
-            if self._failing:
-                log.info(LogEvent("collector_recovered", collector=self._name))
-            self._failing = False
-
 
 Labels = tuple[str, ...]
 ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -121,13 +69,13 @@ def line(start: str, value: float) -> str:
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
     """Writes snapshots in one format, each line as prometheus_client does, in a fifth of its time:
-    what stands before a value is made once for each series. `exports` chooses the series. A family
+    what stands before a value is made once for each series. `exports` chooses the metrics. A family
     that cannot be written costs only itself."""
 
     openmetrics: bool
-    exports: Callable[[Metric, Labels], bool]
-    _starts: dict[str, dict[Labels, str]] = field(default_factory=dict)  # "": not exported
-    _guards: dict[str, Guard] = field(default_factory=dict)
+    exports: Callable[[str], bool]
+    _starts: dict[str, dict[Labels, str]] = field(default_factory=dict)
+    _failing: set[str] = field(default_factory=set)  # families, logged once
 
     def write(self, samples: Iterable[Sample]) -> str:
         """Families in the order of their names, samples in the order of their label values; of a
@@ -137,28 +85,27 @@ class ExpositionLines:
             if sample.metric.kind is not Kind.INTERNAL:
                 families.setdefault(sample.metric.name, []).append(sample)
         parts = []
-        for name in sorted(families):
-            guard = self._guards.get(name) or self._guards.setdefault(name, Guard(name))
-            with guard():
+        for name in sorted(filter(self.exports, families)):
+            try:
                 parts += self._family(families[name])
+                self._failing.discard(name)
+            except Exception:  # a bug in one must not blind Prometheus to the others
+                if name not in self._failing:
+                    log.exception(LogEvent("collector_failed", collector=name))
+                self._failing.add(name)
         return "".join(parts)
 
     def _family(self, samples: list[Sample]) -> list[str]:
         metric = samples[0].metric
         values = {labels: value for _, labels, value in samples if isfinite(value)}
-        before, starts = self._starts.get(metric.name, {}), {}
-        lines = []
-        for labels in sorted(values):
-            text = before.get(labels)
-            if text is None:
-                exported = self.exports(metric, labels)
-                named = dict(zip(metric.labels, labels, strict=True))
-                text = start(metric.name, named) if exported else ""
-            starts[labels] = text
-            if text:
-                lines.append(line(text, values[labels]))
-        self._starts[metric.name] = starts
+        before = self._starts.get(metric.name, {})
+        self._starts[metric.name] = starts = {
+            labels: before.get(labels)
+            or start(metric.name, dict(zip(metric.labels, labels, strict=True)))
+            for labels in sorted(values)
+        }
         top = head(metric.name, metric.kind, metric.help, openmetrics=self.openmetrics)
+        lines = [line(text, values[labels]) for labels, text in starts.items()]
         return [top, *lines] if lines else []
 
 

@@ -4,7 +4,7 @@ the diagnosis have everything."""
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,6 @@ from msgspec import Meta
 from agent.catalogue import EXPORTED
 from agent.config.decoding import Mismatch, TextCheck, shown
 from agent.config.settings import Section
-from agent.model import Metric
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -70,25 +69,13 @@ class DcgmConfig(Section, frozen=True):
 
 
 SMALL_SET = Path(__file__).with_name("small_set.txt")
-"""The selectors of all that boards and rules ask for, one a line, as `build` writes them."""
+"""The metrics that boards and rules ask for, one a line, as `build` writes them."""
 
 QUERIES = ("expr", "query", "definition")
 """Keys of boards whose texts are PromQL."""
 
-SELECTOR = re.compile(r"(?<![\w:])(dgx_\w+)(?![\w:])(?:\{([^{}]*)\})?")
-MATCHER = re.compile(r"""(\w+)\s*(=~|!~|!=|=)\s*(["'])((?:[^"'\\]|\\.)*)\3""")
-VARIABLE = re.compile("[$%]")  # of Grafana, or of a template that asks
-HOLDS: dict[str, Callable[[str, str], bool]] = {
-    "=": lambda wanted, value: wanted == value,
-    "!=": lambda wanted, value: wanted != value,
-    "=~": lambda wanted, value: re.fullmatch(wanted, value) is not None,
-    "!~": lambda wanted, value: re.fullmatch(wanted, value) is None,
-}
-
-Matcher = tuple[str, str, str]
-"""A label, how it is compared, and with what."""
-Needs = dict[str, set[tuple[Matcher, ...]]]
-"""The selectors of each metric, by its name; an empty one selects all of it."""
+NAMES = frozenset(metric.name for metric in EXPORTED)
+NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
 
 
 class MetricsConfig(Section, frozen=True):
@@ -106,50 +93,26 @@ class MetricsConfig(Section, frozen=True):
                 expected = "a regular expression for the whole name of a metric"
                 raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
 
-    def exports(self, metric: Metric, labels: tuple[str, ...]) -> bool:
-        if any(pattern.fullmatch(metric.name) for pattern in self.drop):
+    def exports(self, name: str) -> bool:
+        if any(pattern.fullmatch(name) for pattern in self.drop):
             return False
-        return self.set == "full" or is_needed(metric, labels)
+        return self.set == "full" or name in small_set()
 
     @property
     def missed(self) -> list[str]:
         """Metrics that are dropped although boards or rules need them."""
-        if not self.drop:
-            return []
-        return sorted(
-            name for name in small_set() if any(pattern.fullmatch(name) for pattern in self.drop)
-        )
-
-
-def is_needed(metric: Metric, labels: tuple[str, ...]) -> bool:
-    """Return whether a board or a rule uses this series."""
-    values = dict(zip(metric.labels, labels, strict=True))
-    return any(
-        all(HOLDS[how](wanted, values.get(label, "")) for label, how, wanted in matchers)
-        for matchers in small_set().get(metric.name, ())
-    )
+        return sorted(n for n in small_set() if any(drop.fullmatch(n) for drop in self.drop))
 
 
 @cache
-def small_set() -> Mapping[str, set[tuple[Matcher, ...]]]:
-    return needs(SMALL_SET.read_text().splitlines())
+def small_set() -> frozenset[str]:
+    return frozenset(SMALL_SET.read_text().split())
 
 
-def needs(texts: Iterable[str]) -> Needs:
-    """Return the selectors of these PromQL texts on metrics of the catalogue. Labels that a metric
-    has not itself are of its target, and variables may be anything."""
-    known = {metric.name: metric for metric in EXPORTED}
-    found: Needs = {}
-    for text in texts:
-        for name, inside in SELECTOR.findall(text):
-            if name in known:
-                matchers = (
-                    (label, how, wanted)
-                    for label, how, _, wanted in MATCHER.findall(inside)
-                    if label in known[name].labels and not VARIABLE.search(wanted)
-                )
-                found.setdefault(name, set()).add(tuple(sorted(matchers)))
-    return found
+def needs(texts: Iterable[str]) -> str:
+    """The text of SMALL_SET: the metrics of the catalogue that these PromQL texts name."""
+    found = {name for text in texts for name in NAME.findall(text)} & NAMES
+    return "".join(f"{name}\n" for name in sorted(found))
 
 
 def queries(document: Any) -> Iterator[str]:
@@ -162,14 +125,3 @@ def queries(document: Any) -> Iterator[str]:
     elif isinstance(document, list):
         for value in document:
             yield from queries(value)
-
-
-def listed(found: Needs) -> str:
-    """The text of SMALL_SET: one selector a line, without those that another one includes."""
-    lines = []
-    for name in sorted(found):
-        least = [s for s in found[name] if not any(set(other) < set(s) for other in found[name])]
-        for matchers in sorted(least):
-            inside = ",".join(f'{label}{how}"{wanted}"' for label, how, wanted in matchers)
-            lines.append(f"{name}{{{inside}}}\n" if inside else f"{name}\n")
-    return "".join(lines)

@@ -8,11 +8,11 @@ end of the agent.
 import logging
 import re
 import ssl
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -49,48 +49,22 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(content: bytes, path: str) -> WebConfig:
-    """The configuration that stands in the file of this path; raises ConfigError. Certificates are
-    not looked at here."""
-    try:
-        document = parse_yaml(content)
-        return decode({} if document is None else document, WebConfig)
-    except Mismatch as error:  # without what stands there: it may be a secret
-        demand = f"{error.key or 'the file'} must be {error.expected}"
-        raise ConfigError(f"{path}: {error if error.of_key else demand}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not YAML in UTF-8: {error}") from error
-
-
-def parse_yaml(content: bytes) -> Any:
-    """YAML in which a key is a string and stands once; raises ValueError with what is wrong and in
-    which line, without a letter of the file, which may hold secrets."""
+    """The configuration that stands in the file of this path; raises ConfigError, without what
+    stands in the file, which may be a secret. Certificates are not looked at here."""
     import yaml  # a megabyte of memory that most agents never need
 
-    class Strict(yaml.SafeLoader):
-        """Refuses what YAML itself lets pass."""
-
-        def construct_mapping(
-            self, node: yaml.MappingNode, deep: bool = False
-        ) -> dict[Hashable, Any]:
-            keys = set()
-            for key_node, _ in node.value:
-                key = self.construct_object(key_node, deep=True)
-                wrong = f"{key!r} stands twice" if isinstance(key, str) and key in keys else ""
-                if not isinstance(key, str):
-                    wrong = f"the key {key!r:.40} is not a string"
-                if wrong:
-                    raise yaml.constructor.ConstructorError(None, None, wrong, key_node.start_mark)
-                keys.add(key)
-            return super().construct_mapping(node, deep)
-
     try:
-        return yaml.load(content.decode(), Loader=Strict)  # noqa: S506  (safe)
+        document = yaml.safe_load(content.decode())
+        return decode({} if document is None else document, WebConfig)
+    except Mismatch as error:
+        demand = f"{error.key or 'the file'} must be {error.expected}"
+        raise ConfigError(f"{path}: {error if error.of_key else demand}") from error
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise ValueError(f"{error.problem}{where}") from error
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"{path}: is not YAML in UTF-8: {error.problem}{where}") from error
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{path}: is not YAML in UTF-8: {why}") from error
 
 
 def context_of(certificate: str, key: str) -> ssl.SSLContext:
@@ -106,24 +80,6 @@ def context_of(certificate: str, key: str) -> ssl.SSLContext:
         what = f"{certificate} and {key}: are not a certificate with its key: {reason}"
         raise ConfigError(f"tls_server_config: {what}") from error
     return context
-
-
-class NewestContext(ssl.SSLContext):
-    """Wraps each connection in the context that holds when it comes: what is renewed takes effect
-    with the next handshake, and whole, which loading a pair into a context in use could not do."""
-
-    _newest: Callable[[], ssl.SSLContext | None]
-
-    @classmethod
-    def of(cls, newest: Callable[[], ssl.SSLContext | None]) -> "NewestContext":
-        context = cls(ssl.PROTOCOL_TLS_SERVER)
-        context._newest = newest
-        return context
-
-    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        newest = self._newest()
-        assert newest is not None  # who listens with TLS goes on with it
-        return newest.wrap_bio(*arguments, **named)
 
 
 POLL_INTERVAL = 1.0
@@ -188,7 +144,13 @@ class WebFile:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         self._error = ""  # what is wrong with the files as they are now
         self._end = Event()
-        self.context = NewestContext.of(lambda: self.now.context) if self.now.context else None
+        self.context = self.now.context  # to listen with
+        if self.context:  # what is renewed takes effect with the next handshake
+            self.context.sni_callback = self._newest
+
+    def _newest(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        if self.now.context:
+            connection.context = self.now.context
 
     @property
     def good(self) -> bool:

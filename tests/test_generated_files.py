@@ -22,7 +22,6 @@ RULES = (
 )
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
-    "DCGM.md": "exporters/DCGM.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
     "small_set.txt": "exporters/small_set.txt",
     "runbook.html": "exporters/live/static/runbook.html",

@@ -14,11 +14,11 @@ from agent.diagnosis.job_watch import CostConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from exporters.prometheus import OPENMETRICS, TEXT, Exposition
+from exporters.prometheus import Exposition
 from tests.support import machines
 from tests.support.exposition import of_the_library
 from tests.support.machine_controls import set_mig, start_process
-from tests.support.machines import AgentBench
+from tests.support.machines import OPENMETRICS, TEXT, AgentBench
 from tests.support.repository import TAPES, TESTS
 
 GOLDEN = TESTS / "golden"

@@ -1,9 +1,8 @@
 """Number of series of a node, and the size of its scrape: the table in METRICS.md.
 
-`pytest --update-golden` writes exporters/node_series.csv again, which `build` puts into the page.
+`pytest --update-golden` writes the table in exporters/METRICS.template.md again.
 """
 
-import csv
 import re
 
 import pytest
@@ -12,10 +11,16 @@ from agent.config.settings import Settings
 from agent.simulator import SYSTEMS
 from agent.sources.context import NvlinkConfig
 from exporters.prometheus import Exposition
-from exporters.reference import NODE_SERIES, node_series
+from exporters.reference import TEMPLATE
 from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, AgentBench, simulated
 from tests.support.nightly import shortly
+
+
+def node_series() -> list[list[str]]:
+    return [
+        re.findall(r"[\w-]+", line) for line in TEMPLATE.read_text().splitlines() if "| `" in line
+    ]
 
 
 def settled(system: str, *, per_link: bool) -> AgentBench:
@@ -50,8 +55,8 @@ def test_is_as_the_page_says(system: str, request: pytest.FixtureRequest) -> Non
     if request.config.getoption("--update-golden"):
         known = {row[0]: row for row in node_series()} | {system: found}
         rows = [known[name] for name in SYSTEMS if name in known]
-        with NODE_SERIES.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
+        lines = "".join(f"| `{row[0]}` | {' | '.join(row[1:])} |\n" for row in rows)
+        TEMPLATE.write_text(re.sub(r"(\| `.*\n)+", lines, TEMPLATE.read_text()))
     assert found in node_series()
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 41_836, "tests": 47_936}
+MOST = {"product": 40_592, "tests": 47_883}
 """Bounds: lower them with each cut. 38,000 and 48,000 are wanted."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"

@@ -18,8 +18,8 @@ def generated(settings: Settings) -> dict[str, str]:
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
-    from exporters.reference import dcgm_page, reference
-    from exporters.settings import listed, needs, queries
+    from exporters.reference import reference
+    from exporters.settings import needs, queries
 
     try:
         from dashboards.build import files as boards
@@ -37,8 +37,7 @@ def generated(settings: Settings) -> dict[str, str]:
         **shown,
         **alerting(settings),
         "METRICS.md": reference(),
-        "DCGM.md": dcgm_page(),
-        "small_set.txt": listed(needs(asked)),
+        "small_set.txt": needs(asked),
     }
 
 

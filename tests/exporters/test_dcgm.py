@@ -16,11 +16,11 @@ from agent.sources import activity, clocks, gpu, instances, memory, nvlink, powe
 from exporters.dcgm import OFF, DcgmExposition, table
 from exporters.http import AgentPages
 from exporters.prometheus import negotiate
-from exporters.reference import LABELS
 from exporters.settings import DcgmConfig
 from tests.support import machine_controls as controls
 from tests.support.dcgm_exporter import COMMENTED, DEFAULT, OLDER, RENAMED, UNITS_CHANGED
 from tests.support.machines import AgentBench, simulated
+from tests.support.repository import ROOT
 
 BOTH = DcgmConfig(enabled=True)
 SYSTEMS = ("dgx-h100:training", "dgx-1-v100:training", "dgx-h100:training+mig")
@@ -66,12 +66,14 @@ def ours(name: str, metric: Metric, **labels: str) -> dict[str, float]:
 
 
 NAMES = {one.name for field in table().field for one, _ in field.exported("both")}
-UNSUPPORTED = {name for one in table().unsupported for name in one.names}
+PAGE = (ROOT / "exporters/DCGM.md").read_text()
+ROWS = re.findall(r"^\| (.+?) \|", PAGE.partition("## What is not exported")[2], re.MULTILINE)
+NOT_EXPORTED = set(re.findall(r"DCGM_\w+", " ".join(ROWS)))
 
 
 @pytest.mark.parametrize("name", [*DEFAULT, *OLDER, *COMMENTED])
 def test_what_dcgm_exporter_ships_is_reported_or_said_not_to_be(name: str) -> None:
-    assert (name in NAMES) != (name in UNSUPPORTED)
+    assert (name in NAMES) != (name in NOT_EXPORTED)
 
 
 def test_4_9_renames_as_many_as_its_notes_say() -> None:
@@ -270,7 +272,7 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
 
 
 def test_the_table_names_what_there_is_and_each_name_once() -> None:
-    known, seen = table(), set(UNSUPPORTED)
+    known, seen = table(), set(NOT_EXPORTED)
     for field in known.field:
         for name in (*field.metrics, *[field.instance] * bool(field.instance)):
             assert METRICS[name].labels[:2] == GPU_LABELS
@@ -280,5 +282,3 @@ def test_the_table_names_what_there_is_and_each_name_once() -> None:
         assert not names.keys() & seen
         assert known.unit.keys() >= {*names.values()}
         seen |= names.keys()
-    labels = known.labels | known.labels_before | known.labels_since
-    assert {*labels.values()} == {*LABELS}

@@ -154,10 +154,6 @@ def test_names_matter_on_loopback_alone(address: str, misdirected: bool) -> None
         ({"Sec-Fetch-Site": "none"}, False),
         ({"Sec-Fetch-Site": "cross-site"}, True),
         ({"Sec-Fetch-Site": "same-site"}, True),
-        ({"Origin": "http://localhost:9935"}, False),
-        ({"Origin": "http://localhost:3000"}, True),
-        ({"Origin": "https://other.example"}, True),
-        ({"Origin": "null"}, True),
         ({"Origin": "https://proxy.example", "Sec-Fetch-Site": "same-origin"}, False),
     ],
 )

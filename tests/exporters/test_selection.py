@@ -10,7 +10,6 @@ from typing import Any
 import promql_parser
 import pytest
 
-from agent.catalogue import EXPORTED
 from agent.cli.options import SECTIONS
 from agent.cli.run import log_dropped
 from agent.config.configuration import ConfigError, load
@@ -18,10 +17,9 @@ from agent.config.settings import Settings
 from alerts.build import groups
 from dashboards.build import files as boards
 from exporters.prometheus import Exposition
-from exporters.settings import SMALL_SET, MetricsConfig, is_needed, needs, queries
+from exporters.settings import NAMES, MetricsConfig, queries, small_set
 from tests.support.machines import TEXT, AgentBench, simulated
 
-NAMES = {metric.name: metric for metric in EXPORTED}
 SERIES = re.compile(r"^(\w+)(\{.*\})? ", re.MULTILINE)
 
 
@@ -44,10 +42,10 @@ def series(text: str) -> set[str]:
 
 def test_small_leaves_out_what_no_board_or_rule_needs(machine: AgentBench) -> None:
     full, small = series(shown(machine, MetricsConfig())), series(shown(machine, SMALL))
-    gone = {re.sub(r'(gpu|uuid)="[^"]*",?', "", line) for line in full - small}
+    gone = {name for name, _ in SERIES.findall("\n".join(f"{line} " for line in full - small))}
     assert small < full
-    assert 'dgx_gpu_clock_hertz{clock="memory",}' in gone
-    assert 'dgx_gpu_clock_hertz{clock="sm",}' not in gone
+    assert "dgx_gpu_persistence_mode" in gone
+    assert "dgx_gpu_clock_hertz" not in gone
 
 
 SMALL = MetricsConfig(set="small")
@@ -84,31 +82,19 @@ def selectors(node: Any) -> Iterator[Any]:
 
 def test_the_small_set_is_what_a_parser_finds_in_the_rules() -> None:
     """Another reader of PromQL than the one that made the file."""
-    found = set()
-    for group in groups(Settings()):
-        for rule in group.rules:
-            for selector in selectors(promql_parser.parse(rule.expr)):
-                if (metric := NAMES.get(selector.name)) is None:
-                    continue
-                found.add(metric.name)
-                equal = {
-                    m.name: m.value
-                    for m in selector.matchers.matchers
-                    if m.op == promql_parser.MatchOp.Equal
-                }
-                labels = tuple(equal.get(label, "any") for label in metric.labels)
-                others = [
-                    m for m in selector.matchers.matchers if m.op != promql_parser.MatchOp.Equal
-                ]
-                assert others or is_needed(metric, labels), (rule, selector)
+    found = {
+        selector.name
+        for group in groups(Settings())
+        for rule in group.rules
+        for selector in selectors(promql_parser.parse(rule.expr))
+    } & NAMES
     assert len(found) > 50
-    assert found <= set(needs(SMALL_SET.read_text().splitlines()))
+    assert found <= small_set()
 
 
 def test_every_metric_of_a_board_is_in_the_small_set() -> None:
     texts = "".join(q for board in boards().values() for q in queries(json.loads(board)))
-    asked = set(re.findall(r"\bdgx_\w+", texts)) & set(NAMES)
-    assert asked <= set(needs(SMALL_SET.read_text().splitlines()))
+    assert set(re.findall(r"\bdgx_\w+", texts)) & NAMES <= small_set()
 
 
 def test_a_pattern_that_names_nothing_is_refused(tmp_path: Path) -> None:
