@@ -95,14 +95,12 @@ WORK = Row(
             empty=GPM,
         ),
         graph(
-            "Video and image engines",
+            "Video engines",
             "Share of time in which each engine worked, on the GPU where it worked most: video "
-            "decoder, video encoder, JPEG decoder, optical flow. They work beside the "
-            "multiprocessors. No line for engines that a GPU does not have.",
+            "decoder, video encoder. They work beside the multiprocessors. "
+            " No line for engines that a GPU does not have.",
             Query(now(gpu.DECODER).largest(), "decoder (NVDEC)"),
             Query(now(gpu.ENCODER).largest(), "encoder (NVENC)"),
-            Query(now(gpu.JPEG).largest(), "JPEG (NVJPG)"),
-            Query(now(gpu.OPTICAL_FLOW).largest(), "optical flow (OFA)"),
             width=8,
             height=7,
         ),

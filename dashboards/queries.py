@@ -207,15 +207,6 @@ def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match
     return Value(expr, unit_of(metric))
 
 
-def latency(seconds: Metric, requests: Metric, by: Labels) -> Value:
-    part, whole = rate(seconds, by), rate(requests, by)
-    return Value(f"({part.expr}) / (({whole.expr}) > 0)", "s")
-
-
-def a_second(requests: Metric, by: Labels) -> Value:
-    return Value(rate(requests, by).expr, "iops")
-
-
 def summed(record: Metric, by: Labels = (), **match: str) -> Value:
     """Return the sum of a record of seconds within the time that the board shows."""
     return Value(aggregated("sum", f"sum_over_time({select(record, **match)}[{RANGE}])", by), "s")

@@ -54,12 +54,9 @@ dgx_gpu_recovery_action G
 dgx_gpu_read_seconds G
 dgx_gpu_read_failures_total G
 dgx_gpu_xid_errors_total G xid
-dgx_gpu_unconfirmed_xid_errors_total G
 dgx_gpu_ecc_errors_total G severity lifetime
 dgx_gpu_remapped_rows_total G severity
 dgx_gpu_row_remap_pending G
-dgx_gpu_remapped_banks G kind
-dgx_gpu_bank_remap_pending G
 dgx_gpu_row_remap_failure G
 dgx_gpu_retired_pages_total G cause
 dgx_nvlink_transmitted_bytes_total G
@@ -103,11 +100,7 @@ dgx_bandwidth_limit_info path device G direction origin source
 dgx_bandwidth_ratio path device G direction
 dgx_bandwidth_saturated_seconds_total path device G direction
 dgx_bandwidth_observed_seconds_total path device G direction
-dgx_gpu_platform_info G chassis_serial slot tray host module
 dgx_gpu_power_default_limit_watts G
-dgx_gpu_module_power_watts G
-dgx_gpu_module_power_limit_watts G
-dgx_gpu_processes_memory_bytes G
 dgx_gpu_process_memory_bytes G pid name
 dgx_gpu_process_sm_ratio G pid name
 dgx_gpu_instance_info G gpu_instance compute_instance profile mig_uuid
@@ -119,36 +112,18 @@ dgx_gpu_instance_activity_ratio G gpu_instance
 dgx_gpu_instance_sm_active_ratio G gpu_instance
 dgx_gpu_instance_tensor_active_ratio G gpu_instance
 dgx_gpu_instance_memory_bandwidth_ratio G gpu_instance
-dgx_gpu_jpeg_utilization_ratio G
-dgx_gpu_optical_flow_utilization_ratio G
 dgx_nvlink_link_wire_transmitted_bytes_total G link
 dgx_nvlink_link_wire_received_bytes_total G link
 dgx_nvlink_link_info G link remote remote_pci_bus_id
 dgx_nvlink_fabric_health G kind
-dgx_nvlink_effective_errors_total G link
-dgx_nvlink_bit_error_ratio G link kind
-dgx_gpu_c2c_links G
-dgx_gpu_c2c_link_up G link
-dgx_gpu_c2c_link_speed_bytes_per_second G link
-dgx_gpu_c2c_errors_total G link kind
 dgx_gpu_retired_pages_pending G
 dgx_gpu_nvlink_faults_total G xid unit action
 dgx_kernel_log_readable
-dgx_kernel_log_lost_records_total
-dgx_kernel_log_forged_records_total
 dgx_nvswitch_errors_total switch severity sxid
-dgx_disk_reads_total device
-dgx_disk_writes_total device
-dgx_disk_read_seconds_total device
-dgx_disk_write_seconds_total device
 dgx_disk_info device model kind array
 dgx_raid_members device state
 dgx_disk_fault device kind
 dgx_infiniband_link_up device port
-dgx_host_memory_total_bytes
-dgx_host_memory_available_bytes
-dgx_chassis_power_watts sensor
-dgx_chassis_temperature_celsius sensor
 dgx_chassis_fault sensor kind
 dgx_fabric_manager_running
 dgx_gpu_collectives_total G

@@ -2,7 +2,6 @@
 the review."""
 
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,21 +47,6 @@ def _allocated() -> AgentBench:
 
 def _laptop() -> AgentBench:
     return machines.laptop(Path("/nonexistent")).run(2)
-
-
-METER = {"name": "power_meter", "power1_average": "2345000000"}
-AIR = {"name": "board", "temp1_label": "Inlet", "temp1_input": "21500"}
-
-
-def _with_sensors() -> AgentBench:
-    """A machine without a driver whose board shows a power meter and the inlet air."""
-    with tempfile.TemporaryDirectory() as folder:
-        for number, files in enumerate((METER, AIR)):
-            chip = Path(folder) / f"sys/class/hwmon/hwmon{number}"
-            chip.mkdir(parents=True)
-            for name, text in files.items():
-                (chip / name).write_text(f"{text}\n")
-        return machines.laptop(Path(folder)).run(2)
 
 
 def _simulated(name: str) -> Callable[[], AgentBench]:
@@ -118,7 +102,6 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
     "dgx-station-v100-hang": _hang,
     "dgx-station-v100-allocated": _allocated,
     "laptop": _laptop,
-    "chassis-sensors": _with_sensors,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
 }
 

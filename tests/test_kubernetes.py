@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.config.configuration import load
-from agent.sources.allocation import AllocationConfig
 from tests.stack.running import eventually, run_to_end
 from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
@@ -307,40 +304,6 @@ def test_values_are_put_in_and_kubernetes_takes_it() -> None:
     assert agent["image"] == "registry.example/dgx-telemetry:v1"
     assert agent["resources"] == {"requests": {"cpu": "20m"}}
     assert agent["securityContext"] == usual["spec"]["containers"][0]["securityContext"]
-
-
-@needs_helm
-@needs_kubectl
-def test_kustomize_and_helm_agree_on_the_access_to_resource_slices(tmp_path: Path) -> None:
-    """Off unless the owner asks for it; the settings may reach the agent."""
-    assert not {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} & objects().keys()
-    folder = shutil.copytree(FOLDER, tmp_path / "kubernetes")
-    whole = folder / "kustomization.yaml"
-    whole.write_text(whole.read_text().replace("# components:", "components:"))
-    command = ["kubectl", "kustomize", str(folder)]
-    done = run_to_end(command)
-    if 'unknown field "components"' in done.stderr:
-        pytest.skip("this kubectl is older than 1.21")
-    plain = documents(done)
-    chart = objects(resourceSlices=True)
-    for one in (plain, chart):
-        agent = one["DaemonSet"]["spec"]["template"]["spec"]
-        (container,) = agent["containers"]
-        container["env"].sort(key=itemgetter("name"))
-        assert all(map(is_taken, (one[k] for k in one if k != "PodMonitor")))
-        (subject,) = one["ClusterRoleBinding"]["subjects"]
-        assert subject["name"] == agent["serviceAccountName"]
-        assert subject.pop("namespace") == ("dgx-telemetry" if one is plain else "default")
-        assert one["ClusterRole"]["rules"] == [
-            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]}
-        ]
-        del container["image"], agent["volumes"]
-        del one["DaemonSet"]["spec"]["template"]["metadata"]
-        one["DaemonSet"]["metadata"].pop("namespace", None)
-        names = {env["name"]: env.get("value") for env in container["env"]}
-        assert names.keys() > {"NODE_NAME"}
-    assert plain["DaemonSet"] == chart["DaemonSet"]
-    assert load((AllocationConfig,), None, names)[AllocationConfig].resource_slices
 
 
 @needs_helm

@@ -30,10 +30,10 @@ from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import GuardedObserver, Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.polling.xid_watch import XidChecks, XidWatch
+from agent.polling.xid_watch import XidWatch
 from agent.sources import agent_health, allocation, kernel_log, nccl, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
-from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
+from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
 from agent.specs.machine import MachineSpecs, Specs
 from agent.specs.sheets import SystemSpec
@@ -140,9 +140,6 @@ class Agent:
             self.configuration,
         )
         self.poller = self._poller(expected_gpus(hardware))
-        self._counts.checks = XidChecks(
-            lambda: self.poller.latest, lambda: self.gpus.inventory.lost, SHOWN_XIDS
-        )
 
     @property
     def settings(self) -> Settings:

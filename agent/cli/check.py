@@ -30,7 +30,7 @@ from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Sn
 from agent.polling.reads import OFF
 from agent.ranges import device_ranges, ranges
 from agent.series import SampleStore
-from agent.sources import chassis, nccl, power, system
+from agent.sources import nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
@@ -217,7 +217,7 @@ def waste(snapshot: Snapshot) -> str:
 
 
 def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:
-    """Return the power of the GPUs and of the box beside their limits, as far as known."""
+    """Return the power of the GPUs beside their limits, as far as known."""
     drawn, limits = samples.all(power.POWER), samples.all(power.POWER_LIMIT)
     tdp = spec.values.get("tdp") if spec else None
     if drawn or limits or tdp:
@@ -227,8 +227,6 @@ def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:
         may = f", limits {added(limits.values())}" if limits else ""
         most = f", system maximum {tdp.base:.0f} W ({tdp.source})" if tdp else ""
         yield f"GPU power{of} {now}{may}{most}"
-    for (sensor,), whole in sorted(samples.all(chassis.POWER).items()):
-        yield f"chassis power {whole:.0f} W now ({sensor})"
 
 
 def added(limits: Iterable[float]) -> str:

@@ -86,9 +86,8 @@ TO_SEE: tuple[str, ...] = (
 """Reasons that need attention; the others are what this hardware is like."""
 
 OPTIONAL = {
-    *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis.FAULT.name),
-    *(disk.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
-    *(kernel_log.FORGED.name, kernel_log.SWITCH_ERRORS.name),
+    *(chassis.FAULT.name, disk.FAULT.name),
+    *(kernel_log.READABLE.name, kernel_log.SWITCH_ERRORS.name),
 }
 """Metrics that many machines do not have, or keep for root: absent without harm."""
 
@@ -367,7 +366,7 @@ OF_CONFIGURATION = (
             if closed
         ],
         sentence=("the kernel's log cannot be read: {0}",),
-        do="Run this as root of the host, or add its user to the group systemd-journal.",
+        do="Run this as root of the host, or let its unit hand over /dev/kmsg, as `install` does.",
     ),
     Fault(
         alert=BLIND,

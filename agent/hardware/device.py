@@ -29,9 +29,8 @@ LINK_STATES, MOST_LINKS = Range(0, 3), 36
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
-CHASSIS, PLACES = slice(20, 36), slice(36, 41)
-"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
-module."""
+CHASSIS = slice(20, 36)
+"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis."""
 
 
 def text_of(structure: Any, name: str) -> str:
@@ -78,16 +77,11 @@ class NvmlDevice:
                 raise self._in_mig(absent) from absent
             return self.nvml.call(call, handle)
 
-    def platform(self) -> tuple[str, str, str, str, str]:
-        """Position of a GPU (Blackwell): serial number of the chassis, slot, tray, host, module;
-        slot and tray are empty if no rack is reported. Raises Absent."""
+    def _racked(self) -> bool:
+        """Return whether it reports the serial number of a chassis of trays (Blackwell)."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
-        raw = bytes(info)  # the binding takes its single bytes for text
-        chassis = raw[CHASSIS].partition(b"\0")[0].decode(errors="replace").strip()
-        slot, tray, host, _, module = (str(byte) for byte in raw[PLACES])
-        slot, tray = (slot, tray) if chassis else ("", "")
-        return chassis, slot, tray, host, module
+        return any(b"0"[0] <= byte <= b"9"[0] for byte in bytes(info)[CHASSIS].partition(b"\0")[0])
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Values of field ids, in order; each that is not answered is an Absent with its reason.
@@ -206,5 +200,5 @@ class NvmlDevice:
             pci_bus_id=unless_final(lambda: text_of(self.get("PciInfo"), "busId"), ""),
             serial=nvml.text("nvmlDeviceGetSerial", self.handle),
             vbios_version=nvml.text("nvmlDeviceGetVbiosVersion", self.handle),
-            racked=unless_final(lambda: any(map(str.isdigit, self.platform()[0])), otherwise=False),
+            racked=unless_final(self._racked, otherwise=False),
         )

@@ -7,7 +7,6 @@ of another driver. Each id here says from which driver on it may be asked.
 from enum import IntEnum
 
 ALL_LINKS = 0xFFFFFFFF  # Scope of the NVLink fields that sums over the links of a GPU
-MODULE = 1  # Scope of the power fields that means the module: a GPU or two, and their CPU
 
 
 class FieldId(IntEnum):
@@ -25,12 +24,7 @@ class FieldId(IntEnum):
     NVLINK_REPLAYS = 161  # scope: link
     NVLINK_RECOVERIES = 162
     NVLINK_CRC_ERRORS = 163
-    C2C_LINKS = 170  # links to the CPU on its module
-    C2C_STATUS = 171  # scope: such a link; 1 active
-    C2C_SPEED = 172  # MB/s
-    POWER_NOW = 186  # mW; scope 1: the module with its CPU
-    POWER_LIMIT = 190
-    NVLINK5_TRANSMITTED = 202  # bytes; scope: link, as up to 222
+    NVLINK5_TRANSMITTED = 202  # bytes; scope: link, as up to 221
     NVLINK5_RECEIVED = 204
     NVLINK5_MALFORMED_PACKETS = 206
     NVLINK5_BUFFER_OVERRUNS = 207
@@ -41,20 +35,11 @@ class FieldId(IntEnum):
     NVLINK5_DISCARDS = 212
     NVLINK5_RECOVERIES = 213
     NVLINK5_FAILED_RECOVERIES = 214
-    NVLINK5_EFFECTIVE_ERRORS = 219
-    NVLINK5_EFFECTIVE_BER = 220
     NVLINK5_SYMBOL_ERRORS = 221
-    NVLINK5_SYMBOL_BER = 222
     RECOVERY_ACTION = 230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 IMEX
-    C2C_INTERRUPTS = 231
-    C2C_REPLAYS = 232
-    C2C_REPLAYS_AGAIN = 233
     SOFTWARE_THERMAL_TIME = 269
     HARDWARE_THERMAL_TIME = 270
     POWER_BRAKE_TIME = 271
-    ACTIVE_BANK_REMAPS = 303
-    INACTIVE_BANK_REMAPS = 304
-    BANK_REMAP_PENDING = 307
 
 
 # README.md beside this says which ids of NVLink 5 and C2C are not read, and why.
@@ -63,12 +48,9 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     for first, last, since in (
         (138, 141, (450,)),  # bytes of NVLink
         (161, 163, (520,)),  # its errors
-        (170, 172, (525,)),  # links to the CPU
-        (186, 190, (535,)),  # power of the module
-        (202, 222, (560,)),  # NVLink 5
-        (230, 233, (570,)),  # what to do to recover; errors of links to the CPU
+        (202, 221, (560,)),  # NVLink 5
+        (230, 230, (570,)),  # what to do to recover
         (269, 271, (580, 82)),  # before that these ids meant other things
-        (303, 307, (610,)),  # banks of memory
     )
     for field in FieldId
     if first <= field <= last

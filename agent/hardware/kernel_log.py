@@ -1,21 +1,16 @@
-"""The kernel's log: /dev/kmsg where it may be read, handed over by systemd or opened; else the
-journal, where the agent's groups may read it; else a reason. And what NVIDIA's drivers write to it:
-XID errors, NVSwitch errors, lost GPUs.
+"""The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
+drivers write to it: XID errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
 with MIG `(PCI:0000:3b:00 GPU-I:03)`."""
 
-import json
 import os
 import re
-import shutil
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from agent.model import Absent, Reason
@@ -30,10 +25,9 @@ KERNEL = 0
 """Facility of what the kernel wrote itself; a program may write here too, with another one."""
 
 AGAIN = 60.0  # s, between two attempts to open what could not be opened
-JOURNALS = ("/var/log/journal", "/run/log/journal")
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
-    "writes it), or add its user to the group systemd-journal"
+    "writes it)"
 )
 
 
@@ -47,18 +41,12 @@ class LogLine(NamedTuple):
 class KernelLog(Protocol):
     """Reader of new lines in the kernel log; one reader at a time."""
 
-    @property
-    def lost(self) -> int:
-        """Records that were overwritten before they were read."""
-
     def lines(self) -> Sequence[LogLine]:
         """Return the lines since the last call; raises Absent with the reason."""
 
 
 class NoKernelLog:
     """Kernel log of a machine without one: tapes, containers."""
-
-    lost = 0
 
     def __init__(self, reason: Reason = Reason.MISSING, why: str = "no kernel log here") -> None:
         self._absent = (reason, why)
@@ -88,8 +76,6 @@ class DeviceLog:
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
         self._since = since or 0.0
-        self._next = 0  # number of the record that is due, 0 where none was read yet
-        self.lost = 0
         os.set_blocking(descriptor, False)
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
@@ -109,70 +95,11 @@ class DeviceLog:
                 raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
             if not raw:
                 return
-            self._number(raw)
             yield record(raw)
-
-    def _number(self, raw: bytes) -> None:
-        """Count the records that are missing before this one."""
-        try:
-            number = int(raw.split(b",", 2)[1])
-        except (ValueError, IndexError):
-            return
-        self.lost += max(0, number - self._next) if self._next else 0
-        self._next = number + 1
-
-
-class JournalLog:
-    """The kernel's messages in the journal, from a journalctl that follows it."""
-
-    def __init__(self, program: str, since: float | None = None) -> None:
-        begin = ["--lines=0"] if since is None else ["--boot", "--lines=100000"]
-        command = [program, "--dmesg", "--follow", "--quiet", "--output=json", *begin]
-        self._since = since or 0.0
-        self._child = subprocess.Popen(  # noqa: S603
-            [*command, "--output-fields=MESSAGE,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert self._child.stdout is not None
-        self._pipe = self._child.stdout.fileno()
-        os.set_blocking(self._pipe, False)
-        self._rest = b""
-        self.lost = 0
-
-    def lines(self) -> Sequence[LogLine]:
-        """Return the lines that the child wrote since; raises Absent if it ended."""
-        found: list[LogLine | None] = []
-        while len(found) < MOST:
-            try:
-                raw = os.read(self._pipe, RECORD * 64)
-            except BlockingIOError:
-                break
-            if not raw and not found:
-                raise Absent(Reason.FAILED, f"journalctl ended with status {self._child.wait()}")
-            if not raw:
-                break
-            *whole, self._rest = (self._rest + raw).split(b"\n")
-            found += map(_entry, whole)
-        return [line for line in found if line and line.at >= self._since]
-
-
-def _entry(raw: bytes) -> LogLine | None:
-    try:
-        entry = json.loads(raw)
-        if int(entry["SYSLOG_FACILITY"]) != KERNEL:  # a program wrote it to /dev/kmsg
-            return None
-        text = entry["MESSAGE"]
-        if isinstance(text, list):  # bytes that are no UTF-8
-            text = bytes(text).decode(errors="replace")
-        return LogLine(int(entry["_SOURCE_MONOTONIC_TIMESTAMP"]) / 1e6, str(text))
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 class RealKernelLog:
-    """The first way that is open on this machine; tried again while none is.
+    """/dev/kmsg of this machine; tried again while it cannot be opened.
 
     `history` is how many seconds of the past are shown first: none for an agent, which counts what
     happens, some for a look.
@@ -184,10 +111,6 @@ class RealKernelLog:
         self._log: KernelLog | None = None
         self._absent = Absent(Reason.MISSING, f"{DEVICE} is not there")
         self._again = 0.0
-
-    @property
-    def lost(self) -> int:
-        return self._log.lost if self._log else 0
 
     def lines(self) -> Sequence[LogLine]:
         if self._log is None:
@@ -208,13 +131,9 @@ class RealKernelLog:
             return DeviceLog(_descriptor(), since)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            why = f"{DEVICE}: {error.strerror}; {REMEDY}"
-            self._absent = Absent(Reason.MISSING if missing else Reason.DENIED, why)
-        program = shutil.which("journalctl")
-        files = (path for folder in JOURNALS for path in Path(folder).glob("*/system.journal"))
-        if program is None or not any(os.access(path, os.R_OK) for path in files):
-            raise self._absent.without_traceback()
-        return JournalLog(program, since)
+            reason = Reason.MISSING if missing else Reason.DENIED
+            self._absent = Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}")
+            raise self._absent.without_traceback() from error
 
 
 def _descriptor() -> int:
@@ -246,14 +165,6 @@ FALLEN = re.compile(
 )
 """Of a GPU at work in one line; of one that is gone when the driver is loaded in one record of
 three (issue 155 of NVIDIA/NVSentinel), and then no XID reports it."""
-
-FORGED = re.compile(r"NVRM: .{0,60}(?:Xid \(|fallen off the bus)|SXid \(")
-"""Words of these lines within another one: a program that crashes is logged with its name, of which
-the first 15 letters begin the line, and with those of the files that it has mapped."""
-
-OWN = ("NVRM: ", "nvidia-nvswitch")
-CRASHED = re.compile(r".{0,15}\[\d+\]: ")
-"""Beginning of a kernel line on a process, with its name and its number."""
 
 PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
@@ -298,13 +209,7 @@ class BusLoss(NamedTuple):
     pci: str
 
 
-class Forged(NamedTuple):
-    """A line that holds the driver's words, and that the driver did not write."""
-
-    text: str
-
-
-DriverLine = KernelXid | SwitchError | BusLoss | Forged
+DriverLine = KernelXid | SwitchError | BusLoss
 
 
 def parsed(text: str) -> DriverLine | None:
@@ -321,7 +226,5 @@ def parsed(text: str) -> DriverLine | None:
         return KernelXid(pci, int(code), pid, name, unit, fatal, *words)
     if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
-    if found := FALLEN.fullmatch(text):
-        return BusLoss(found[1])
-    own = text.startswith(OWN) and not CRASHED.match(text)
-    return Forged(text) if not own and FORGED.search(text) else None
+    found = FALLEN.fullmatch(text)
+    return BusLoss(found[1]) if found else None

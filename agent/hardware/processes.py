@@ -7,7 +7,6 @@ for as long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do n
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
-from contextlib import suppress
 from errno import ESRCH
 from math import isfinite
 from typing import NamedTuple
@@ -26,9 +25,6 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Errors of the kernel for a process that does not exist (any more)."""
 
 LONGEST_PID = 10  # digits
-SCAN_EVERY = 10.0
-"""Seconds between two scans of all processes, where the kernel does not list children."""
-
 YOUNG, LOOK_EVERY = 60.0, 30.0
 """Seconds after a process was met from which threads that never had a child are asked less often,
 and how often: few fork, and a process may have hundreds."""
@@ -154,14 +150,10 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class Descent:
-    """Table of parents and children: from the kernel's lists of children, else from a scan of
-    all."""
+    """Table of parents and children, from the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._listed = True  # until a process shows that its kernel lists no children
-        self._scanned = -SCAN_EVERY
-        self._by_parent: dict[int, list[int]] = {}
         self._forks: dict[int, tuple[float, float, list[str]]] = {}  # met, looked at, threads
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
@@ -181,14 +173,10 @@ class Descent:
         return list(found)
 
     def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
-        if self._listed:
-            try:
-                return list(self._listed_children(pid, now, first=first))
-            except GONE:
-                self._listed = self._lists_children(pid)
-            except OSError:  # another user's: /proc hides what it started
-                return []
-        return [] if self._listed else self._scan(now).get(pid, [])
+        try:
+            return list(self._listed_children(pid, now, first=first))
+        except OSError:  # it has ended, or is another user's: /proc hides what it started
+            return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
         """A child belongs to the thread that forked it. Threads that had none are asked now and
@@ -209,23 +197,3 @@ class Descent:
             self._forks[pid] = met, now, forked
         for children in found.values():
             yield from children
-
-    def _lists_children(self, pid: int) -> bool:
-        """False where the thread is there and its children are not: a kernel without
-        CONFIG_PROC_CHILDREN. Of a process that has ended nothing is learnt."""
-        try:
-            return "children" in self._files.names(f"/proc/{pid}/task/{pid}")
-        except OSError:
-            return True
-
-    def _scan(self, now: float) -> dict[int, list[int]]:
-        if now - self._scanned < SCAN_EVERY:
-            return self._by_parent
-        self._scanned = now
-        self._by_parent = {}
-        for name in self._files.names("/proc"):
-            if (pid := whole(name, LONGEST_PID)) is not None:
-                with suppress(OSError):
-                    parent = stat(self._files, pid).parent
-                    self._by_parent.setdefault(parent, []).append(pid)
-        return self._by_parent

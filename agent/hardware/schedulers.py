@@ -1,75 +1,16 @@
-"""Clients of the schedulers that assign GPUs to jobs: Slurm's commands, the kubelet's socket, and
-the API server of Kubernetes.
+"""Clients of the schedulers that assign GPUs to jobs: Slurm's commands and the kubelet's socket.
 
 Each may take seconds, or hang: ask on a thread of your own."""
 
-import http.client
 import json
-import os
 import re
 import shutil
 import socket
-import ssl
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
-
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Of resource.k8s.io, newest first: Kubernetes 1.34, 1.33 and 1.32 have them first."""
+from collections.abc import Iterator, Sequence
 
 LONGEST = 16 << 20  # bytes of an answer
-UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def resource_slices(seconds: float, account: str = ACCOUNT) -> Mapping[str, tuple[str, ...]]:
-    """The UUIDs among the attributes of each device of this node, by DRIVER/POOL/DEVICE; `seconds`
-    is how long the server may take. Raises OSError where there is no answer."""
-    try:
-        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        node = quote(os.environ["NODE_NAME"])
-        context = ssl.create_default_context(cafile=f"{account}/ca.crt")
-        token = Path(account, "token").read_text().strip()  # a new one each hour
-        server = http.client.HTTPSConnection(host, int(port), timeout=seconds, context=context)
-        with closing(server):
-            for version in VERSIONS:
-                path = f"/apis/resource.k8s.io/{version}/resourceslices"
-                server.request(
-                    "GET",
-                    f"{path}?fieldSelector=spec.nodeName%3D{node}",
-                    headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
-                )
-                answer = server.getresponse()
-                content = answer.read(LONGEST)
-                if answer.status == 200:
-                    return uuids(json.loads(content))
-                if answer.status != 404:
-                    raise OSError(f"the API server answers {answer.status} to {path}")
-    except (KeyError, ValueError, http.client.HTTPException) as error:
-        why = f"{error} is not set" if isinstance(error, KeyError) else error
-        raise OSError(f"no ResourceSlices: {why}") from error
-    raise OSError("the API server has no ResourceSlices: Kubernetes 1.32 has them first")
-
-
-def uuids(answer: Any) -> Mapping[str, tuple[str, ...]]:
-    """The same of a ResourceSliceList; what in it is of another form is left out."""
-    found: dict[str, tuple[str, ...]] = {}
-    items = answer.get("items") if isinstance(answer, dict) else None
-    for one in items if isinstance(items, list) else ():
-        with suppress(LookupError, TypeError, AttributeError):
-            spec = one["spec"]
-            for device in spec["devices"]:
-                attributes = device.get("attributes") or device["basic"]["attributes"]
-                texts = (str(value.get("string")) for value in attributes.values())
-                name = "/".join((spec["driver"], spec["pool"]["name"], device["name"]))
-                found[name] = tuple(text for text in texts if UUID.fullmatch(text))
-    return found
-
-
 SECONDS = 5.0  # Timeout of one command or of the kubelet
 MOST_JOBS = 64
 
@@ -96,10 +37,6 @@ class Schedulers:
     def kubelet(self, path: str) -> bytes:
         """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
         raise FileNotFoundError(path)
-
-    def slices(self) -> Mapping[str, tuple[str, ...]]:
-        """The UUIDs of the devices of this node, by DRIVER/POOL/DEVICE, by the API server."""
-        raise FileNotFoundError(ACCOUNT)
 
 
 class RealSchedulers(Schedulers):
@@ -134,9 +71,6 @@ class RealSchedulers(Schedulers):
             connection.connect(path)
             connection.sendall(_request())
             return _message(connection)
-
-    def slices(self) -> Mapping[str, tuple[str, ...]]:
-        return resource_slices(SECONDS)
 
 
 def _of_json(job: str) -> str:
@@ -248,16 +182,15 @@ def _message(connection: socket.socket) -> bytes:
     return bytes(content[5 : 5 + int.from_bytes(content[1:5], "big")])
 
 
-def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str, str]]]]:
-    """Namespace, pod, container, and resource and id of each device that it was given, with the
-    name that ResourceSlices have for it, empty for devices of plugins; raises ValueError where the
-    response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
+    """Namespace, pod, container, and resource and id of each device that it was given; raises
+    ValueError where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
             inside = _fields(container)
             devices = [_fields(one) for one in inside.get(2, [])]
-            ids = [(_text(one, 1), n.decode(), "") for one in devices for n in one.get(2, [])]
+            ids = [(_text(one, 1), n.decode()) for one in devices for n in one.get(2, [])]
             ids += [claimed for one in inside.get(5, []) for claimed in _claimed(_fields(one))]
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
 
@@ -266,12 +199,11 @@ GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
 """Drivers of claims that give GPUs, or say no more than that they are NVIDIA's."""
 
 
-def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str, str]]:
+def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
     """Devices of a claim (dynamic resource allocation), the driver in place of a resource."""
     for resource in map(_fields, claim.get(4, [])):
-        driver, pool, device = (_text(resource, number) for number in (2, 3, 4))
-        kind = f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver
-        yield kind, device, f"{driver}/{pool}/{device}"
+        driver = _text(resource, 2)
+        yield f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver, _text(resource, 4)
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

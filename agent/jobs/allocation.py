@@ -17,9 +17,8 @@ from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.identity import JobLabels, printable
 from agent.model import Absent, Reason
 
-PodDevices = tuple[str, str, str, Sequence[tuple[str, str, str]]]
-"""Namespace, pod, container; the resource and the id of each of its devices, and what
-ResourceSlices call it."""
+PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
+"""Namespace, pod, container; the resource and the id of each of its devices."""
 
 DRIVER = "/proc/driver/nvidia/gpus"
 MAJOR = "195"
@@ -55,14 +54,9 @@ class Devices(NamedTuple):
     uuids: Mapping[str, str]  # by their own, and by those of MIG devices
     minors: Mapping[str, str]
     indices: Mapping[str, str]
-    slices: Mapping[str, tuple[str, ...]] = {}  # by DRIVER/POOL/DEVICE
 
-    def gpu(self, device: str, claimed: str = "") -> str:
-        """The GPU of an id that a plugin or a driver of Kubernetes gave, or that was claimed by
-        this name; raises Absent."""
-        for own in self.slices.get(claimed, ()):
-            if own in self.uuids:
-                return self.uuids[own]
+    def gpu(self, device: str) -> str:
+        """The GPU of an id that a plugin or a driver of Kubernetes gave; raises Absent."""
         name = device.partition("::")[0]  # what follows numbers the shares of one device
         for pattern, table in FORMS:
             found = pattern.fullmatch(name)
@@ -253,11 +247,10 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
-        for resource, device, claimed in given:
-            known = devices.slices.get(claimed) or device.startswith(("GPU-", "MIG-"))
-            if known or GPU_RESOURCE.fullmatch(resource):
+        for resource, device in given:
+            if device.startswith(("GPU-", "MIG-")) or GPU_RESOURCE.fullmatch(resource):
                 try:
-                    gpus.add(devices.gpu(device, claimed))
+                    gpus.add(devices.gpu(device))
                 except Absent as absent:
                     hidden = absent.without_traceback()
         if gpus:

@@ -18,7 +18,7 @@ from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.model import Labels
 
-SEARCH_EVERY, SEARCH_FIRST = processes.SCAN_EVERY, 2.0
+SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
 """Seconds between two looks for new threads of a process, of which listing 150 takes 1 ms; and
 while it is young, and between two looks for descendants of a GPU's processes (chosen)."""
 

@@ -160,8 +160,7 @@ class SimulatedKernelLog:
         self._now = now
         self._driver = driver
         self._older = older  # GPUs that retire pages
-        self._lines: deque[LogLine] = deque()
-        self.lost = 0
+        self._lines: deque[LogLine] = deque(maxlen=RING)
 
     def lines(self) -> Sequence[LogLine]:
         found = list(self._lines)
@@ -169,9 +168,6 @@ class SimulatedKernelLog:
         return found
 
     def write(self, text: str) -> None:
-        if len(self._lines) == RING:
-            self._lines.popleft()
-            self.lost += 1
         self._lines.append(LogLine(self._now(), text))
 
     def xid(self, bus: int, code: int, pid: int | None) -> None:

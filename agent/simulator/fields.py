@@ -16,17 +16,15 @@ from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
 from agent.simulator.driver import LINK_SLOTS, Driver, Question
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
-from agent.simulator.models import AMPERE, BLACKWELL, HOPPER, KEPLER, PASCAL, VOLTA, C2cModel
+from agent.simulator.models import AMPERE, BLACKWELL, PASCAL, VOLTA
 
 UINT, ULL = 1, 3
 MEMBERS = {UINT: "uiVal", ULL: "ullVal"}  # `nvmlValueType_t` in use, and their members of the union
 
-ALL_LINKS, MODULE = 0xFFFFFFFF, 1
+ALL_LINKS = 0xFFFFFFFF
 KIB = 1024.0
 HBM_WARMER = 3  # degrees Celsius
 LATENCY = 3  # us
-CPU = 135.0  # W of a Grace and its memory: nvidia-smi of a GB200, module less both GPUs
-HEALTHY_BER = 0x010F  # A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it
 
 
 class FieldContext(NamedTuple):
@@ -43,21 +41,6 @@ class FieldContext(NamedTuple):
     def wire(self, name: str) -> float:
         return self.over_links(name) * self.gpu.wire_per_payload / KIB
 
-    @property
-    def milliwatts(self) -> float:
-        """Drawn; a module has two GPUs that work alike, a CPU and its memory."""
-        watts = self.gpu.buffers.watts(self.now)
-        return (2 * watts + CPU if self.scope == MODULE else watts) * 1000
-
-    @property
-    def limit(self) -> float:
-        model = self.gpu.model
-        return ((self.scope == MODULE and model.module_limit) or model.power_limit) * 1000
-
-    @property
-    def c2c(self) -> C2cModel:
-        return self.gpu.model.c2c or C2cModel(0, 0)
-
 
 Answers = Callable[[Question], bool]
 Value = float | str | Callable[[FieldContext], float]
@@ -70,10 +53,6 @@ def _from(architecture: int) -> Answers:
 
 def _hbm(q: Question) -> bool:
     return q.arch >= VOLTA and q.model.bus_width >= 1024  # bits
-
-
-def _c2c(q: Question) -> bool:
-    return q.model.c2c is not None
 
 
 def _link_errors(q: Question) -> bool:
@@ -101,26 +80,15 @@ _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
     ((161,), (520,), _link_errors, ULL, lambda c: c.over_links("replay")),
     ((162,), (520,), _link_errors, ULL, lambda c: c.over_links("recovery")),
     ((163,), (520,), _link_errors, ULL, lambda c: c.over_links("crc")),
-    # links to the CPU
-    ((170,), (525,), _c2c, UINT, lambda c: c.c2c.number),
-    ((171,), (525,), _c2c, UINT, 1),
-    ((172,), (525,), _c2c, UINT, lambda c: c.c2c.reported),
-    ((231, 232, 233), (570,), _c2c, ULL, 0),
-    # power now and its limit
-    ((186,), (535,), _from(KEPLER), UINT, lambda c: c.milliwatts),
-    ((190,), (535,), lambda q: not q.model.shared_memory, UINT, lambda c: c.limit),
     # NVLink 5
     ((202,), (560,), lambda q: q.linked_by_5, ULL, lambda c: int(c.over_links("tx"))),
     ((204,), (560,), lambda q: q.linked_by_5, ULL, lambda c: int(c.over_links("rx"))),
     ((*range(206, 213), 214, 221), (560,), lambda q: q.linked_by_5, ULL, 0),
     ((213,), (560,), lambda q: q.linked_by_5, ULL, lambda c: c.over_links("recovery")),
-    ((219,), (560,), lambda q: q.linked_by_5, ULL, lambda c: c.over_links("replay")),
-    ((220, 222), (560,), lambda q: q.linked_by_5, ULL, HEALTHY_BER),
-    # recovery action; times of low clocks under their newest ids; remapped banks
+    # recovery action; times of low clocks under their newest ids
     ((230,), (570,), _from(PASCAL), UINT, lambda c: c.gpu.health.recovery),
     ((269, 271), (580, 82), _from(PASCAL), ULL, 0),
     ((270,), (580, 82), _from(PASCAL), ULL, "thermal"),
-    ((303, 304, 307), (610,), _from(HOPPER), UINT, 0),
 )
 FIELDS = {field: row for row in _ROWS for field in row[0]}
 
@@ -134,8 +102,6 @@ SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
 """Fields of one link, or of all at once; a link that is down refuses them."""
 
 PER_LINK = SUMMED | {161, 162, 163}
-PER_C2C = frozenset({171, 172, 231, 232, 233})
-OF_POWER = frozenset({186, 190})  # Scope 0 is the GPU, 1 its module with a CPU, where there is one
 
 
 def field_code(field: int, scope: int, asked: Question) -> int:
@@ -148,11 +114,6 @@ def field_code(field: int, scope: int, asked: Question) -> int:
         return driver.NOT_SUPPORTED
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return asked.link_code(scope)
-    links = asked.model.c2c.number if asked.model.c2c else 0
-    if field in PER_C2C:
-        return driver.ANSWERED if scope < links else driver.INVALID_ARGUMENT
-    if field in OF_POWER and scope and not (scope == MODULE and links):
-        return driver.INVALID_ARGUMENT if scope == ALL_LINKS else driver.NOT_SUPPORTED
     return driver.ANSWERED
 
 

@@ -15,7 +15,7 @@ SUBSYSTEM = 0x118F10DE
 SWITCH_BUSES = (0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9)
 SWITCH_DEVICE = 0x1AF110DE
 ALL_ONES = 0xFFFFFFFF
-CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
+CHASSIS = b"1820000000001"
 """Position of a tray, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
@@ -68,9 +68,6 @@ def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
         refuse(driver.VERSION_MISMATCH)
     if nvml.machine.system.rack:
         target.chassisSerialNumber = CHASSIS
-        target.slotNumber, target.trayIndex = bytes((SLOT,)), bytes((TRAY,))
-    target.hostId, target.peerType = b"\x01", b"\x01"
-    target.moduleId = bytes((gpu.index + 1,))
     return 0
 
 
@@ -247,8 +244,6 @@ CALLS: dict[str, Call] = {
     ),
     "DecoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
     "EncoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
-    "JpgUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(AMPERE), (535,)),
-    "OfaUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(AMPERE), (535,)),
     "Samples": Call(_samples),
     "ProcessUtilization": Call(_shares, lambda q: q.whole(MAXWELL)),
     # memory, processes

@@ -16,7 +16,7 @@ from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
 from agent.simulator.models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel, address
-from agent.simulator.traffic import REQUEST, WORD
+from agent.simulator.traffic import WORD
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -24,7 +24,7 @@ LOOPBACK = "lo"
 
 SimulatedDiskCounters = namedtuple(
     "SimulatedDiskCounters",
-    "read_bytes write_bytes busy_time read_count write_count read_time write_time",
+    "read_bytes write_bytes busy_time",
 )  # bytes, milliseconds
 SimulatedNicCounters = namedtuple("SimulatedNicCounters", "bytes_sent bytes_recv")
 SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, of all CPUs
@@ -51,15 +51,8 @@ class SimulatedPsutil:
         return SimulatedDiskCounters(
             read_bytes=int(read / SECTOR) * SECTOR,
             write_bytes=int(write / SECTOR) * SECTOR,
-            busy_time=self._milliseconds("busy", disk),
-            read_count=int(read / REQUEST),
-            write_count=int(write / REQUEST),
-            read_time=self._milliseconds("read_time", disk),
-            write_time=self._milliseconds("write_time", disk),
+            busy_time=int(self._read(f"busy:{disk.name}") * 1000),
         )
-
-    def _milliseconds(self, counter: str, disk: DiskModel) -> int:
-        return int(self._read(f"{counter}:{disk.name}") * 1000)
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
         with self._machine.lock:
@@ -90,8 +83,7 @@ def _together(
     busy = max(member.busy_time for member in members)
     if array.striped:
         return total._replace(busy_time=busy)
-    once = {name: getattr(one, name) for name in ("write_bytes", "write_count", "write_time")}
-    return total._replace(busy_time=busy, **once)
+    return total._replace(busy_time=busy, write_bytes=one.write_bytes)
 
 
 class SimulatedServices(Schedulers, RanksReader, SmartReader):

@@ -47,13 +47,6 @@ class LinkModel(Struct, frozen=True):
     reported: int
 
 
-class C2cModel(Struct, frozen=True):
-    """Links to the CPU: how many, and MB/s of one as the driver reports it."""
-
-    number: int
-    reported: int
-
-
 class GpuModel(Struct, frozen=True):
     """One product. Memory in bytes, power in watts, bus in bits."""
 
@@ -72,8 +65,6 @@ class GpuModel(Struct, frozen=True):
     pcie_generation: int
     reserved: int = 0  # by the driver, of the memory
     links: LinkModel | None = None
-    c2c: C2cModel | None = None
-    module_limit: float | None = None  # W, of the module with its CPU
     lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver reports a placeholder
     shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
@@ -160,7 +151,6 @@ class SystemModel:
     model: GpuModel
     buses: tuple[int, ...]  # PCI bus of each GPU, 256 times its domain added
     cpus: int  # logical
-    memory: int  # bytes
     disks: tuple[DiskModel, ...]
     nics: tuple[NicModel, ...]
     drivers: tuple[int, int]  # first and last branch

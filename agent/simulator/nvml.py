@@ -1,6 +1,4 @@
-"""The simulated NVML: an object with pynvml's functions, constants, structs and errors.
-
-Operational events are as nvidia-ml-py 13.615 declares them; no real driver was seen."""
+"""The simulated NVML: an object with pynvml's functions, constants, structs and errors."""
 
 import inspect
 import time
@@ -31,15 +29,10 @@ class EventSet:
         self.generation = generation
         self.masks: dict[int, int] = {}
         self.happened: deque[tuple[int, int]] = deque()
-        self.operational: set[str] = set()  # UUIDs
-        self.operated: deque[tuple[int, int]] = deque()
-        self.last: tuple[int, int] | None = None  # what the contexts belong to
 
     def note(self, index: int, code: int) -> None:
         if self.masks.get(index, 0) & XID_EVENT:
             self.happened.append((index, code))
-        if self.operational:
-            self.operated.append((index, code))
 
 
 def _find(nvml: Any, event_set: Any) -> EventSet:
@@ -69,42 +62,6 @@ def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
     masks[gpu.index] = masks.get(gpu.index, 0) | kinds
 
 
-def _register_operational(nvml: Any, event_set: Any, config: Any) -> None:
-    uuid = str(config.uuid)
-    if uuid not in {gpu.uuid for gpu in nvml.machine.gpus}:
-        refuse(driver.INVALID_ARGUMENT)
-    _find(nvml, event_set).operational.add(uuid)
-
-
-def _wait_v3(nvml: Any, event_set: Any, params: Any) -> None:
-    events = _find(nvml, event_set)
-    if not events.operated:
-        refuse(driver.TIMEOUT)
-    events.last = events.operated.popleft()
-    params.dataType = pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
-    params.uuid = nvml.machine.gpus[events.last[0]].uuid.encode()
-    params.severity = pynvml.NVML_OPERATIONAL_EVENT_SEVERITY_FATAL
-
-
-def _count(nvml: Any, event_set: Any, params: Any) -> None:
-    params.count = int(_find(nvml, event_set).last is not None)
-
-
-def _context(nvml: Any, event_set: Any, params: Any) -> None:
-    _carried(nvml, event_set, params.index)
-    legacy = pynvml.NVML_GPU_OPERATIONAL_EVENT_CONTEXT_TYPE_LEGACY_XID
-    params.nvmlGpuOperationalEventContextType = legacy
-
-
-def _xid(nvml: Any, event_set: Any, params: Any) -> None:
-    params.xidCode = _carried(nvml, event_set, params.index)
-
-
-def _carried(nvml: Any, event_set: Any, index: int) -> int:
-    last = _find(nvml, event_set).last
-    return refuse(driver.INVALID_ARGUMENT) if last is None or index else last[1]
-
-
 CALLS: dict[str, Call] = {
     **{f"nvmlDeviceGet{name}": call for name, call in getters.CALLS.items()},
     **{f"nvmlDeviceGet{name}": call for name, call in mig.CALLS.items()},
@@ -113,16 +70,6 @@ CALLS: dict[str, Call] = {
     "nvmlEventSetCreate": Call(_create, of_gpu=False),
     "nvmlEventSetFree": Call(_free, of_gpu=False),
     "nvmlDeviceRegisterEvents": Call(_register),
-    **{
-        f"nvmlEventSet{name}": Call(answer, since=(615,), of_gpu=False)
-        for name, answer in {
-            "RegisterGpuOperationalEvents_v1": _register_operational,
-            "Wait_v3": _wait_v3,
-            "GetContextCount_v1": _count,
-            "GetContextInfo_v1": _context,
-            "GetGpuOperationalEventContextLegacyXid_v1": _xid,
-        }.items()
-    },
 }
 """Every function that has no method below."""
 

@@ -13,8 +13,6 @@ Content = Callable[[], str]
 
 HERTZ = 100  # Ticks per second of CPU time
 KIB = 1024
-AT_REST, OF_PROCESS = 0.02, 0.004
-"""Shares of the host's memory that are used by the system itself, and by each process of a job."""
 
 MOUNTS = (
     "proc /proc proc rw,relatime 0 0",
@@ -34,7 +32,6 @@ def proc_tree(machine: Machine) -> dict[str, Content]:
             for gpu in machine.gpus
         },
         "/proc/sys/kernel/hostname": lambda: f"{machine.system.name}\n",
-        "/proc/meminfo": lambda: _meminfo(machine),
         "/proc/mounts": lambda: lines(*mounts(machine)),
         "/proc/uptime": lambda: f"{86_400 + machine.now:.2f} {86_400 + machine.now:.2f}\n",
         **{
@@ -64,17 +61,6 @@ def pressure_file(machine: Machine, resource: str) -> Content:
         return lines(*rows)
 
     return content
-
-
-def _meminfo(machine: Machine) -> str:
-    total = machine.system.memory // KIB
-    used = min(0.9, AT_REST + OF_PROCESS * len(machine.jobs.processes)) * total
-    free = int(total - used)
-    return lines(
-        f"MemTotal:       {total} kB",
-        f"MemFree:        {free // 3} kB",
-        f"MemAvailable:   {free} kB",
-    )
 
 
 def mounts(machine: Machine) -> list[str]:

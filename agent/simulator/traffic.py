@@ -59,7 +59,7 @@ class SimulatedTraffic:
 
     def read(self, name: str, now: float) -> float:
         """A counter at `now`: `read:sda`, `recv:eno1`, `xmit:mlx5_0` in bytes; `busy:sda`,
-        `read_time:sda`, `cpu:user`, in seconds; `io:some` in microseconds."""
+        `cpu:user`, in seconds; `io:some` in microseconds."""
         return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:
@@ -92,9 +92,6 @@ class SimulatedTraffic:
             yield f"write:{disk.name}", written
             full = min(0.99, (read + written) / disk.speed)
             yield f"busy:{disk.name}", QUIET_BUSY + full
-            latency = LATENCY * (1 + (QUEUE - 1) * full)
-            yield f"read_time:{disk.name}", read / REQUEST * latency
-            yield f"write_time:{disk.name}", written / REQUEST * latency
 
     def _limit(self, nic: NicModel) -> float:
         return (self.speed(nic) or 0) * 1e6 / 8

@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
@@ -25,12 +25,11 @@ from agent.sources.context import HostOptions
 
 class AllocationConfig(Section, frozen=True):
     """Sources of allocations: `slurm` by squeue and scontrol, `kubelet` at its pod-resources
-    socket, empty for never; `resource_slices` of the API server, for claims."""
+    socket, empty for never."""
 
     table = "allocation"
     slurm: bool = False
     kubelet: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    resource_slices: bool = False
 
 
 ALLOCATED = GpuMetric.gauge(
@@ -73,8 +72,6 @@ class AllocationRead:
     _news: bool = False
     _from_scheduler: Given | None = None
     _failing: dict[str, str] = field(default_factory=dict)  # by who was asked
-    _slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    _claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
@@ -151,22 +148,8 @@ class AllocationRead:
             return None
         minors = {str(n): uuid for n, uuid in allocation.by_minor(self.host.files).items()}
         indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
-        slices = self._of_slices({device[2] for pod in pods for device in pod[3] if device[2]})
-        devices = allocation.Devices(self.gpus.parents(), minors or indices, indices, slices)
+        devices = allocation.Devices(self.gpus.parents(), minors or indices, indices)
         return allocation.of_pods(pods, devices)
-
-    def _of_slices(self, claimed: Set[str]) -> Mapping[str, tuple[str, ...]]:
-        """Asked again for what was not claimed before: the API server answers many nodes."""
-        if not self.options.settings[AllocationConfig].resource_slices:
-            return {}
-        if not claimed <= self._claimed:
-            try:
-                self._slices = self.host.schedulers.slices()
-            except OSError as error:
-                self._failed("resource slices", error)
-                return self._slices
-        self._claimed = frozenset(claimed)
-        return self._slices
 
     def _failed(self, who: str, error: Exception) -> None:
         if self._failing.get(who) != str(error):  # once, not at each read

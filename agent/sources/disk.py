@@ -1,4 +1,4 @@
-"""Whole disks and arrays: bytes, requests, times, models, whether one has lost a member, and disks
+"""Whole disks and arrays: bytes, time at work, models, whether one has lost a member, and disks
 that fail, by what the kernel shows to everybody, and by SMART where udisks2 reports it."""
 
 import re
@@ -28,11 +28,6 @@ def _counted(name: str, meaning: str, answer: str, fastest: float | None = None)
 
 
 _BYTES = "Bytes {} the disk or array since boot."
-_FINISHED = "{} requests that the disk or array has finished since boot; its rate is IOPS."
-_TOOK = (
-    "Seconds that all {0} requests took together since boot; over the rate of dgx_disk_{0}s_total "
-    "it is the mean latency of a {0}."
-)
 READ_BYTES = _counted("read_bytes", _BYTES.format("read from"), "read_bytes", FASTEST_WIRE)
 WRITTEN_BYTES = _counted("written_bytes", _BYTES.format("written to"), "write_bytes", FASTEST_WIRE)
 BUSY = _counted(
@@ -41,10 +36,6 @@ BUSY = _counted(
     "all of the time is not yet saturation, because NVMe disks serve many requests at once.",
     "busy_time",
 )
-READS = _counted("reads", _FINISHED.format("Read"), "read_count")
-WRITES = _counted("writes", _FINISHED.format("Write"), "write_count")
-READ_SECONDS = _counted("read_seconds", _TOOK.format("read"), "read_time")
-WRITE_SECONDS = _counted("write_seconds", _TOOK.format("write"), "write_time")
 INFO = gauge(
     "dgx_disk_info",
     "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
@@ -74,13 +65,6 @@ STOPPED = {"clear", "inactive"}  # States of an array that does not run; `raid_d
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
-COUNTS = {
-    READ_BYTES: "read_bytes",
-    WRITTEN_BYTES: "write_bytes",
-    READS: "read_count",
-    WRITES: "write_count",
-}
-TIMES = {BUSY: "busy_time", READ_SECONDS: "read_time", WRITE_SECONDS: "write_time"}
 
 
 def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
@@ -98,14 +82,11 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
             raise Absent(Reason.MISSING, NO_DISK)
         for disk in bounded(out, READ_BYTES, disks, "disk.ignore"):
             of = stats[disk]
-            for metric, answer in COUNTS.items():
-                out.add(metric, getattr(of, answer), disk)
-            uncounted = of.busy_time == 0 and of.read_bytes + of.write_bytes > 0
-            for metric, answer in TIMES.items():
-                if uncounted:  # arrays on kernels before 5.10
-                    out.absent(metric, NO_BUSY_TIME, disk)
-                else:
-                    out.add(metric, getattr(of, answer) / 1000, disk)
+            out.add(READ_BYTES, of.read_bytes, disk)
+            out.add(WRITTEN_BYTES, of.write_bytes, disk)
+            # arrays on kernels before 5.10 count no time
+            counted = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
+            out.add(BUSY, of.busy_time / 1000 if counted else NO_BUSY_TIME, disk)
 
     return read
 
@@ -236,7 +217,7 @@ def _smart(host: Host, out: ReadOutput) -> None:
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     run, key = _counters(host, options), ReadKey("disk", "counters")
-    yield Read(key, (*COUNTS, *TIMES), run, options.every, varies=True)
+    yield Read(key, (READ_BYTES, WRITTEN_BYTES, BUSY), run, options.every, varies=True)
     for source, part, metric, done, every in (
         ("disk", "info", INFO, partial(_infos, host, options), intervals.LINKS),
         ("disk", "arrays", MEMBERS, partial(_arrays, host, options), ARRAY_STATE),

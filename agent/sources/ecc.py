@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, GpuMetric, event_counter, gauge
+from agent.model import GPU_LABELS, GpuMetric, event_counter
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
 from agent.ranges import Range
@@ -39,20 +38,6 @@ REMAP_FAILURE = GpuMetric.flag(
     "dgx_gpu_row_remap_failure",
     "1 once a row could not be remapped: the GPU qualifies for replacement.",
     "nvmlDeviceGetRemappedRows",
-    step=0,
-)
-BANKS = "(driver 610 and newer; never seen on a real one)"
-REMAPPED_BANKS = gauge(
-    "dgx_gpu_remapped_banks",
-    "Banks of memory that are replaced by spares: active, or inactive.",
-    f"nvmlDeviceGetFieldValues 303 and 304 {BANKS}",
-    (*GPU_LABELS, "kind"),
-    COUNT,
-)
-BANK_PENDING = GpuMetric.flag(
-    "dgx_gpu_bank_remap_pending",
-    "1 while a bank waits to be remapped.",
-    f"nvmlDeviceGetFieldValues 307 {BANKS}",
     step=0,
 )
 RETIRED_PAGES = event_counter(
@@ -93,9 +78,6 @@ TABLE = (
     GpuRow(REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
     GpuRow(REMAP_PENDING, partial(_remapped, part=2)),
     GpuRow(REMAP_FAILURE, partial(_remapped, part=3)),
-    GpuRow(REMAPPED_BANKS, FieldId.ACTIVE_BANK_REMAPS, ("active",)),
-    GpuRow(REMAPPED_BANKS, FieldId.INACTIVE_BANK_REMAPS, ("inactive",)),
-    GpuRow(BANK_PENDING, FieldId.BANK_REMAP_PENDING),
     *(GpuRow(RETIRED_PAGES, partial(_retired, cause=n), (cause,)) for cause, n in CAUSES.items()),
     GpuRow(RETIRED_PENDING, "RetiredPagesPendingStatus"),
 )

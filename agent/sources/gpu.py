@@ -1,4 +1,4 @@
-"""Identity of a GPU, NVML's utilisation, also of its video and image engines, and the recovery
+"""Identity of a GPU, NVML's utilisation, also of its video engines, and the recovery
 action that the driver asks for."""
 
 from collections.abc import Iterator
@@ -47,32 +47,21 @@ RECOVERY_ACTION = GpuMetric.gauge(
     step=0,
 )
 
-PLATFORM = gauge(
-    "dgx_gpu_platform_info",
-    "1, with the GPU's place in its rack in the labels: serial number of the chassis, slot and "
-    "tray in it, host "
-    "of the tray, number of the GPU on its host; empty if there is no chassis of trays.",
-    "nvmlDeviceGetPlatformInfo (driver 570 and newer)",
-    (*GPU_LABELS, "chassis_serial", "slot", "tray", "host", "module"),
-    FLAG,
-)
 ENGINES: dict[Metric, str] = {
     GpuMetric.ratio(
         f"dgx_gpu_{name}_utilization_ratio",
         f"Share of time, 0-1, in which the {engine} worked, over the driver's last sampling "
         "period (1/6 to 1 s).",
-        f"nvmlDeviceGet{call}Utilization{since}",
+        f"nvmlDeviceGet{call}Utilization",
     ): call
-    for name, call, engine, since in (
-        ("decoder", "Decoder", "video decoder (NVDEC)", ""),
-        ("encoder", "Encoder", "video encoder (NVENC)", ""),
-        ("jpeg", "Jpg", "JPEG decoder (NVJPG)", " (driver 535 and newer)"),
-        ("optical_flow", "Ofa", "optical flow accelerator (OFA)", " (driver 535 and newer)"),
+    for name, call, engine in (
+        ("decoder", "Decoder", "video decoder (NVDEC)"),
+        ("encoder", "Encoder", "video encoder (NVENC)"),
     )
 }
-"""Video and image engines, which work beside the multiprocessors, and NVML's names of them."""
+"""Video engines, which work beside the multiprocessors, and NVML's names of them."""
 
-DECODER, ENCODER, JPEG, OPTICAL_FLOW = ENGINES
+DECODER, ENCODER = ENGINES
 
 
 def _engine(device: NvmlDevice, engine: str) -> float:
@@ -97,13 +86,9 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         state.woken |= awake != (rates.gpu > 0)
         awake = rates.gpu > 0
 
-    def platform(out: ReadOutput) -> None:
-        out.add(PLATFORM, 1, *device.platform())
-
     both = (UTILIZATION, MEMORY_UTILIZATION)
     yield gpu_context.read("gpu", "info", (INFO,), info, intervals.LINKS)
     yield gpu_context.read("gpu", "utilization", both, utilization, intervals.TICK)
-    yield gpu_context.read("gpu", "platform", (PLATFORM,), platform, intervals.TOPOLOGY)
     yield gpu_context.rows(
         "gpu",
         "state",

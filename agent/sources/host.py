@@ -1,4 +1,4 @@
-"""The host itself: its cores, memory, pressure, network mounts, and the Fabric Manager. A mount is
+"""The host itself: its cores, pressure, network mounts, and the Fabric Manager. A mount is
 never touched: a dead server hangs who asks it anything."""
 
 import errno
@@ -9,7 +9,7 @@ from functools import partial
 from agent.hardware import processes
 from agent.hardware.files import FileTree, absent_from, names_in, read_text, text_or_nothing
 from agent.hardware.host import Host, Psutil
-from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.model import Absent, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.context import HostOptions
@@ -18,15 +18,6 @@ BUSY = gauge(
     "dgx_cpu_busy_ratio",
     "Share of all cores' time, 0-1, since the last tick that was neither idle nor waiting for I/O.",
     "psutil.cpu_times(), of /proc/stat",
-)
-MEMORY_TOTAL = gauge(
-    "dgx_host_memory_total_bytes", "Memory of the host, in bytes.", "MemTotal of /proc/meminfo"
-)
-MEMORY_AVAILABLE = gauge(
-    "dgx_host_memory_available_bytes",
-    "Memory of the host that programs could get without swapping, in bytes: what is free, and "
-    "caches that can be dropped.",
-    "MemAvailable of /proc/meminfo",
 )
 PRESSURE = counter(
     "dgx_pressure_seconds_total",
@@ -82,22 +73,6 @@ class CpuBusy:
         if rested + worked <= 0.0:
             raise Absent(Reason.UNKNOWN, "the CPU times have not moved since the last tick")
         out.add(BUSY, worked / (rested + worked))
-
-
-MEMORY: dict[str, Metric] = {"MemTotal": MEMORY_TOTAL, "MemAvailable": MEMORY_AVAILABLE}
-MOST_DIGITS = 15
-
-
-def _memory(files: FileTree, out: ReadOutput) -> None:
-    """The lines of /proc/meminfo that matter; one that is missing costs only itself."""
-    lines = read_text(files, "/proc/meminfo").splitlines()
-    found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
-    for name, metric in MEMORY.items():
-        amount, *unit = found.get(name) or ("",)
-        if amount.isdecimal() and len(amount) <= MOST_DIGITS and unit == ["kB"]:
-            out.add(metric, int(amount) * 1024)
-        else:
-            out.absent(metric, Absent(Reason.UNKNOWN, f"/proc/meminfo has no {name} in kB"))
 
 
 STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
@@ -201,10 +176,9 @@ class FabricService:
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """What says which input is short is read each tick; mounts and services now and then."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
-    memory, both = (MEMORY_TOTAL, MEMORY_AVAILABLE), (MOUNTS, NETWORK_MOUNTS)
+    both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (
         (ReadKey("cpu", "busy"), (BUSY,), busy),
-        (ReadKey("host_memory", "now"), memory, partial(_memory, files)),
         (ReadKey("pressure", "totals"), (PRESSURE,), partial(_pressure, files)),
     ):
         yield Read(key, metrics, run, options.every, varies=True)

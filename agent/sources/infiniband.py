@@ -66,10 +66,10 @@ ERROR_FILES = (
 
 
 class PortCounter(NamedTuple):
-    """One counter of a port: the files that may hold it, the best first, and its unit."""
+    """One counter of a port: the file that holds it, and its unit."""
 
     metric: Metric
-    files: tuple[str, ...]
+    file: str
     unit: int = 1
     kind: tuple[str, ...] = ()
 
@@ -78,15 +78,12 @@ Port = tuple[str, str]  # the adapter, and the number of its port
 Fact = Callable[[FileTree, str], float]  # below the folder of the port
 
 TRAFFIC = (
-    *(
-        PortCounter(metric, (f"counters/{name}", f"counters_ext/{name}_64"), WORD)
-        for metric, name in {RECEIVED: "port_rcv_data", TRANSMITTED: "port_xmit_data"}.items()
-    ),
-    PortCounter(WAIT, ("counters/port_xmit_wait",)),
+    PortCounter(RECEIVED, "port_rcv_data", WORD),
+    PortCounter(TRANSMITTED, "port_xmit_data", WORD),
+    PortCounter(WAIT, "port_xmit_wait"),
 )
 FAULTS = tuple(
-    PortCounter(ERRORS, (f"counters/{name}",), kind=(name.removeprefix("port_"),))
-    for name in ERROR_FILES
+    PortCounter(ERRORS, name, kind=(name.removeprefix("port_"),)) for name in ERROR_FILES
 )
 
 
@@ -98,7 +95,8 @@ class InfinibandPorts:
         self._files = files
         self._ports: dict[Port, str] = {}  # with their folders
         self._list_at = 0.0
-        self._known: dict[tuple[Port, PortCounter], str | Absent] = {}  # the file, or why none
+        self._refused: dict[tuple[Port, PortCounter], Absent] = {}
+        self._answered: set[tuple[Port, PortCounter]] = set()
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
         """The ports and their folders; raises Absent where there are none."""
@@ -109,8 +107,7 @@ class InfinibandPorts:
                 for device in names_in(self._files, CLASS)
                 for port in names_in(self._files, f"{CLASS}/{device}/ports")
             }
-            known = self._known.items()
-            self._known = {k: v for k, v in known if k[0] in self._ports and isinstance(v, str)}
+            self._refused.clear()
         if not self._ports:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
         return iter(bounded(out, metric, list(self._ports.items())))
@@ -125,23 +122,18 @@ class InfinibandPorts:
             out.ask(metric, partial(fact, self._files, folder), *port)
 
     def _value(self, port: Port, folder: str, row: PortCounter) -> int:
-        """From the file that answered before, of which a first failure is forgiven, else from the
-        first that does; where none does, the first one's reason stands."""
-        known = self._known.pop((port, row), None)
-        refusal = known if isinstance(known, Absent) else None
-        paths = [known] if isinstance(known, str) else [f"{folder}/{file}" for file in row.files]
-        for path in [] if refusal else paths:
-            try:
-                value = _count(self._files, path)
-            except Absent as absent:
-                refusal = refusal or absent.without_traceback()
-            else:
-                self._known[port, row] = path
-                return value * row.unit
-        assert refusal is not None
-        if not isinstance(known, str):
-            self._known[port, row] = refusal
-        raise refusal.without_traceback()
+        key = port, row
+        if key in self._refused:
+            raise self._refused[key].without_traceback()
+        try:
+            value = _count(self._files, f"{folder}/counters/{row.file}") * row.unit
+        except Absent as absent:
+            if key not in self._answered:  # a first failure is forgiven
+                self._refused[key] = absent.without_traceback()
+            self._answered.discard(key)
+            raise
+        self._answered.add(key)
+        return value
 
 
 def _count(files: FileTree, path: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
-from agent.hardware.kernel_log import BusLoss, Forged, KernelLog, KernelXid, SwitchError, parsed
+from agent.hardware.kernel_log import BusLoss, KernelLog, KernelXid, SwitchError, parsed
 from agent.model import Absent, ReadKey, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
@@ -16,12 +16,7 @@ log = logging.getLogger(__name__)
 READABLE = gauge(
     "dgx_kernel_log_readable",
     "1 while the kernel's log is read.",
-    "/dev/kmsg, else journalctl --dmesg --follow",
-)
-LOST = counter(
-    "dgx_kernel_log_lost_records_total",
-    "Records of the kernel's log that were overwritten before they were read: a flood.",
-    "/dev/kmsg (EPIPE)",
+    "/dev/kmsg",
 )
 SWITCH_ERRORS = counter(
     "dgx_nvswitch_errors_total",
@@ -36,14 +31,6 @@ SWITCH_ERROR_AT = internal(
     "as dgx_nvswitch_errors_total",
     ("switch", "severity", "sxid"),
 )
-FORGED = counter(
-    "dgx_kernel_log_forged_records_total",
-    "Lines of the kernel's log since the agent started that hold the words of an error of the "
-    "driver and that the driver did not write: a program with such a name crashed. They do not "
-    "count as errors.",
-    "the kernel's log",
-)
-
 BURST = 60.0  # Seconds for which further errors of one code on one switch are not logged
 
 
@@ -58,7 +45,6 @@ class KernelLogRead:
     _switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _at: dict[tuple[str, str, str], float] = field(default_factory=dict)
     _logged: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    _forged: int = 0
 
     def read(self, out: ReadOutput) -> None:
         try:
@@ -71,15 +57,9 @@ class KernelLogRead:
             found = parsed(line.text)
             if isinstance(found, SwitchError):
                 self._switch(found, out.at)
-            elif isinstance(found, Forged):
-                if not self._forged:
-                    log.warning(LogEvent("kernel_line_forged", text=found.text))
-                self._forged += 1
             elif found is not None:
                 self.xid(found)
         out.add(READABLE, 1)
-        out.add(LOST, self.kernel_log.lost)
-        out.add(FORGED, self._forged)
         for labels, count in self._switches.items():
             out.add(SWITCH_ERRORS, count, *labels)
             out.add(SWITCH_ERROR_AT, self._at[labels], *labels)
@@ -99,6 +79,6 @@ def reads(
     xid: Callable[[KernelXid | BusLoss], None],
     answers: Callable[[bool], None],
 ) -> Iterator[Read]:
-    run, metrics = KernelLogRead(kernel_log, xid, answers).read, (READABLE, LOST, FORGED)
-    key, all_metrics = ReadKey("kernel_log", "lines"), (*metrics, SWITCH_ERRORS, SWITCH_ERROR_AT)
-    yield Read(key, all_metrics, run, fixed(intervals.TICK))
+    run, metrics = KernelLogRead(kernel_log, xid, answers).read, (READABLE, SWITCH_ERRORS)
+    key = ReadKey("kernel_log", "lines")
+    yield Read(key, (*metrics, SWITCH_ERROR_AT), run, fixed(intervals.TICK))

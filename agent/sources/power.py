@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
-from agent.hardware.fields import MODULE, FieldId
 from agent.model import PERMANENT, Absent, GpuMetric, TimedSeries
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -12,7 +11,7 @@ from agent.sources.context import GpuContext
 
 MOST_WATTS = 5_000.0  # No board draws more
 
-WATTS, MODULE_WATTS = Range(0, MOST_WATTS), Range(0, 4 * MOST_WATTS)
+WATTS = Range(0, MOST_WATTS)
 
 POWER = GpuMetric.gauge(
     "dgx_gpu_power_watts",
@@ -42,20 +41,6 @@ ENERGY = GpuMetric.counter(
     fastest=MOST_WATTS,
 )
 
-MODULE_POWER = GpuMetric.gauge(
-    "dgx_gpu_module_power_watts",
-    "Power drawn by the module that the GPU is on, in watts: all its GPUs, their CPU (Grace) and "
-    "its memory. Each GPU of a module has the same value.",
-    "nvmlDeviceGetFieldValues 186, scope module",
-    possible=MODULE_WATTS,
-)
-MODULE_LIMIT = GpuMetric.gauge(
-    "dgx_gpu_module_power_limit_watts",
-    "Enforced power limit of the module that the GPU is on, in watts.",
-    "nvmlDeviceGetFieldValues 190, scope module",
-    possible=MODULE_WATTS,
-)
-
 SAMPLES = GpuMetric.internal(
     "dgx_gpu_power_samples_watts",
     "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
@@ -67,10 +52,6 @@ SAMPLES = GpuMetric.internal(
 MILLI = 1e3
 TABLES = {
     ("draw", intervals.TICK): (GpuRow(POWER, "PowerUsage", per=MILLI),),
-    ("module", intervals.THROTTLE): (
-        GpuRow(MODULE_POWER, (FieldId.POWER_NOW, MODULE), per=MILLI),
-        GpuRow(MODULE_LIMIT, (FieldId.POWER_LIMIT, MODULE), per=MILLI),
-    ),
     ("limit", intervals.THROTTLE): (GpuRow(POWER_LIMIT, "EnforcedPowerLimit", per=MILLI),),
     ("board", intervals.TOPOLOGY): (
         GpuRow(DEFAULT_LIMIT, "PowerManagementDefaultLimit", per=MILLI),

@@ -1,4 +1,4 @@
-"""Processes on a GPU: how many, how much memory they hold, and (on request) which."""
+"""Processes on a GPU: how many, and (on request) which."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
-from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
+from agent.model import GPU_LABELS, Absent, GpuMetric, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
@@ -34,12 +34,6 @@ PROCESSES = GpuMetric.gauge(
     "Processes that compute or draw on the GPU, without servers of displays and of MPS.",
     "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
     possible=PROCESS_COUNT,
-)
-MEMORY = GpuMetric.gauge(
-    "dgx_gpu_processes_memory_bytes",
-    "Device memory held by the compute processes together, in bytes.",
-    "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
-    possible=BYTES,
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",
@@ -97,8 +91,6 @@ it (from Volta). That of a user's own daemon counts as the user's process."""
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
 DISPLAYS = frozenset(_SERVERS.split())  # Servers of displays: no job
 
-MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not say how much memory a process holds")
-
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
     """The processes of a GPU; under MIG those of its instances: only root sees those of the whole
@@ -127,11 +119,6 @@ class Processes:
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
         self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
-        held = [p.memory for p in listed]
-        if None in held:
-            out.absent(MEMORY, MEMORY_UNKNOWN)
-        else:
-            out.add(MEMORY, sum(held))
         for pid in working:
             out.add(PROCESS, 1, str(pid))
         self._list_largest(listed, out)
@@ -198,4 +185,4 @@ class Processes:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     run, every = Processes(gpu_context).read, intervals.PROCESSES
-    yield gpu_context.read("process", "list", (PROCESSES, MEMORY), run, every, run_on_wake=True)
+    yield gpu_context.read("process", "list", (PROCESSES,), run, every, run_on_wake=True)

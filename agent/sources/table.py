@@ -1,6 +1,6 @@
 """All sources: what is built for each GPU, what for the host, and every metric they declare."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated
@@ -11,7 +11,6 @@ from agent.hardware.host import Host
 from agent.model import Absent, Labels, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import OFF, Read, fixed, refused_read
-from agent.sources import ecc, gpu
 from agent.sources.context import GpuContext, HostOptions
 
 
@@ -20,15 +19,9 @@ def _modules(names: str) -> tuple[ModuleType, ...]:
 
 
 GPU_SOURCES = _modules(
-    "gpu memory power clocks temperature process instances activity pcie nvlink fabric nvlink5 ecc"
+    "gpu memory power clocks temperature process instances activity pcie nvlink fabric ecc"
 )  # in the order of one turn
 HOST_SOURCES = _modules("disk network infiniband host chassis")
-SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
-    **dict.fromkeys((48, 94, 95), (ecc.ERRORS, "uncorrected")),
-    154: (gpu.RECOVERY_ACTION, ""),
-}
-"""Exports of an XID error that NVML has besides the event: a metric, and a label of its series."""
-
 ALWAYS = _modules("system nccl")  # the machine itself; NCCL has a switch of its own
 SOURCES = (
     *ALWAYS[:1],

@@ -29,7 +29,6 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.polling.xid_watch import FALLEN, Claim, XidChecks
 from agent.ranges import pci_address
 from agent.specs import xids
 
@@ -60,27 +59,18 @@ NVLINK_FAULTS = counter(
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
 )
-UNCONFIRMED = GpuMetric.counter(
-    "dgx_gpu_unconfirmed_xid_errors_total",
-    "Lines of the kernel's log since the agent started that report an XID error which NVML "
-    "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose uncorrected ECC "
-    "errors do not grow; 154 of one whose driver requests nothing. They do not count as errors.",
-    "the kernel's log, compared with NVML",
-)
 
+FALLEN = 79
 PCI = "PCI"
 ADDRESS = 3  # Parts of an address: domain, bus, device
-WAYS = ("nvml", "operational", "log", "fallen")  # the last: a line on a lost GPU without an XID
-NO_GPU_YET = 30.0  # Seconds for which a line waits until the first GPU is found
+WAYS = ("nvml", "log", "fallen")  # the last: a line on a lost GPU without an XID
 OF_MANY_LINES = 13
 """An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
 
 BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged one by one
 EXCEPTION = 2.5
-"""Seconds for which lines of one process belong to the exception that the first of them reported: a
-tick may lie between them."""
-
-MOST_EXCEPTIONS = 1000  # that are remembered
+"""Seconds for which lines belong to the exception that the first of them reported: a tick may lie
+between them."""
 
 GATHERED = 1.5
 """Seconds for which a burst waits for the other way by which it is shown, before it is logged."""
@@ -112,9 +102,6 @@ class XidCounts:
         processes: Iterable[tuple[Labels, tuple[int, ...]]] = (),
         listed: Callable[[], Iterable[DriverGpu]] = tuple,
     ) -> None:
-        self.checks = XidChecks()
-        self._claims: dict[tuple[str, str, int], Claim] = {}  # by way, place and code
-        self._unconfirmed: Counter[str] = Counter()  # by UUID
         self._gpus = gpus  # every GPU known
         self._processes = processes  # pids by the labels of their GPU
         self._logged = False  # whether the kernel's log answers
@@ -130,13 +117,13 @@ class XidCounts:
         self._sampled: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
         self._bursts: dict[tuple[str, int], XidBurst] = {}
-        self._exceptions: dict[tuple[str, str], tuple[float, set[str]]] = {}  # when, and whose
+        self._exceptions: dict[tuple[str, str], float] = {}  # when the newest began
         self._lock = threading.Lock()
         self._now = 0.0
 
-    def note(self, uuid: str, code: int, way: str = "nvml") -> None:
-        """An event of NVML, of the old kind or an operational one."""
-        self._note(way, uuid, code)
+    def note(self, uuid: str, code: int) -> None:
+        """An event of NVML."""
+        self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid | BusLoss) -> None:
         """A line of the kernel's log; a GPU that was never met is the one that the driver lists at
@@ -149,8 +136,7 @@ class XidCounts:
             with suppress(TimeoutError):  # the driver's files hang with it
                 self._unmet = list(in_time(self._listed))
         code, who = (FALLEN, "") if isinstance(line, BusLoss) else (line.code, line.who)
-        keep = self._claim if self.checks.covers(code) else self._note
-        keep("fallen" if isinstance(line, BusLoss) else "log", where, code, who)
+        self._note("fallen" if isinstance(line, BusLoss) else "log", where, code, who)
         if isinstance(line, KernelXid) and line.unit:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
@@ -160,35 +146,12 @@ class XidCounts:
     def log_answers(self, answers: bool) -> None:
         self._logged = answers
 
-    def _claim(self, way: str, where: str, code: int, who: str = "") -> None:
-        with self._lock:
-            self._claims.setdefault((way, where, code), Claim(self._now, [])).who.append(who)
-
-    def _check_claims(self, now: float) -> None:
-        with self._lock:
-            claims = dict(self._claims)
-        for (way, where, code), claim in claims.items():
-            uuid = self._met(where)
-            if not self._known and now - claim.since < NO_GPU_YET:
-                continue
-            seen = max(self._ways[by][uuid, code] for by in ("nvml", "operational"))
-            true: bool | None = uuid not in self._known or seen > self._ways[way][uuid, code]
-            if not true:
-                true = self.checks.verdict(code, uuid, claim, now)
-            if true is None:
-                continue
-            with self._lock:
-                del self._claims[way, where, code]
-            for who in claim.who if true else ():
-                self._note(way, uuid, code, who)
-            if not true:
-                self._unconfirmed[uuid] += len(claim.who)
-                log.warning(LogEvent("xid_unconfirmed", uuid=uuid, xid=code, times=len(claim.who)))
-
     def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
         with self._lock:
-            if code == OF_MANY_LINES and self._goes_on(way, uuid, who):
-                return
+            if code == OF_MANY_LINES:
+                if self._now - self._exceptions.get((way, uuid), -EXCEPTION) < EXCEPTION:
+                    return
+                self._exceptions[way, uuid] = self._now
             self._ways[way][uuid, code] += 1
             self._last.pop(uuid, None)
             self._last[uuid] = code  # behind those of all others
@@ -201,20 +164,6 @@ class XidCounts:
                 here = (pids for labels, pids in self._processes if labels[1] == uuid)
                 burst.present = next(here, ())
 
-    def _goes_on(self, way: str, uuid: str, who: str) -> bool:
-        """Return whether this line is one more of an exception that was counted a moment ago: its
-        first lines name no process, and its last one does."""
-        began, named = self._exceptions.get((way, uuid), (-EXCEPTION, set()))
-        if self._now - began >= EXCEPTION:
-            if len(self._exceptions) > MOST_EXCEPTIONS:
-                self._exceptions.clear()
-            self._exceptions[way, uuid] = self._now, {who} - {""}
-            return False
-        another = bool(who and named and who not in named)
-        if who and len(named) < MOST_EXCEPTIONS:
-            named.add(who)
-        return not another
-
     def read(self, out: ReadOutput) -> None:
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
@@ -225,7 +174,6 @@ class XidCounts:
                 unmet[one.uuid] = str(number)
         known = unmet | self._known
         self._now = out.at
-        self._check_claims(out.at)
         self._log_bursts(out.at)
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
@@ -234,8 +182,7 @@ class XidCounts:
             seen = self._together()
             last = {self._met(where): code for where, code in self._last.items()}
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
-        doubted = dict(self._unconfirmed)
-        state = (seen, dict(self._faults), known, silent, doubted)
+        state = (seen, dict(self._faults), known, silent)
         if state != self._sampled:
             self._sampled = state
             answering = {u: gpu for u, gpu in known.items() if u not in silent}
@@ -247,7 +194,6 @@ class XidCounts:
                 *latest,
                 *times,
                 *self._nvlink_faults(),
-                *(Sample(UNCONFIRMED, (g, u), doubted.get(u, 0)) for u, g in answering.items()),
             ]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
@@ -308,5 +254,5 @@ def _errors(seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]) -
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
-    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS, UNCONFIRMED)
+    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

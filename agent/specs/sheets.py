@@ -202,7 +202,6 @@ class GpuSpec(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only
     pcie_generation: SheetFigure[Count, Literal["PCIe generation"]] | None = None
     pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
     nvlink_links_max: Links | None = None
-    c2c: SheetFigure[Size, Literal["GB/s"]] | None = None
     name: str = ""
 
     @property

@@ -49,10 +49,7 @@ GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
     *((intervals.THROTTLE, "ClockInfo", (which,)) for which in (0, 2, 3)),
     (intervals.THROTTLE, "PerformanceState", ()),
     (intervals.THROTTLE, "EnforcedPowerLimit", ()),
-    *(
-        (intervals.MEDIA, f"{engine}Utilization", ())
-        for engine in ("Encoder", "Decoder", "Jpg", "Ofa")
-    ),
+    *((intervals.MEDIA, f"{engine}Utilization", ()) for engine in ("Encoder", "Decoder")),
     (intervals.PROCESSES, "ComputeRunningProcesses", ()),
     (intervals.PROCESSES, "GraphicsRunningProcesses", ()),
     (intervals.PCIE_LINK, "CurrPcieLinkGeneration", ()),

@@ -135,11 +135,6 @@ def _processes(library: Any, handle: Any) -> float:
     return float(len(library.nvmlDeviceGetComputeRunningProcesses(handle)))
 
 
-def _held(library: Any, handle: Any) -> float:
-    found = library.nvmlDeviceGetComputeRunningProcesses(handle)
-    return float(sum(process.usedGpuMemory for process in found))
-
-
 ALL_LINKS = 0xFFFFFFFF
 MHZ_TO_HERTZ, NANOSECONDS, KIB, MILLIJOULES = 1e6, 1e-9, 1024.0, 1e-3
 THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
@@ -148,7 +143,6 @@ DIRECT = (
     Direct(power.ENERGY, (), _raw("nvmlDeviceGetTotalEnergyConsumption"), MILLIJOULES),
     Direct(pcie.REPLAYS, (), _raw("nvmlDeviceGetPcieReplayCounter")),
     Direct(process.PROCESSES, (), _processes),
-    Direct(process.MEMORY, (), _held),
     Direct(clocks.CLOCK_LIMIT, ("video",), _raw("nvmlDeviceGetMaxClockInfo", 3), MHZ_TO_HERTZ),
     Direct(clocks.THROTTLE, ("board_limit",), _raw_field(77), NANOSECONDS),
     Direct(clocks.THROTTLE, ("reliability",), _raw_field(79), NANOSECONDS),

@@ -39,9 +39,8 @@ class FakePsutil:
         assert perdisk
         assert not nowrap
         names = ("read_bytes", "write_bytes", "busy_time")
-        uncounted = dict.fromkeys(("read_count", "write_count", "read_time", "write_time"), 0)
         return {
-            d: types.SimpleNamespace(**uncounted | dict(zip(names, v, strict=True)))
+            d: types.SimpleNamespace(**dict(zip(names, v, strict=True)))
             for d, v in self.disks.items()
         }
 

@@ -124,7 +124,7 @@ class PluggedPsutil:
         return self.plugs.host.psutil
 
     def disk_io_counters(self, perdisk: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        counted = self.plugs.counted("sdx", lambda n: SimulatedDiskCounters(n, n, 0, n, n, 0, 0))
+        counted = self.plugs.counted("sdx", lambda n: SimulatedDiskCounters(n, n, 0))
         return {**self._inner.disk_io_counters(perdisk=perdisk, nowrap=nowrap), **counted}
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from agent.cli.check import added, nccl_risk, page, watts
 from agent.hardware.nccl_guard import KNOWN_FAULTS
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.series import SampleStore
-from agent.sources import chassis, power
+from agent.sources import power
 from agent.specs.machine import load
 from tests.support.machines import simulated
 
@@ -16,16 +16,12 @@ SYSTEMS = load().systems
 GPU_WATTS = {"0": 700.0, "1": 650.5, "2": 81.5}
 
 
-def drawing(
-    watts: dict[str, float], limits: dict[str, float], whole: float | None = None
-) -> SampleStore:
+def drawing(watts: dict[str, float], limits: dict[str, float]) -> SampleStore:
     """A look at GPUs that draw and may draw so many watts."""
     samples = [Sample(power.POWER, (index, f"GPU-{index}"), w) for index, w in watts.items()]
     samples += [
         Sample(power.POWER_LIMIT, (index, f"GPU-{index}"), w) for index, w in limits.items()
     ]
-    if whole is not None:
-        samples.append(Sample(chassis.POWER, ("power_meter: power1",), whole))
     key = ReadKey("power", "draw")
     return SampleStore.of(Snapshot(1, 0.0, 0.0, {key: Reading(key, 0.0, 1.0, tuple(samples))}))
 
@@ -39,12 +35,9 @@ WATTS = [
     (drawing({}, LIMITS), "", [f"GPU power not known, {OF_THREE}"]),
     (drawing({"0": 700.0}, LIMITS), "", [f"GPU power of 1 of 3 GPUs 700 W now, {OF_THREE}"]),
     (
-        drawing({"0": 200.0}, {"0": 235.0}, whole=900.0),
+        drawing({"0": 200.0}, {"0": 235.0}),
         "k40",
-        [
-            "GPU power 200 W now, limits 1 x 235 W = 235 W",
-            "chassis power 900 W now (power_meter: power1)",
-        ],
+        ["GPU power 200 W now, limits 1 x 235 W = 235 W"],
     ),
     (
         drawing(GPU_WATTS, LIMITS),

@@ -48,8 +48,6 @@ class Answers(Schedulers):
     def __init__(self) -> None:
         self.jobs: list[str] | OSError = []
         self.pods: bytes | OSError = FileNotFoundError()
-        self.devices: dict[str, tuple[str, ...]] | OSError = {}
-        self.asked_for_devices = 0
 
     def slurm(self, host: str) -> list[str]:
         assert host == "node02"
@@ -62,17 +60,11 @@ class Answers(Schedulers):
             raise self.pods
         return self.pods
 
-    def slices(self) -> dict[str, tuple[str, ...]]:
-        self.asked_for_devices += 1
-        if isinstance(self.devices, OSError):
-            raise self.devices
-        return self.devices
-
 
 class AllocationTree(ProcessTree):
     """Three GPUs of a node of Slurm or Kubernetes; asked on the caller's thread."""
 
-    def __init__(self, root: Path, *, slurm: bool = False, slices: bool = False) -> None:
+    def __init__(self, root: Path, *, slurm: bool = False) -> None:
         super().__init__(root, info=True)
         self.answers = Answers()
         self.write("/proc/sys/kernel/hostname", "node02.example.org\n")
@@ -82,7 +74,7 @@ class AllocationTree(ProcessTree):
         for gpu in (GPU, OTHER, THIRD):
             self.occupy(gpu=gpu)
         host = Host(self.tree, FakePsutil(), {1000: "ada"}.__getitem__, schedulers=self.answers)
-        asked = source.AllocationConfig(slurm, resource_slices=slices)
+        asked = source.AllocationConfig(slurm)
         options = HostOptions(Configuration(Settings(workload.JobConfig(info=True), asked)))
         (self._given,) = source.reads(host, options, self.gpu_processes, self.allocations)
 

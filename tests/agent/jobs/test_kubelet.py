@@ -96,38 +96,6 @@ def test_an_id_that_is_not_understood_leaves_unknown_what_no_other_has(
     assert all(odd in absence.detail for absence in reading.absences)
 
 
-@pytest.mark.parametrize("driver", ["dra.example.org", "gpu.example.org"])
-def test_a_claim_is_met_by_its_resource_slice(tmp_path: Path, driver: str) -> None:
-    """Of any driver, where the owner lets the API server be asked: once for each new claim."""
-    name = f"{driver}/node/card-7"
-    tree = AllocationTree(tmp_path, slices=True)
-    tree.write(SOCKET, "")
-    tree.answers.pods = claim(driver, "card-7")
-    tree.answers.devices = {name: ("GPU-9", "GPU-2"), f"{driver}/other/card-7": ("GPU-0",)}
-    for _ in range(3):
-        assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-    assert tree.answers.asked_for_devices == 1
-    tree.answers.pods = claim(driver, "card-7", "card-8")
-    tree.answers.devices = {**tree.answers.devices, f"{driver}/node/card-8": ("GPU-0",)}
-    assert tree.allocated() == {"0": 1, "1": 0, "2": 1}
-    tree.answers.devices = OSError("down")
-    tree.answers.pods = claim(driver, "card-7", "card-9")
-    assert tree.allocated()["2"] == 1, "what is known stays"
-
-
-def test_the_api_server_is_asked_only_where_the_owner_says_so(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
-    tree.write(SOCKET, "")
-    tree.answers.pods = claim("gpu.example.org", "card-7")
-    tree.answers.devices = {"gpu.example.org/node/card-7": ("GPU-2",)}
-    assert {absence.reason for absence in tree.look().absences} == {Reason.UNKNOWN}
-    with_slices = AllocationTree(tmp_path / "more", slices=True)
-    with_slices.write(SOCKET, "")
-    with_slices.answers.pods = pod("a", "b", "GPU-1")
-    assert with_slices.allocated()["1"] == 1
-    assert tree.answers.asked_for_devices == with_slices.answers.asked_for_devices == 0
-
-
 @pytest.mark.parametrize("driver", ["mig.nvidia.com", "vgpu.nvidia.com", "nvidia.com"])
 def test_a_claim_of_another_driver_of_nvidia_is_unknown(tmp_path: Path, driver: str) -> None:
     tree = AllocationTree(tmp_path)

@@ -1,7 +1,6 @@
 """Data read of the processes on a GPU, on made-up processes."""
 
 import errno
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -201,22 +200,6 @@ def test_no_more_loaders_are_followed_than_agreed(tree: ProcessTree) -> None:
     tree.read()
     tree.read()
     assert len(pids_asked(tree.tree.asked)) == 1 + bounds.MOST_DESCENDANTS
-
-
-def test_a_kernel_that_lists_no_children_is_scanned_and_seldom(tree: ProcessTree) -> None:
-    for pid in (100, 101, 102, 103):
-        (tree.root / f"proc/{pid}/task/{pid}/children").unlink()
-    tree.write("/proc/self/stat", "no process")
-    tree.occupy(100)
-    scans = []
-    for second in range(24):
-        tree.does(101, "R", 0.5 * second)
-        reading = tree.read()
-        if "/proc" in tree.tree.listed:
-            scans.append(second)
-    assert seconds(reading)["working", "running"] == pytest.approx(0.5 * 23)
-    assert len(scans) == 3
-    assert min(later - earlier for earlier, later in pairwise(scans)) >= 10
 
 
 # ---- how little is read

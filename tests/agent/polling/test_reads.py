@@ -54,9 +54,9 @@ ROWS = (
     GpuRow(POWER, "power", per=2),
     GpuRow(CLOCK, lambda card: card.number("sm"), ("sm",)),
     GpuRow(CLOCK, MEMORY, ("memory",), times=2),
-    GpuRow(CLOCK, (FieldId.POWER_NOW, 1), ("module",)),
+    GpuRow(CLOCK, (FieldId.RECOVERY_ACTION, 1), ("module",)),
 )
-ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, MEMORY.name: 1e9, "POWER_NOW": 3.0}
+ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, MEMORY.name: 1e9, "RECOVERY_ACTION": 3.0}
 
 
 def turn(rows: GpuRows) -> ReadOutput:

@@ -127,11 +127,12 @@ def test_fields_may_be_asked_in_any_company(good: Any) -> None:
     player = TapePlayer(Tape.load(good), clock)
     handle = player.nvml.nvmlDeviceGetHandleByIndex(1)
     clock.advance(1)
-    asked = [(138, TOTAL), 190, 193]
-    counter, limit, refused = player.nvml.nvmlDeviceGetFieldValues(handle, asked)
+    asked = [(138, TOTAL), 82, 193]
+    counter, memory, refused = player.nvml.nvmlDeviceGetFieldValues(handle, asked)
     assert counter.value.ullVal > 10_000_000
     assert counter.timestamp == int(clock.time() * 1e6)
-    assert (limit.valueType, limit.value.uiVal) == (1, 700_000)
+    assert memory.valueType == 1
+    assert 20 < memory.value.uiVal < 110
     assert refused.nvmlReturn == 3
 
 

@@ -184,9 +184,6 @@ REFUSED: list[tuple[str, str, tuple[Any, ...], int]] = [
     ("dgx-h100", "FanSpeed_v2", (0,), UNSUPPORTED),
     ("dgx-1-v100", "NumFans", (), UNSUPPORTED),
     ("dgx-1-v100", "DecoderUtilization", (), ANSWERED),
-    ("dgx-1-v100", "JpgUtilization", (), NO_SYMBOL),
-    ("dgx-1-v100@580", "JpgUtilization", (), UNSUPPORTED),
-    ("dgx-h100", "OfaUtilization", (), ANSWERED),
     ("dgx-h100", "PerformanceState", (), ANSWERED),
     ("gtx-1080", "NvLinkState", (0,), UNSUPPORTED),
 ]
@@ -201,13 +198,13 @@ def test_functions_refuse_as_real_ones(
 
 
 FIELDS: list[tuple[str, dict[int, int]]] = [
-    ("dgx-1-p100@460", {138: 0, 140: 3, 82: 3, 83: 3, 142: 3, 186: 2, 230: 2, 74: 0}),
-    ("dgx-1-p100@580", {138: 3, 185: 3, 186: 0, 269: 0, 251: 3, 274: 2}),
+    ("dgx-1-p100@460", {138: 0, 140: 3, 82: 3, 83: 3, 142: 3, 230: 2, 74: 0}),
+    ("dgx-1-p100@580", {138: 3, 185: 3, 269: 0, 251: 3, 274: 2}),
     ("dgx-1-v100@460", {138: 0, 141: 0, 83: 0, 161: 2, 185: 2, 269: 2}),
     ("dgx-1-v100@580", {138: 3, 141: 3, 83: 0, 161: 3, 164: 3, 197: 3, 270: 0}),
-    ("dgx-a100", {138: 0, 161: 0, 29: 3, 185: 3, 186: 0, 193: 3, 197: 2, 230: 2}),
+    ("dgx-a100", {138: 0, 161: 0, 29: 3, 185: 3, 193: 3, 197: 2, 230: 2}),
     ("dgx-h100", {138: 0, 161: 0, 46: 3, 84: 3, 251: 3, 270: 0}),
-    ("dgx-h100@535", {197: 2, 186: 0, 230: 2, 270: 2}),
+    ("dgx-h100@535", {197: 2, 230: 2, 270: 2}),
     ("dgx-h100@580.65.06", {270: 3, 251: 3}),
     ("k40", {74: 3, 91: 3, 83: 3}),
     ("gtx-1080", {3: 3, 29: 3, 82: 3, 83: 3, 91: 3, 74: 0, 138: 3}),
@@ -226,8 +223,6 @@ def test_scopes_are_minded() -> None:
     assert whole == pytest.approx(18 * one, rel=1e-6)
     assert field(machine, 138, 18)[0] == INVALID
     assert field(machine, 161, ALL_LINKS)[0] == INVALID
-    assert field(machine, 186, ALL_LINKS)[0] == INVALID
-    assert field(machine, 186, 1)[0] == UNSUPPORTED
 
 
 def test_mig_silences_the_whole_gpu() -> None:

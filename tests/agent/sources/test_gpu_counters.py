@@ -171,7 +171,6 @@ def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None
     bench.nvml.answers["ComputeRunningProcesses"] = processes
     bench.run()
     assert bench.values(process.PROCESSES) == {("0", "GPU-0"): 1.0}
-    assert bench.reasons(process.MEMORY) == {("0", "GPU-0"): Reason.UNKNOWN}
     bench.nvml.calls.clear()
     bench.run(10)
     assert bench.nvml.calls.count("nvmlGpmSampleGet") == 10

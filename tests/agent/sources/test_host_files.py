@@ -1,5 +1,5 @@
-"""What is made of one state of the files of the host: memory, pressure, mounts, the Fabric Manager,
-sensors of the chassis (those of the box are read, all others left alone)."""
+"""What is made of one state of the files of the host: pressure, mounts, the Fabric
+Manager."""
 
 import errno
 from collections.abc import Mapping
@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from agent.faults.findings import findings
-from agent.model import Labels, Reason, Snapshot
-from agent.sources import chassis, disk, host, network
+from agent.model import Labels, Reason
+from agent.sources import disk, host, network
 from tests.support.fake_host import HostBench, reasons, shortly, values
 
 UNKNOWN, MISSING = Reason.UNKNOWN, Reason.MISSING
@@ -26,7 +25,6 @@ class Found(NamedTuple):
     absent: Mapping[Labels, Reason] = MappingProxyType({})
 
 
-TOTAL, AVAILABLE = (host.MEMORY_TOTAL.name,), (host.MEMORY_AVAILABLE.name,)
 PSI = "some avg10=0.00 avg60=0.03 avg300=0.00 total=2500000\nfull avg10=0.00 total=1000000\n"
 STALL = host.PRESSURE.name
 MOUNTS, NETWORK = (host.MOUNTS.name,), host.NETWORK_MOUNTS.name
@@ -43,45 +41,7 @@ storage:/home /home nfs4 rw 0 0
 me@host:/ /mnt/ssh fuse.sshfs rw 0 0
 mountpoint-s3 /mnt/s3 fuse ro 0 0"""
 REMOTE_MOUNTS = {"nfs4": 2, "lustre": 1, "fuse.sshfs": 1, "fuse": 1}
-POWER, TEMPERATURE = chassis.POWER.name, chassis.TEMPERATURE.name
-NO_AIR: dict[Labels, Reason] = {(TEMPERATURE,): MISSING}
-NO_POWER: dict[Labels, Reason] = {(POWER,): MISSING}
-
-
-def chips(*them: dict[str, str]) -> dict[str, str]:
-    """Files of hwmon chips, by number and name: `{"power_meter": "9", "power1_input": "1"}`."""
-    found: dict[str, str] = {}
-    for chip in them:
-        (name, number), *files = chip.items()
-        folder = f"{chassis.CLASS}/hwmon{number}"
-        found |= {f"{folder}/name": name, **{f"{folder}/{file}": text for file, text in files}}
-    return found
-
-
-def sensors(
-    *them: dict[str, str],
-    values: dict[Labels, float],
-    absent: dict[Labels, Reason] = NO_AIR,
-) -> Found:
-    return Found(chassis, "sensors", chips(*them), values, absent)
-
-
-METER = (POWER, "power_meter: power1")
 CASES = {
-    "memory in kB": Found(
-        *(host, "now"),
-        {"/proc/meminfo": "MemTotal:  2113540 kB\nMemFree:  3 kB\nMemAvailable:   1024 kB"},
-        {TOTAL: 2113540 << 10, AVAILABLE: 1 << 20},
-    ),
-    "memory of a kernel before 3.14": Found(
-        *(host, "now"), {"/proc/meminfo": "MemTotal: 9 kB"}, {TOTAL: 9 << 10}, {AVAILABLE: UNKNOWN}
-    ),
-    "memory that is no number": Found(
-        *(host, "now"),
-        {"/proc/meminfo": "MemTotal: much\nMemAvailable: 7"},
-        {},
-        {TOTAL: UNKNOWN, AVAILABLE: UNKNOWN},
-    ),
     "pressure in seconds": Found(
         *(host, "totals"),
         {f"/proc/pressure/{resource}": PSI for resource in host.STALLS},
@@ -123,48 +83,6 @@ CASES = {
         *(disk, "arrays"),
         {"/sys/block/md7/md/array_state": "clear", "/sys/block/md7/md/raid_disks": "0"},
         {(disk.MEMBERS.name, "md7", "working"): 0, (disk.MEMBERS.name, "md7", "missing"): 1},
-    ),
-    "a power meter and the air, in base units": sensors(
-        {"power_meter": "0", "power1_average": "2345000000", "power1_average_max": "9"},
-        {"board": "1", "temp1_input": "21500", "temp1_label": "Inlet Temp", "temp2_input": "4"},
-        values={METER: 2345.0, (TEMPERATURE, "board: Inlet Temp"): 21.5},
-        absent={},
-    ),
-    "the meter of a POWER machine, known by its label": sensors(
-        {"ibmpowernv": "3", "power1_input": "1800000000", "power1_label": "System"},
-        {"ibmpowernv": "4", "power1_input": "90000000", "power1_label": "CPU 0"},
-        values={(POWER, "ibmpowernv: System"): 1800.0},
-    ),
-    "CPUs, disks and cards are no chassis": sensors(
-        {"coretemp": "0", "temp1_input": "60000", "temp1_label": "Package id 0"},
-        {"nvme": "1", "temp1_input": "45000", "temp1_label": "Composite"},
-        {"nvme": "2", "temp1_input": "45000", "temp1_label": "Ambient"},
-        {"pmbus": "3", "power1_input": "400000000", "power1_label": "pout1"},
-        values={},
-        absent=NO_AIR | NO_POWER,
-    ),
-    "a meter that gives a mean and a reading": sensors(
-        {"power_meter": "0", "power1_average": "1000000", "power1_input": "9000000"},
-        values={METER: 1.0},
-    ),
-    "meters of one name, numbered in the order of the kernel": sensors(
-        {"power_meter": "10", "power1_average": "2000000"},
-        {"power_meter": "9", "power1_average": "1000000"},
-        {"power_meter": "8", "power1_average": "3000000", "power1_label": "power1 2"},
-        values={(POWER, "power_meter: power1 2"): 3, METER: 1, (POWER, "power_meter: power1 3"): 2},
-    ),
-    **{
-        f"a meter at {text}": sensors(
-            {"power_meter": "0", "power1_average": text},
-            values={},
-            absent=NO_AIR | {METER: UNKNOWN},
-        )
-        for text in ("0", "-1", "much")
-    },
-    "a sensor that is not connected": sensors(
-        {"board": "0", "temp1_label": "Inlet", "temp1_input": "-128000"},
-        values={},
-        absent=NO_POWER | {(TEMPERATURE, "board: Inlet"): UNKNOWN},
     ),
 }
 KERNEL, SERVICE = {"2": ("kthreadd", 0)}, {"77": ("nv-fabricmanage", 0)}
@@ -216,19 +134,6 @@ def test_no_mount_is_touched(bench: HostBench) -> None:
     bench.write("/proc/mounts", REMOTE)
     bench.read(host, "mounts")
     assert (bench.tree.asked, bench.tree.listed) == ([*host.MOUNT_TABLES], [])
-
-
-def test_a_meter_that_arrives_is_read_alone_and_one_for_root_is_no_fault(bench: HostBench) -> None:
-    assert bench.read(chassis, "sensors").samples == ()
-    for path, text in chips({"power_meter": "0", "power1_average": "1000000"}).items():
-        bench.write(path, text)
-    assert values(bench.read(chassis, "sensors")) == {METER: 1.0}
-    bench.tree.asked.clear()
-    bench.tree.errors["power1_average"] = errno.EACCES
-    reading = bench.read(chassis, "sensors")
-    assert bench.tree.asked == [f"{chassis.CLASS}/hwmon0/power1_average"]
-    assert reasons(reading.absences)[METER] is Reason.DENIED
-    assert list(findings(Snapshot(1, reading.at, 0.0, {reading.key: reading}))) == []
 
 
 def test_what_the_kernel_makes_up_is_no_nic(bench: HostBench) -> None:

@@ -89,20 +89,6 @@ def test_one_failure_of_a_good_counter_costs_one_tick(bench: HostBench) -> None:
     assert exported == [7, None, 7, 7]
 
 
-def test_old_drivers_keep_wide_counters_in_a_folder_of_their_own(bench: HostBench) -> None:
-    bench.port(
-        "mlx4_0",
-        counters__port_rcv_data=None,
-        counters__port_xmit_data="4294967295",
-        counters_ext__port_rcv_data_64="10000000000",
-        counters_ext__port_xmit_data_64="20000000000",
-    )
-    for _ in range(2):
-        found = values(bench.read(infiniband, "counters"))
-        assert found["dgx_infiniband_received_bytes_total", "mlx4_0", "1"] == 4e10
-        assert found["dgx_infiniband_transmitted_bytes_total", "mlx4_0", "1"] == 8e10
-
-
 @pytest.mark.parametrize(
     ("state", "physical", "up"),
     [

@@ -65,8 +65,6 @@ def test_nothing_is_reported_twice(divided: AgentBench) -> None:
     assert denied is not None
     assert denied.reason is Reason.DENIED
     assert divided.samples.value(process.PROCESSES, "0", labels.uuid) == 3
-    held = divided.samples.value(process.MEMORY, "0", labels.uuid)
-    assert held == sum(rows(divided, instances.USED).values())
 
 
 def test_instances_come_and_go() -> None:
@@ -100,9 +98,7 @@ def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     there.set_processes(("1", "GPU-b"), ())
     there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
     ids = {"one": ["MIG-2"], "two": ["GPU-a::3", "MIG-9"]}
-    pods = [
-        ("lab", pod, "main", [("nvidia.com/gpu", i, "") for i in its]) for pod, its in ids.items()
-    ]
+    pods = [("lab", pod, "main", [("nvidia.com/gpu", i) for i in its]) for pod, its in ids.items()]
     given = of_pods(pods, Devices(there.parents(), {}, {}))
     assert {one.labels.pod: one.gpus for one in given.jobs} == {"one": {"GPU-b"}, "two": {"GPU-a"}}
     assert "MIG-9" in str(given.hidden)
