@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 39_493, "tests": 47_230}
+MOST = {"product": 39_493, "tests": 47_226}
 """Bounds: lower them with each cut. 38,000 and 48,000 are wanted."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"
