@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 39_493, "tests": 47_226}
+MOST = {"product": 39_194, "tests": 47_023}
 """Bounds: lower them with each cut. 38,000 and 48,000 are wanted."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"

@@ -35,8 +35,7 @@ from agent.sources import agent_health, allocation, kernel_log, nccl, system, wo
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
-from agent.specs.machine import MachineSpecs, Specs
-from agent.specs.sheets import SystemSpec
+from agent.specs.sheets import MachineSpecs, SystemSpec
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
     from agent.replay.recorder import TapeRecorder
@@ -100,7 +99,7 @@ class Agent:
     """An agent ready to tick: hardware, sources, diagnosis and poller, joined. `inline` workers run
     on the caller's thread, for tests.
 
-    Raises SpecError where the configured system or spec directory is wrong.
+    Raises ConfigError where the configured system does not exist.
     """
 
     def __init__(
@@ -145,10 +144,6 @@ class Agent:
     def settings(self) -> Settings:
         return self.configuration.current
 
-    @property
-    def specs(self) -> Specs:
-        return self.settings[MachineSpecs].specs
-
     def start(self) -> None:
         """Start what runs on threads of its own beside the poller."""
         self.watch.start()
@@ -159,7 +154,7 @@ class Agent:
         return self.settings[MachineSpecs].system_of(inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
-        """These settings with the spec sheets that they name; raises SpecError."""
+        """These settings with the system that they name; raises ConfigError."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
     def _inventory(self) -> GpuInventory:

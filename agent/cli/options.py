@@ -27,7 +27,7 @@ from agent.sources.process import ProcessConfig
 from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
-from agent.specs.machine import SaturationConfig, SpecConfig
+from agent.specs.sheets import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from exporters.live.view import View
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig

@@ -105,13 +105,17 @@ def load(
     Raises ConfigError with one sentence that names the place, the key and what was expected.
     """
     keys = keys_of(sections)
+    retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, retired, str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
+        if key in retired:
+            log.warning(LogEvent("retired_setting", where=where, key=key))
+            continue
         section, field = keys[key]
         text = where.startswith(ENVIRONMENT_PREFIX)
         older = str(value).lower() if isinstance(value, bool | str) else ""
@@ -148,10 +152,12 @@ def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, s
         raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
 
 
-def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> Iterator[Entry]:
+def _in_file(
+    content: Mapping[str, Any], keys: Mapping[str, Any], retired: set[str], path: str
+) -> Iterator[Entry]:
     tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
     for name, value in content.items():
-        if name in keys:
+        if name in keys or name in retired:
             yield name, value, path
             continue
         if name not in tables:
@@ -163,9 +169,7 @@ def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> 
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
         named = {}
         for key in value:
-            if any(key in one.retired for one, _ in keys.values() if one.table == name):
-                log.warning(LogEvent("retired_setting", where=path, key=f"{name}.{key}"))
-            elif f"{name}.{key}" in inside and key != NAME:
+            if f"{name}.{key}" in retired or (f"{name}.{key}" in inside and key != NAME):
                 yield f"{name}.{key}", value[key], path
             elif f"{name}.{NAME}" in inside and isinstance(value[key], dict):
                 named[key] = value[key]

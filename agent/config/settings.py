@@ -37,7 +37,7 @@ class Settings:
     """One configuration, never changed: `settings[DiskConfig].ignore`.
 
     A section that it was not given has its defaults. What follows from the sections alone, and is
-    costly to make (spec sheets), can be given too, and is found by its type in the same way.
+    costly to make (the system), can be given too, and is found by its type in the same way.
     """
 
     __slots__ = ("_values",)

@@ -34,7 +34,7 @@ from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.sources.context import NvlinkConfig
-from agent.specs.machine import MachineSpecs
+from agent.specs.sheets import MachineSpecs, SaturationConfig
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class PathAccounts:
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
 
     def threshold(self, path: str) -> float:
-        return self.configuration.current[MachineSpecs].specs.thresholds[path]
+        return float(getattr(self.configuration.current[SaturationConfig], path))
 
     def observe(self, samples: SampleStore) -> None:
         for traffic in TRAFFIC:
@@ -244,9 +244,8 @@ class PathMonitor:
                 (limit.path, limit.device, limit.direction): limit.bytes_per_second
                 for limit in settings[LimitsConfig].limit
             }
-            sheets = settings[MachineSpecs]
-            system = sheets.system_of(self._inventory().gpus)
-            machine = LimitInputs(samples, sheets.specs, system, configured)
+            system = settings[MachineSpecs].system_of(self._inventory().gpus)
+            machine = LimitInputs(samples, system, configured)
             found = find_paths(machine)
             self._note(configured, found, snapshot)
             kept = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]

@@ -13,12 +13,12 @@ from agent.config.settings import Section
 from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
-from agent.specs.machine import Specs
 from agent.specs.sheets import (
     PATHS,
     PCIE_SOURCE,
     GpuSpec,
     SystemSpec,
+    load,
     pcie_bytes_per_second,
 )
 
@@ -40,7 +40,7 @@ class LimitConfig(Struct, frozen=True):
     bytes_per_second: Rate
 
     def __post_init__(self) -> None:
-        _, directions = PATHS[self.path]
+        directions = PATHS[self.path]
         if self.direction not in directions:
             raise Mismatch("direction", repr(self.direction), f"one of {', '.join(directions)}")
 
@@ -100,7 +100,6 @@ class LimitInputs:
     """Facts on this machine from which its limits are resolved; GPUs by index and UUID."""
 
     samples: SampleStore
-    specs: Specs
     system: SystemSpec | None
     configured: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
@@ -108,7 +107,7 @@ class LimitInputs:
     def sheets(self) -> Mapping[tuple[str, str], GpuSpec | None]:
         found: dict[tuple[str, str], GpuSpec | None] = {}
         for info in self.samples.labelled(gpu.INFO):
-            found.setdefault((info["gpu"], info["uuid"]), self.specs.gpu(info["model"]))
+            found.setdefault((info["gpu"], info["uuid"]), load().gpu(info["model"]))
         return found
 
     @cached_property
@@ -148,7 +147,7 @@ def _of_path(
 ) -> Iterator[PathFigures]:
     """The figures of each direction."""
     bandwidths = sheet.bandwidths if sheet else {}
-    for direction in PATHS[path][1]:
+    for direction in PATHS[path]:
         one = bandwidths.get((path, direction))
         spec = Limit(one.bytes_per_second, "spec", one.source) if one else None
         yield PathFigures(PathKey(path, device, *who, direction), spec, hardware)

@@ -7,7 +7,7 @@ from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import BYTES, Range
 from agent.sources.context import GpuContext
-from agent.specs.machine import MachineSpecs
+from agent.specs.sheets import load
 
 USED = GpuMetric.gauge(
     "dgx_gpu_memory_used_bytes",
@@ -54,8 +54,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         try:
             info = device.memory(device.handle)
         except Absent as absent:  # as a GPU refuses that is known to have no memory of its own
-            specs = gpu_context.configuration.current[MachineSpecs].specs
-            sheet = specs.gpu(device.identity.model)
+            sheet = load().gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
                 raise SHARED.without_traceback() from absent
             raise

@@ -25,7 +25,7 @@ from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.context import GpuContext, NvlinkConfig
-from agent.specs.machine import MachineSpecs
+from agent.specs.sheets import MachineSpecs
 
 FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over one of its links
 _PAYLOAD, _DATA = "Payload bytes {} over {}.", "nvmlDeviceGetFieldValues {}, scope {}"

@@ -9,7 +9,7 @@ from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.specs.machine import MachineSpecs, SpecConfig
+from agent.specs.sheets import MachineSpecs, SpecConfig
 
 INFO = gauge(
     "dgx_system_info",

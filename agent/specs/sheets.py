@@ -1,15 +1,23 @@
-"""Schema of a spec sheet: its keys, their units and sources, and how they must agree."""
+"""The spec sheets: what systems and GPUs can do by their makers' figures, each with its source.
 
-from collections import Counter
-from collections.abc import Mapping
+One TOML file a system or GPU; its name is the file's. tests/agent/specs checks what stands in them.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from importlib.resources import files
 from types import MappingProxyType
-from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, convert
 
 from agent.config.configuration import ConfigError
-from agent.config.decoding import Mismatch, Share, shown
+from agent.config.decoding import Share
+from agent.config.settings import Section, Settings
+from agent.model import GpuIdentity
 
 _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     generation: transfers * 128 / 130
@@ -28,37 +36,22 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
     return per_lane * lanes / 8 if per_lane is not None else None
 
 
-_ONES = ("GPUs", "CPUs", "SSDs", "links", "lanes", "ports", "bits", "PCIe generation", "RAID level")
 UNITS: Mapping[str, float] = MappingProxyType(
-    dict.fromkeys((*_ONES, "ratio", "W", "°C"), 1.0)
-    | {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
+    {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of each unit in the base unit (bytes, bytes per second, watts, or itself)."""
+"""Size of a unit in its base unit (bytes, bytes per second, watts); the others are base units."""
 
-
-LARGE = 1e15
-"""No figure of a spec sheet comes near; infinity, NaN and endless integers stay outside."""
-
-Size = Annotated[float, Meta(gt=0, lt=LARGE, description="a number above 0")]
-Count = Annotated[float, Meta(gt=0, lt=LARGE, multiple_of=1, description="a whole number above 0")]
-Level = Annotated[
-    float, Meta(ge=0, lt=LARGE, multiple_of=1, description="a whole number at or above 0")
-]
-Celsius = Annotated[float, Meta(gt=-273.15, lt=LARGE, description="a number above -273.15")]
-Sheet = Annotated[str, Meta(pattern=r"\S", description="the name of a GPU's sheet")]
-Pair = Annotated[
-    tuple[int, int, int], Meta(description="[GPU, higher GPU, links above 0] in whole numbers")
-]
-
-
-class SpecError(ConfigError):
-    """A spec sheet, or a system asked for by name, is wrong; the message is one sentence."""
-
-
-Text = Annotated[str, Meta(pattern=r"\S", description="text that is not empty")]
-Texts = Annotated[
-    tuple[Text, ...], Meta(min_length=1, description="a list of text that is not empty")
-]
+BOTH_WAYS = ("transmit", "receive")
+READ_WRITE = ("read", "write")
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "hbm": ("total",),
+    "nvlink": BOTH_WAYS,
+    "pcie": BOTH_WAYS,
+    "disk": READ_WRITE,
+    "network": BOTH_WAYS,
+    "infiniband": BOTH_WAYS,
+}
+"""Data paths with their directions."""
 
 
 class SpecValue(Struct, frozen=True):
@@ -66,21 +59,20 @@ class SpecValue(Struct, frozen=True):
 
     value: float
     unit: str
-    source: Text
-    note: Text = ""
+    source: str
+    note: str = ""
 
     @property
     def base(self) -> float:
         """The figure in base units: bytes, bytes per second, watts; a size as its maker counts."""
-        return self.value * UNITS[self.unit]
+        return self.value * UNITS.get(self.unit, 1.0)
 
 
 class Names(Struct, frozen=True):
     """Names that a driver or firmware gives one thing, and where they were seen."""
 
-    names: Texts
-    source: Text
-    note: Text = ""
+    names: tuple[str, ...]
+    source: str
 
 
 class SpecBandwidth(NamedTuple):
@@ -90,136 +82,17 @@ class SpecBandwidth(NamedTuple):
     source: str
 
 
-Bandwidths = dict[tuple[str, str], SpecBandwidth]  # by path and direction
-Number = TypeVar("Number", bound=float)
-Unit = TypeVar("Unit", bound=str)
-PathName = TypeVar("PathName", bound=str)
+class GpuSpec(Struct, frozen=True, kw_only=True):
+    """`[gpu]`; `models` are its names in NVML, `values` its figures by their keys, `bandwidths` are
+    by path and direction, that of NVLink for one link."""
 
-
-class SheetFigure(SpecValue, Generic[Number, Unit], frozen=True, kw_only=True):
-    """A figure with the numbers and units that it may have."""
-
-    value: Number
-    unit: Unit
-
-
-Capacity = SheetFigure[Size, Literal["GB", "TB"]]
-Power = SheetFigure[Size, Literal["W", "kW"]]
-Temperature = SheetFigure[Celsius, Literal["°C"]]
-Links = SheetFigure[Count, Literal["links"]]
-Ports = SheetFigure[Count, Literal["ports"]]
-Ssds = SheetFigure[Count, Literal["SSDs"]]
-Ratio = SheetFigure[Share, Literal["ratio"]]
-SpeedUnit = Literal["GB/s", "Gb/s", "MB/s"]
-
-BOTH_WAYS = ("transmit", "receive")
-READ_WRITE = ("read", "write")
-PATHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "hbm": ("GPU", ("total",)),
-    "nvlink": ("link", BOTH_WAYS),
-    "pcie": ("GPU", BOTH_WAYS),
-    "disk": ("array", READ_WRITE),
-    "network": ("port", BOTH_WAYS),
-    "infiniband": ("port", BOTH_WAYS),
-}
-"""Data paths: the part that a figure is for, and the directions."""
-
-EACH = "each"
-MOST_MESHED = 8
-"""GPUs that are joined without a switch at most; graphs are compared by trying placings."""
-
-
-class BandwidthTable(Struct, Generic[PathName], frozen=True):
-    """Bandwidth of one path in one direction, or in each."""
-
-    path: PathName
-    per: str
-    direction: str
-    value: Size
-    unit: SpeedUnit
-    source: Text
-    note: Text = ""
-
-    def __post_init__(self) -> None:
-        per, directions = PATHS[self.path]
-        options = (EACH, *directions) if len(directions) > 1 else directions
-        if self.per != per:
-            raise Mismatch("per", shown(self.per), per)
-        if self.direction not in options:
-            raise Mismatch("direction", shown(self.direction), f"one of {', '.join(options)}")
-
-
-def _bandwidths(
-    tables: tuple[BandwidthTable[PathName], ...],
-) -> dict[tuple[str, str], SpecBandwidth]:
-    """Return the bandwidths of the tables; raises Mismatch if two define the same."""
-    found: Bandwidths = {}
-    for place, table in enumerate(tables):
-        directions = PATHS[table.path][1] if table.direction == EACH else (table.direction,)
-        for way in directions:
-            if (table.path, way) in found:
-                twice = f"{table.path} {way} for the second time"
-                raise Mismatch(f"bandwidth[{place}].direction", twice, "it once")
-            speed = table.value * UNITS[table.unit]
-            found[table.path, way] = SpecBandwidth(speed, table.source)
-    return found
-
-
-class FigureTable(Struct, frozen=True, kw_only=True):
-    """A table of figures; `source` is that of all which name none of their own."""
-
-    source: Text = ""
-
-    @property
-    def values(self) -> Mapping[str, SpecValue]:
-        return {key: value for key, value in asdict(self).items() if isinstance(value, SpecValue)}
-
-
-class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
-    """A table of what has a title and data paths."""
-
-    title: Text
-    bandwidth: tuple[BandwidthTable[PathName], ...] = ()
-
-    def __post_init__(self) -> None:
-        self.bandwidths  # noqa: B018 - raises what is wrong with them
-
-    @property
-    def bandwidths(self) -> Bandwidths:
-        """One for each path and direction; raises Mismatch where two are for the same."""
-        return _bandwidths(self.bandwidth)
-
-
-class GpuSpec(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only=True):
-    """`[gpu]`; `models` are its names in NVML, `name` is that of its file, and NVLink's bandwidth
-    is that of one link."""
-
+    name: str
+    title: str
     models: Names
     card: bool = False  # one alone in a machine is a system of its name
     integrated: bool = False  # shares the memory of its host, and has no PCIe slot
-    memory: Capacity | None = None
-    memory_bus: SheetFigure[Count, Literal["bits"]] | None = None
-    pcie_generation: SheetFigure[Count, Literal["PCIe generation"]] | None = None
-    pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
-    nvlink_links_max: Links | None = None
-    name: str = ""
-
-    @property
-    def bandwidths(self) -> Bandwidths:
-        """With both directions of the slot, computed from its generation and width."""
-        found = _bandwidths(self.bandwidth)
-        generation, lanes = self.pcie_generation, self.pcie_lanes
-        if generation and lanes and ("pcie", "receive") not in found:
-            speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
-            slot = SpecBandwidth(speed or 0.0, f"{generation.source}; {PCIE_SOURCE}")
-            found |= {("pcie", way): slot for way in BOTH_WAYS if speed}
-        return found
-
-    def alone(self) -> "SystemSpec":
-        """A machine with one such card."""
-        source = "a single card, not a system of its own"
-        count = SheetFigure[Count, Literal["GPUs"]](value=1, unit="GPUs", source=source)
-        return SystemSpec(title=self.title, gpu=self.name, gpu_count=count, name=self.name)
+    values: Mapping[str, SpecValue]
+    bandwidths: Mapping[tuple[str, str], SpecBandwidth]
 
 
 class LinkGraph(Struct, frozen=True):
@@ -230,96 +103,170 @@ class LinkGraph(Struct, frozen=True):
     """
 
     kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
-    source: Text
-    pairs: tuple[Pair, ...] = ()
-    note: Text = ""
-
-    def __post_init__(self) -> None:
-        if self.kind == "nvswitch" and self.pairs:
-            raise Mismatch("pairs", "given", "none where a switch joins all GPUs")
-        if self.kind != "nvswitch" and not self.pairs:
-            raise Mismatch("pairs", "missing", "lists of [GPU, higher GPU, links above 0]")
-
-    def check(self, gpus: int, links: int) -> None:
-        """Raise Mismatch where the pairs are not those of so many GPUs with so many links each."""
-        if gpus > MOST_MESHED:
-            raise Mismatch("pairs", f"given for {gpus} GPUs", f"at most {MOST_MESHED} of them")
-        for place, pair in enumerate(self.pairs):
-            if not (0 <= pair[0] < pair[1] < gpus and pair[2] > 0):
-                expected = f"[GPU, higher GPU below {gpus}, links above 0]"
-                raise Mismatch(f"pairs[{place}]", shown(list(pair)), expected)
-        for ends, times in Counter(pair[:2] for pair in self.pairs).items():
-            if times > 1:
-                raise Mismatch("pairs", f"a list with {list(ends)} {times} times", "each pair once")
-        for gpu in range(gpus):
-            found = sum(count for one, other, count in self.pairs if gpu in (one, other))
-            if found != links:
-                expected = f"{links}, as nvlink_links_per_gpu says"
-                raise Mismatch("pairs", f"a graph with {found} links at GPU {gpu}", expected)
+    source: str
+    pairs: tuple[tuple[int, int, int], ...] = ()
+    note: str = ""
 
 
-class SystemSpec(SheetTable[Literal["disk", "network", "infiniband"]], frozen=True, kw_only=True):
-    """`[system]`; `products` are patterns of its DMI product name, `name` is that of its file."""
+class SystemSpec(Struct, frozen=True, kw_only=True):
+    """`[system]`; `gpu` is the sheet of its GPUs, `products` are patterns of its DMI product name,
+    `values` and `bandwidths` as those of a GPU."""
 
-    gpu: Sheet
-    gpu_count: SheetFigure[Count, Literal["GPUs"]]
-    gpu_alternatives: Texts = ()
+    name: str
+    title: str
+    gpu: str
+    gpu_alternatives: tuple[str, ...] = ()
     products: Names | None = None
     rack: bool = False  # known by its GPUs' place in one, with some of them missing too
     nvlink_graph: LinkGraph | None = None
-    nvlink_links_per_gpu: Links | None = None
-    collective: SheetFigure[Size, SpeedUnit] | None = None
-    infiniband_ports: Ports | None = None
-    ethernet_ports: Ports | None = None
-    data_ssds: Ssds | None = None
-    data_ssd_size: Capacity | None = None
-    data_raid: SheetFigure[Level, Literal["RAID level"]] | None = None
-    boot_ssds: Ssds | None = None
-    boot_ssd_size: Capacity | None = None
-    memory: Capacity | None = None
-    cpus: SheetFigure[Count, Literal["CPUs"]] | None = None
-    tdp: Power | None = None
-    supply: Power | None = None
-    inlet_lowest: Temperature | None = None
-    inlet_highest: Temperature | None = None
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.nvlink_graph is None or not self.nvlink_graph.pairs:
-            return
-        if self.nvlink_links_per_gpu is None:
-            expected = "a table as nvlink_graph has pairs"
-            raise Mismatch("nvlink_links_per_gpu", "missing", expected)
-        try:
-            self.nvlink_graph.check(int(self.gpu_count.value), int(self.nvlink_links_per_gpu.value))
-        except Mismatch as wrong:
-            raise wrong.within("nvlink_graph") from wrong
+    values: Mapping[str, SpecValue]
+    bandwidths: Mapping[tuple[str, str], SpecBandwidth]
 
     @property
     def gpus(self) -> int:
-        return int(self.gpu_count.value)
+        return int(self.values["gpu_count"].value)
 
     @property
     def nvlink_links(self) -> int | None:
-        links = self.nvlink_links_per_gpu
+        links = self.values.get("nvlink_links_per_gpu")
         return int(links.value) if links else None
 
 
-class ThresholdTable(FigureTable, frozen=True):
-    """`[thresholds]`: at which share of its limit a path counts as saturated."""
+class Specs(NamedTuple):
+    """All spec sheets, by name."""
 
-    hbm: Ratio | None = None
-    nvlink: Ratio | None = None
-    pcie: Ratio | None = None
-    disk: Ratio | None = None
-    network: Ratio | None = None
-    infiniband: Ratio | None = None
+    systems: Mapping[str, SystemSpec]
+    gpus: Mapping[str, GpuSpec]
+
+    def gpu(self, model: str) -> GpuSpec | None:
+        """The sheet of a GPU by its name in NVML, with or without the maker's name before it."""
+        named = (s for s in self.gpus.values() if _plain(model) in map(_plain, s.models.names))
+        return next(named, None)
 
 
-class SheetFile(Struct, frozen=True):
-    """One file."""
+def _plain(name: str) -> str:
+    return " ".join(name.split()).casefold().removeprefix("nvidia ")
 
-    system: SystemSpec | None = None
-    gpu: GpuSpec | None = None
-    thresholds: ThresholdTable | None = None
+
+@cache
+def load() -> Specs:
+    """Read the shipped sheets, in the order of their names."""
+    systems: dict[str, SystemSpec] = {}
+    gpus: dict[str, GpuSpec] = {}
+    sheets = (entry for entry in files("agent.specs").iterdir() if entry.name.endswith(".toml"))
+    for entry in sorted(sheets, key=lambda entry: entry.name):
+        name = entry.name.removesuffix(".toml")
+        content = tomllib.loads(entry.read_text(encoding="utf-8"))
+        if "system" in content:
+            systems[name] = convert(_sheet(name, content["system"]), SystemSpec)
+        if "gpu" in content:
+            gpus[name] = gpu = convert(_sheet(name, content["gpu"]), GpuSpec)
+            if gpu.card:
+                count = SpecValue(1, "GPUs", "a single card, not a system of its own")
+                systems[name] = SystemSpec(
+                    name=name, title=gpu.title, gpu=name, values={"gpu_count": count}, bandwidths={}
+                )
+    return Specs(systems, gpus)
+
+
+def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
+    """A table of a file with its figures and bandwidths apart; one without a source has that of the
+    table. Both directions of a GPU's slot come from its generation and width."""
+    source = {"source": table.get("source", "")}
+    parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
+    figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
+    values = {key: convert(figure, SpecValue) for key, figure in figures.items()}
+    bandwidths: dict[tuple[str, str], SpecBandwidth] = {}
+    if "pcie_lanes" in values:
+        generation, lanes = values["pcie_generation"], values["pcie_lanes"]
+        speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
+        slot = SpecBandwidth(speed or 0.0, f"{generation.source}; {PCIE_SOURCE}")
+        bandwidths = {("pcie", way): slot for way in BOTH_WAYS}
+    for one in table.get("bandwidth", ()):
+        directions = PATHS[one["path"]] if one["direction"] == "each" else (one["direction"],)
+        known = SpecBandwidth(one["value"] * UNITS[one["unit"]], (source | one)["source"])
+        bandwidths |= {(one["path"], way): known for way in directions}
+    return parts | {"name": name, "values": values, "bandwidths": bandwidths}
+
+
+@lru_cache(maxsize=64)
+def recognise(
+    models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
+) -> SystemSpec | None:
+    """The system of these GPUs (names in NVML) and this DMI product name; `racked` where a GPU
+    reports the chassis that it sits in.
+
+    `configured` overrules both; raises ConfigError where no sheet has that name. GPUs may be
+    missing, but none may be of another model; a box without NVIDIA's product name is no DGX.
+    """
+    specs = load()
+    if configured and configured not in specs.systems:
+        expected = f"expected one of {', '.join(specs.systems)}"
+        raise ConfigError(f"system is {configured!r} in the configuration, {expected}.")
+    if configured:
+        return specs.systems[configured]
+    sheets = map(specs.gpu, {*models} - {""})
+    found = {sheet.name if sheet else "" for sheet in sheets}
+    fitting = [
+        system
+        for system in specs.systems.values()
+        if found <= {system.gpu, *system.gpu_alternatives}
+        and _fits(system, len(models), _plain(product), racked=racked)
+    ]
+    # With no GPU to decide between two systems of one product name, neither is known.
+    ambiguous = not found and len(fitting) > 1
+    return fitting[-1] if fitting and not ambiguous else None
+
+
+def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
+    """Return whether product name and number of GPUs are those of the system."""
+    if system.products is None:
+        some_missing = system.rack and racked and gpus < system.gpus
+        return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
+    patterns = map(_plain, system.products.names)
+    return gpus <= system.gpus and any(fnmatchcase(product, pattern) for pattern in patterns)
+
+
+class SpecConfig(Section, frozen=True):
+    """The system, where it is not to be recognised, and its GPUs where they are not to be
+    counted."""
+
+    table = ""
+    retired = ("specs",)
+    system: str = ""
+    gpus: Annotated[int, Meta(ge=0, le=1024, description="a whole number from 0 to 1024")] = 0
+
+
+class SaturationConfig(Section, frozen=True):
+    """The share of its limit at or above which a path is saturated."""
+
+    table = "saturation"
+    # V100 peers were seen at 47.9 of 50 GB/s and P100 peers at 73.06 of 80 GB/s ([P] Dell
+    # measurements): a full wire may read a little below nominal.
+    nvlink: Share = 0.85
+    pcie: Share = 0.80  # headers and flow control take 10 to 20 % of the wire
+    hbm: Share = 0.90  # up to 95 % in use: NVIDIA DGX Station Architecture WP-V01, section 2.1
+    disk: Share = 0.90
+    network: Share = 0.90
+    infiniband: Share = 0.90
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpecs:
+    """Which system this machine is by its product name and GPUs; part of Settings."""
+
+    product: str = ""
+    system: str = ""  # as configured
+
+    @classmethod
+    def of(cls, settings: Settings, product: str) -> "MachineSpecs":
+        """Return it for the machine of this product name. Raises ConfigError where the configured
+        system does not exist."""
+        configured = settings[SpecConfig].system
+        recognise((), product, configured)
+        return cls(product, configured)
+
+    def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
+        """Return the system that these GPUs make of this machine."""
+        racked = any(gpu.racked for gpu in gpus)
+        return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from agent.limits import paths
 from agent.model import Metric
+from agent.specs.sheets import SaturationConfig
 from tests.hardware.bench import Figure, Load, Point, Watcher
 
 BOTH = ("transmit", "receive")
@@ -78,7 +79,7 @@ def at(counted: list[Point], moment: float) -> float:
 
 def full(watcher: Watcher, path: str, device: str, way: str, span: Span) -> Iterator[Figure]:
     """One path that the load fills: its ratio, and for how long it is called saturated."""
-    threshold = watcher.agent.specs.thresholds[path]
+    threshold = getattr(watcher.agent.settings[SaturationConfig], path)
     ratios = inside(points(watcher, paths.RATIO, path, device, way), span)
     name = f"{device} {path} {way}"
     note = f"least {min(ratios):.3f}, most {max(ratios):.3f}, {len(ratios)} readings"

@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from agent.cli.options import SECTIONS
 from agent.config.configuration import keys_of
-from agent.config.settings import Configuration, Settings
-from agent.specs.machine import MachineSpecs
-from agent.specs.machine import load as load_specs
+from agent.config.settings import Settings
 
 
 def written(kind: Any) -> type:
@@ -34,7 +32,3 @@ def value_of(settings: Settings, key: str) -> Any:
     section, field = keys_of(SECTIONS)[key]
     value = getattr(settings[section], field.name)
     return value.pattern if isinstance(value, re.Pattern) else value
-
-
-SHIPPED = Configuration(Settings(MachineSpecs(load_specs())))
-"""The defaults, with the spec sheets as they are shipped."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from agent.config.settings import Configuration
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, TickContext
@@ -10,7 +11,6 @@ from agent.limits.resolution import Limit, PathKey
 from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
 from agent.series import SampleStore
 from agent.sources import workload
-from tests.support.configuration import SHIPPED
 
 NOW = 100.0
 Labels = tuple[str, ...]
@@ -59,7 +59,7 @@ def store(figures: Figures, seconds: int = 5) -> SampleStore:
 
 def bandwidth(wires: Wires) -> PathAccounts:
     """Wires by path, device, GPU labels and direction: their ratio and limit (bytes a second)."""
-    found = PathAccounts(SHIPPED)
+    found = PathAccounts(Configuration())
     limits = {}
     for (path, device, gpu, direction), (ratio, limit) in wires.items():
         index, uuid = gpu or ("", "")

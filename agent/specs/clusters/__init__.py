@@ -3,13 +3,13 @@
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from agent.config.decoding import Mismatch, decode
 from agent.config.settings import Section
-from agent.specs.sheets import UNITS, Count, SheetFigure, Size, Text
+from agent.specs.sheets import SpecValue
 
 MOST_RATE = 1e18
 Rate = Annotated[
@@ -20,16 +20,16 @@ Rate = Annotated[
 class ClusterSheet(Struct, frozen=True):
     """`[cluster]` of a sheet."""
 
-    title: Text
-    system: Text
-    systems: SheetFigure[Count, Literal["systems"]]
-    systems_per_switch: SheetFigure[Count, Literal["systems"]]
-    bisection: SheetFigure[Size, Literal["GB/s"]]
+    title: str
+    system: str
+    systems: SpecValue
+    systems_per_switch: SpecValue
+    bisection: SpecValue
 
     @property
     def bytes_per_second(self) -> float:
         """Between two halves of the cluster, both directions together."""
-        return self.bisection.value * UNITS[self.bisection.unit]
+        return self.bisection.base
 
 
 class ClusterFile(Struct, frozen=True):

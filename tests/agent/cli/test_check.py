@@ -9,7 +9,7 @@ from agent.hardware.nccl_guard import KNOWN_FAULTS
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.series import SampleStore
 from agent.sources import power
-from agent.specs.machine import load
+from agent.specs.sheets import load
 from tests.support.machines import simulated
 
 SYSTEMS = load().systems

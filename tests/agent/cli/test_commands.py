@@ -62,7 +62,6 @@ BAD_FILES = {
     "latin.toml": b"\xe4",
     "broken.toml": b"listen =",
     "system.toml": b'system = "dgx-9"',
-    "specs.toml": b'specs = "/nonexistent"',
     "junk.tape": b"no tape",
 }
 
@@ -89,7 +88,6 @@ ERRORS = {
     "once --config {dir}/latin.toml": "latin.toml: is not UTF-8 text",
     "once --config {dir}/broken.toml": "broken.toml: is not valid TOML",
     "check --config {dir}/system.toml": "'dgx-9'",
-    "check --config {dir}/specs.toml": "/nonexistent",
     "once --replay {dir}/none.tape": "none.tape",
     "once --replay {dir}/junk.tape": "junk.tape",
     "check --replay {dir}/cut.tape": "cut.tape is cut short",

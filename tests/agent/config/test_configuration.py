@@ -18,8 +18,7 @@ from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
-from agent.specs.machine import SaturationConfig, SpecConfig
-from agent.specs.machine import load as load_specs
+from agent.specs.sheets import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
 from tests.support.configuration import KEYS, LISTS, value_of
 from tests.support.repository import DEPLOY
@@ -222,15 +221,24 @@ def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
 LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
 
 
+def test_a_key_of_an_earlier_version_is_ignored_with_a_warning(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text('specs = "/etc/sheets"\nsystem = "k40"')
+    assert load(SECTIONS, file, {})[SpecConfig].system == "k40"
+    assert "event=retired_setting" in caplog.text
+    assert "key=specs" in caplog.text
+
+
 def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(SECTIONS, file, {})
-    patched = {SaturationConfig, LimitsConfig, ClustersConfig, AlertPatches}
+    patched = {LimitsConfig, ClustersConfig, AlertPatches}
     assert config.sections.keys() == patched
     patch = AlertPatch(hold="5m", severity="info", labels={"team": "training"})
     assert config[AlertPatches].patches == {"DgxGpuStarved": patch}
-    assert config[SaturationConfig].configured == load_specs().thresholds
+    assert config[SaturationConfig] == SaturationConfig()
     assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
     keys = {re.sub(r"^alerts\.Dgx.*", "alerts.NAME", key) for key in flat(tomllib.loads(text))}
     assert keys == {*KEYS, *LISTS}

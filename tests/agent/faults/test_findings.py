@@ -11,7 +11,7 @@ from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
 from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
-from agent.specs.machine import SpecConfig, load
+from agent.specs.sheets import SpecConfig, load
 from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering

@@ -1,11 +1,10 @@
 """Every data path against its limit: which paths are saturated, and that no other is."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
-from agent.config.settings import Settings
+from agent.config.settings import Configuration, Settings
 from agent.limits import paths
 from agent.limits.paths import PathAccounts
 from agent.limits.resolution import (
@@ -21,8 +20,7 @@ from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
-from agent.specs.machine import SaturationConfig, SpecConfig, load
-from tests.support.configuration import SHIPPED
+from agent.specs.sheets import SaturationConfig
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering
 
@@ -110,7 +108,7 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
     whole = PathKey("nvlink", "gpu0", "0", "GPU-0", "transmit")
     link = whole._replace(device="gpu0:2")
     limits = {key: Limit(speed, "spec", "") for key, speed in ((whole, 150e9), (link, 25e9))}
-    paths = PathAccounts(SHIPPED, limits)
+    paths = PathAccounts(Configuration(), limits)
     samples = SampleStore()
     for at in (0.0, 60.0):
         both = (
@@ -199,7 +197,7 @@ def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
         Sample(nvlink.LINK_INFO, (*who, "3", "gpu", ""), 1),
     )
     samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, shown)])
-    machine = LimitInputs(samples, load(), None)
+    machine = LimitInputs(samples, None)
     limits = {k.device: limit for k, limit in resolve(machine, find_paths(machine)).items()}
     assert limits["gpu0"].bytes_per_second == 18 * speed
     assert limits["gpu0:3"].bytes_per_second == speed
@@ -210,7 +208,7 @@ KEY = PathKey("disk", "sda", "", "", "read")
 
 def fed(*points: tuple[float, float]) -> PathAccounts:
     """A disk of 100 B/s whose counter reads so at those times; saturated at 0.9."""
-    paths = PathAccounts(SHIPPED, {KEY: Limit(100.0, "configured", "")})
+    paths = PathAccounts(Configuration(), {KEY: Limit(100.0, "configured", "")})
     samples = SampleStore()
     for at, value in points:
         sample = Sample(disk.READ_BYTES, ("sda",), value)
@@ -246,21 +244,6 @@ def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
     bench.machine.driver.fail("nvmlDeviceGetCount", None)
     bench.run(11)
     assert {"nvlink", "pcie"} <= {key[0] for key in bench.samples.all(paths.LIMIT)}
-
-
-OWN_THRESHOLDS = (
-    '[thresholds]\ndisk = { value = 0.30, unit = "ratio", source = "ours" }\n'
-    'pcie = { value = 0.40, unit = "ratio", source = "ours" }\n'
-)
-
-
-def test_a_configured_threshold_goes_before_a_users_sheet_and_that_before_the_shipped(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "own.toml").write_text(OWN_THRESHOLDS)
-    config = Settings(SpecConfig(specs=str(tmp_path)), SaturationConfig(disk=0.55))
-    thresholds = simulated("dgx-1-v100:training", config).agent.specs.thresholds
-    assert [thresholds[path] for path in ("disk", "pcie", "nvlink")] == [0.55, 0.40, 0.85]
 
 
 def test_a_configured_threshold_decides_what_is_saturated() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from agent.faults.findings import findings
 from agent.limits.topology import Weights, differences, weights
 from agent.sources import nvlink
-from agent.specs.machine import load
-from agent.specs.sheets import SystemSpec
+from agent.specs.sheets import SystemSpec, load
 from exporters.messages import finding_text
 from tests.support.call_count import calls_of
 from tests.support.machines import AgentBench, simulated

@@ -10,7 +10,7 @@ from agent.config.settings import Settings
 from agent.hardware.files import RealFiles
 from agent.polling.expected_gpus import FILE, ExpectedGpus
 from agent.sources import system
-from agent.specs.machine import MachineSpecs, SpecConfig
+from agent.specs.sheets import MachineSpecs, SpecConfig
 from tests.support.machine_controls import lose
 from tests.support.machines import simulated
 

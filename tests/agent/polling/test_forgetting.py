@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from agent.config.settings import Configuration
 from agent.hardware.device import MOST_LINKS
 from agent.limits.paths import KEPT, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink
-from tests.support.configuration import SHIPPED
 from tests.support.machine_controls import cut_link
 from tests.support.machines import AgentBench, simulated
 
@@ -24,7 +24,7 @@ def sent(at: float, count: float) -> Reading:
 
 
 def test_a_nic_that_is_gone_keeps_its_seconds_for_an_hour() -> None:
-    paths = PathAccounts(SHIPPED, {NIC: Limit(1e9, "configured", "")})
+    paths = PathAccounts(Configuration(), {NIC: Limit(1e9, "configured", "")})
     samples = SampleStore()
     for at in (0.0, 1.0):
         samples.take(at, [sent(at, at * 1e9)])

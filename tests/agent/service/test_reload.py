@@ -24,7 +24,7 @@ from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from agent.specs.machine import SaturationConfig, SpecConfig
+from agent.specs.sheets import SaturationConfig, SpecConfig
 from tests.stack.running import Running, eventually
 from tests.support.machines import AgentBench, simulated
 
@@ -147,18 +147,6 @@ def test_what_is_ignored_goes_at_the_next_look_and_comes_back() -> None:
     assert occurs(nic)(bench)
 
 
-def test_a_users_sheets_are_read_again(tmp_path: Path) -> None:
-    sheet = tmp_path / "own.toml"
-    sheet.write_text('[thresholds]\ndisk = { value = 0.3, unit = "ratio", source = "ours" }\n')
-    bench = simulated("dgx-station-v100:training").run(2)
-    config = Settings(SpecConfig(specs=str(tmp_path)))
-    follow(bench, config)
-    assert bench.agent.specs.thresholds["disk"] == 0.3
-    sheet.write_text(sheet.read_text().replace("0.3", "0.4"))
-    follow(bench, config)
-    assert bench.agent.specs.thresholds["disk"] == 0.4
-
-
 @dataclass
 class Reloading:
     """A reload over a file that tests write."""
@@ -195,7 +183,6 @@ BAD = {
     "unknown key": "listne = 1",
     "half good": "[process]\nseries = 3\n[job]\ninfo = 3",
     "no such system": 'system = "dgx-9"\n[process]\nseries = 3',
-    "no such sheets": 'specs = "/nonexistent"\n[process]\nseries = 3',
     "not TOML": "listen =",
 }
 

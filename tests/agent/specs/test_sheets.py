@@ -1,9 +1,22 @@
 """The spec sheets: systems, graphs of links, thresholds, standards of wires, recognition."""
 
-import pytest
+import tomllib
+from importlib.resources import files
+from pathlib import Path
 
-from agent.specs.machine import Specs, _shipped, load
-from agent.specs.sheets import SpecError, pcie_bytes_per_second
+import pytest
+from msgspec.structs import asdict
+
+from agent.config.configuration import ConfigError
+from agent.specs.sheets import (
+    PATHS,
+    UNITS,
+    SaturationConfig,
+    Specs,
+    load,
+    pcie_bytes_per_second,
+    recognise,
+)
 from tests.support.call_count import calls_of
 
 SYSTEMS = {
@@ -59,9 +72,9 @@ def test_a_quad_is_fully_connected_and_each_gpu_of_two_has_one_bridge(
         assert len(others - quad) == (gpus == 8)
 
 
-def test_thresholds_of_saturation(specs: Specs) -> None:
+def test_thresholds_of_saturation() -> None:
     others = dict.fromkeys(("hbm", "disk", "network", "infiniband"), 0.90)
-    assert specs.thresholds == {"nvlink": 0.85, "pcie": 0.80, **others}
+    assert asdict(SaturationConfig()) == {"nvlink": 0.85, "pcie": 0.80, **others}
 
 
 def test_pcie_by_generation_and_width(specs: Specs) -> None:
@@ -142,28 +155,26 @@ RECOGNISED: tuple[tuple[list[str], str, str | None], ...] = (
 
 
 @pytest.mark.parametrize(("models", "product", "name"), RECOGNISED)
-def test_recognition(specs: Specs, models: list[str], product: str, name: str | None) -> None:
-    found = specs.recognise(models, product)
+def test_recognition(models: list[str], product: str, name: str | None) -> None:
+    found = recognise(tuple(models), product)
     assert (found.name if found else None) == name
 
 
 @pytest.mark.parametrize(("gpus", "racked", "name"), [(3, True, "gb200-tray"), (3, False, None)])
-def test_a_tray_is_known_by_its_rack(
-    specs: Specs, gpus: int, racked: bool, name: str | None
-) -> None:
-    found = specs.recognise([GB200] * gpus, PLAIN_BOX, racked=racked)
+def test_a_tray_is_known_by_its_rack(gpus: int, racked: bool, name: str | None) -> None:
+    found = recognise((GB200,) * gpus, PLAIN_BOX, racked=racked)
     assert (found.name if found else None) == name
 
 
 def test_the_configuration_overrules_recognition(specs: Specs) -> None:
-    found = specs.recognise([H100] * 8, PLAIN_BOX, "dgx-h100")
+    found = recognise((H100,) * 8, PLAIN_BOX, "dgx-h100")
     assert found is specs.systems["dgx-h100"]
-    assert specs.recognise([V100], "DGXH100", "dgx-1-v100") is specs.systems["dgx-1-v100"]
+    assert recognise((V100,), "DGXH100", "dgx-1-v100") is specs.systems["dgx-1-v100"]
 
 
-def test_an_unknown_system_in_the_configuration_is_reported_with_the_known(specs: Specs) -> None:
-    with pytest.raises(SpecError) as shown:
-        specs.recognise([], "", "dgx-9000")
+def test_an_unknown_system_in_the_configuration_is_reported_with_the_known() -> None:
+    with pytest.raises(ConfigError) as shown:
+        recognise((), "", "dgx-9000")
     assert all(name in str(shown.value) for name in ("dgx-9000", *SYSTEMS))
 
 
@@ -173,8 +184,64 @@ def test_an_unknown_gpu_has_no_sheet(specs: Specs, model: str) -> None:
 
 
 def test_loading_is_little_work() -> None:
-    """20 ms of an idle core; the shipped sheets are read once."""
+    """20 ms of an idle core; the sheets are read once."""
     load()  # the first time the interpreter compiles patterns
-    assert calls_of(load) < 6_000
-    _shipped.cache_clear()
+    assert calls_of(load) < 100
+    load.cache_clear()
     assert calls_of(load) < 130_000
+
+
+FILES = sorted(files("agent.specs").joinpath("dgx-a100.toml").parent.glob("*.toml"))  # type: ignore[attr-defined]
+BASE_UNITS = {"GPUs", "CPUs", "SSDs", "links", "lanes", "ports", "bits", "W", "°C"} | {
+    *("PCIe generation", "RAID level")
+}
+FIGURES = {
+    "gpu": "memory memory_bus pcie_generation pcie_lanes nvlink_links_max",
+    "system": "gpu_count nvlink_links_per_gpu collective infiniband_ports ethernet_ports data_ssds "
+    "data_ssd_size data_raid boot_ssds boot_ssd_size memory cpus tdp supply inlet_lowest "
+    "inlet_highest",
+}
+OTHERS = {
+    "gpu": "title models source card integrated bandwidth",
+    "system": "title gpu gpu_alternatives products source rack nvlink_graph bandwidth",
+}
+PARTS = {"hbm": "GPU", "nvlink": "link", "pcie": "GPU", "disk": "array"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_sheet_holds_what_is_read_and_nothing_else(path: Path) -> None:
+    content = tomllib.loads(path.read_text())
+    assert content.keys() <= {"gpu", "system"}
+    for kind, table in content.items():
+        figures = {k: v for k, v in table.items() if isinstance(v, dict) and "value" in v}
+        assert figures.keys() <= set(FIGURES[kind].split())
+        assert table.keys() - figures.keys() <= set(OTHERS[kind].split())
+        for figure in figures.values():
+            assert figure.keys() <= {"value", "unit", "source", "note"}
+            assert figure["unit"] in BASE_UNITS | UNITS.keys()
+            assert (figure.get("source") or table["source"]).strip()
+        ways = []
+        for one in table.get("bandwidth", ()):
+            assert one.keys() <= {"path", "per", "direction", "value", "unit", "source", "note"}
+            directions = PATHS[one["path"]]
+            assert one["direction"] in directions or one["direction"] == "each"
+            assert one["per"] == PARTS.get(one["path"], "port")
+            assert one["value"] > 0
+            each = directions if one["direction"] == "each" else (one["direction"],)
+            ways += [(one["path"], way) for way in each]
+        assert len(ways) == len({*ways})
+
+
+def test_systems_have_known_gpus_and_graphs_that_agree(specs: Specs) -> None:
+    for name, system in specs.systems.items():
+        assert {system.gpu, *system.gpu_alternatives} <= specs.gpus.keys(), name
+        graph = system.nvlink_graph
+        if graph is None or not graph.pairs:
+            assert graph is None or graph.kind == "nvswitch"
+            continue
+        assert graph.kind != "nvswitch"
+        assert all(0 <= a < b < system.gpus <= 8 and n > 0 for a, b, n in graph.pairs)
+        of_each = [sum(n for a, b, n in graph.pairs if g in (a, b)) for g in range(system.gpus)]
+        assert of_each == [system.nvlink_links] * system.gpus
+    models = [model for gpu in specs.gpus.values() for model in gpu.models.names]
+    assert len(models) == len({*models})
