@@ -15,7 +15,6 @@ from agent.faults.promql import Recording
 from agent.faults.records import (
     fleet_records,
     long_records,
-    node_records,
     once,
     records,
     report_records,
@@ -25,7 +24,6 @@ from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameter
 from agent.faults.values import seconds
 from agent.faults.workload import workload
 from agent.sources.agent_health import LAST_TICK
-from agent.specs.clusters import ClustersConfig
 from alerts.receivers import Receivers
 from alerts.routing import configuration
 from alerts.runbook import runbook, runbook_page
@@ -82,20 +80,16 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 GROUPS = (
-    *(records, long_records, report_records, fleet_records, node_records),
+    *(records, long_records, report_records, fleet_records),
     *(hardware, workload, fleet, monitoring),
 )
-
-
-def parameters_of(settings: Settings, scale: float = 1.0) -> RuleParameters:
-    return RuleParameters(settings[AlertThresholds], scale, settings[ClustersConfig].bisections)
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
     """Every group of rules, as `[alerts.NAME]` patches them; `scale` multiplies every range and
     `for`, and nothing else."""
-    parameters, patches = parameters_of(settings, scale), settings[AlertPatches]
-    return [patches.applied_to(group(parameters)) for group in GROUPS]
+    parameters = RuleParameters(settings[AlertThresholds], scale)
+    return [settings[AlertPatches].applied_to(group(parameters)) for group in GROUPS]
 
 
 def alerts_of(groups: Iterable[Group]) -> list[Fault]:
@@ -104,20 +98,21 @@ def alerts_of(groups: Iterable[Group]) -> list[Fault]:
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    parameters = parameters_of(settings, scale)
+    parameters = RuleParameters(settings[AlertThresholds], scale)
     every = groups(settings, scale)
     return {f"{group.name}.yaml": rule_file(group, parameters) for group in every if group.rules}
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     """File name to text of the Alertmanager configuration; `scale` multiplies its times."""
-    parameters, faults = parameters_of(settings, scale), alerts_of(groups(settings, scale))
+    parameters = RuleParameters(settings[AlertThresholds], scale)
+    faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}
 
 
 def files(settings: Settings) -> dict[str, str]:
     """Relative path to text of everything that `dgx-telemetry build` writes of this package."""
-    book = runbook(parameters_of(settings), groups(settings))
+    book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},
         **{f"alertmanager/{name}": text for name, text in alertmanager(settings).items()},

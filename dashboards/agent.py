@@ -1,13 +1,12 @@
 """The agent itself: whether it answers, what it costs, which values are absent and why."""
 
-from agent.sources import agent_health
+from agent.sources import agent_health, system
 from dashboards.board import BAD, GOOD, NEUTRAL, SHORT, Board, Json, Row
 from dashboards.kinds import Column, graph, stat, table, wide, words
 from dashboards.queries import (
     AGENT_CPU,
     AGENT_MEMORY,
     SCRAPE_SECONDS,
-    SCRAPED,
     UP,
     Query,
     Value,
@@ -55,18 +54,12 @@ ANSWER = Row(
             width=8,
             height=6,
         ),
-        graph(
-            "Sources that do not answer",
-            f"Of how many agents. {agent_health.SOURCE_UP.meaning}",
-            Query(now(agent_health.SOURCE_UP).where("== 0").counted(("source",)), "{{source}}"),
-            empty="while every source answers",
-            height=7,
-        ),
         table(
             "Sources",
             f"{agent_health.SOURCE_UP.meaning} Those that do not answer first.",
             (Column("Up", now(agent_health.SOURCE_UP).smallest(("instance", "source")), SHORT),),
             ascending=True,
+            width=24,
             height=7,
         ),
     ),
@@ -79,7 +72,6 @@ COST = Row(
             "CPU",
             "CPU time of the agent's process per second: 1 is one core.",
             Query(rate(AGENT_CPU), "{{instance}}"),
-            width=8,
         ),
         graph(
             "CPU of reads",
@@ -87,33 +79,16 @@ COST = Row(
             Query(rate(agent_health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
             stacked=True,
             named=False,
-            width=8,
-        ),
-        graph(
-            "Time in reads",
-            "Share of time spent in the reads of each source.",
-            Query(rate(agent_health.READ_SECONDS, ("source",)), "{{source}}"),
-            stacked=True,
-            named=False,
-            width=8,
         ),
         graph(
             "Memory",
             "Resident memory of the agent's process.",
             Query(now(AGENT_MEMORY), "{{instance}}"),
-            width=8,
         ),
         graph(
             "Scrape",
             "How long Prometheus took to scrape the agent.",
             Query(now(SCRAPE_SECONDS), "{{instance}}"),
-            width=8,
-        ),
-        graph(
-            "Samples per scrape",
-            "Samples that the agent delivered.",
-            Query(now(SCRAPED), "{{instance}}"),
-            width=8,
         ),
     ),
 )
@@ -131,19 +106,20 @@ ABSENT = Row(
     ),
 )
 
+AGENT = ("instance", "version", "python")
+MACHINE = ("instance", "title", "product", "system", "driver_version")
 VERSIONS = Row(
     "Which version runs where?",
     (
         table(
             "Agents",
-            "Version of the agent and of its Python.",
+            "Versions of the agent, its Python and the driver; what it took its machine for.",
             (
-                Column(
-                    "Agents",
-                    now(agent_health.BUILD_INFO).counted(("instance", "version", "python")),
-                ),
+                Column("Agents", now(agent_health.BUILD_INFO).counted(AGENT)),
+                Column("Machines", now(system.INFO).counted(MACHINE)),
             ),
-            hidden=("Value",),
+            hidden=("Value #A", "Value #B"),
+            overrides=[wide("title", 260)],
             width=24,
         ),
     ),

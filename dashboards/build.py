@@ -1,14 +1,15 @@
 """All boards as files, through grafanalib: the only file that imports it, and corrects its output.
 
-grafanalib 0.7.1 gives the frame: panels, rows, targets, variables, links, boards. Its panel kinds
-write layouts of Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever
-changes), its graphs are limited to 100 points, and its schema version sets off migrations that
-overwrite what is set here. So a panel brings its own field configuration and options, as Grafana 10
-to 13 read them, and what is obsolete in the frame is dropped.
+grafanalib 0.7.1 gives the frame: boards, targets, variables, links. Its panels write layouts of
+Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever changes), its
+graphs are limited to 100 points, and its schema version sets off migrations that overwrite what is
+set here. So panels are written here as Grafana 10 to 13 read them, and what is obsolete in the
+frame is dropped.
 """
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import count
 from typing import Any
 
 from grafanalib import core
@@ -21,7 +22,7 @@ from dashboards.gpu import gpu_board
 from dashboards.input_pipeline import input_pipeline_board
 from dashboards.links import links_board
 from dashboards.node import node_board
-from dashboards.queries import Query, Value
+from dashboards.queries import Query
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA_VERSION = 41
@@ -32,11 +33,6 @@ OF_BOARD = {
     *("title", "uid", "description", "tags", "editable", "graphTooltip", "refresh", "time"),
     *("timezone", "schemaVersion", "panels", "templating", "annotations", "links"),
 }
-OF_PANEL = {
-    *("title", "description", "datasource", "gridPos", "id", "targets", "transformations"),
-    *("type", "options", "fieldConfig", "interval"),
-}
-OF_ROW = {"title", "collapsed", "panels", "gridPos", "id", "type"}
 OF_TARGET = {"expr", "legendFormat", "format", "instant", "refId", "datasource"}
 OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
@@ -56,20 +52,6 @@ LIMIT_LINE: Json = {
 SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
 
 
-class _Frame(core.Panel):  # type: ignore[misc]
-    """A panel of today within grafanalib's frame."""
-
-    def to_json_data(self) -> Any:
-        return _kept(self.panel_json({}), OF_PANEL)
-
-
-class _Row(core.RowPanel):  # type: ignore[misc]
-    """A row without what only panels have."""
-
-    def to_json_data(self) -> Any:
-        return _kept(super().to_json_data(), OF_ROW)
-
-
 def text_of(board: Board) -> str:
     """The text of a board's JSON."""
     made = core.Dashboard(
@@ -84,14 +66,27 @@ def text_of(board: Board) -> str:
         timezone="browser",
         schemaVersion=SCHEMA_VERSION,
         panels=_placed(board.rows),
-        templating=core.Templating([_datasource(), *map(_template, board.variables)]),
-        annotations=core.Annotations([_annotation(board.alerts)]),
+        templating=core.Templating([_kept(SOURCE, OF_VARIABLE), *map(_template, board.variables)]),
+        annotations=core.Annotations(
+            [
+                {
+                    "name": "Alerts",
+                    "datasource": DATASOURCE,
+                    "enable": True,
+                    "expr": board.alerts.expr,
+                    "iconColor": BAD,
+                    "titleFormat": "{{alertname}}",
+                    "textFormat": "{{instance}} {{gpu}}{{device}}",
+                    "tagKeys": "severity",
+                }
+            ]
+        ),
         links=[
             core.DashboardLink(
                 title="DGX boards", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True
             )
         ],
-    ).auto_panel_ids()
+    )
     kept = _kept(made.to_json_data(), OF_BOARD)
     raw = json.loads(json.dumps(kept, default=lambda value: value.to_json_data()))
     return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
@@ -101,59 +96,71 @@ def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
     return {key: value for key, value in made.items() if key in keys}
 
 
-def _placed(rows: Sequence[Row]) -> list[core.Panel]:
+def _placed(rows: Sequence[Row]) -> list[Json]:
     """Rows below each other; the panels of an open row follow it, a collapsed one holds its own."""
-    out: list[core.Panel] = []
-    top = 0
+    out: list[Json] = []
+    top, ids = 0, count(1)
     for row in rows:
-        inside, bottom = _flow(row.panels, top + 1)
-        title = _Row(
-            title=row.question,
-            collapsed=row.collapsed,
-            gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=top),
-            panels=inside if row.collapsed else [],
-        )
-        out += [title] if row.collapsed else [title, *inside]
+        title = {
+            "type": "row",
+            "id": next(ids),
+            "title": row.question,
+            "collapsed": row.collapsed,
+            "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": top},
+            "panels": [],
+        }
+        inside, bottom = _flow(row.panels, top + 1, ids)
+        out += [title | {"panels": inside}] if row.collapsed else [title, *inside]
         top = top + 1 if row.collapsed else bottom
     return out
 
 
-def _flow(panels: Sequence[Panel], top: int) -> tuple[list[core.Panel], int]:
+def _flow(panels: Sequence[Panel], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
     """Panels from left to right, in as many lines as they need; and where the last one ends."""
     out = []
     left = tallest = 0
     for panel in panels:
         if left + panel.width > COLUMNS:
             top, left, tallest = top + tallest, 0, 0
-        out.append(_frame(panel, core.GridPos(h=panel.height, w=panel.width, x=left, y=top)))
+        place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
+        out.append({"id": next(ids), "gridPos": place, **_shown(panel)})
         left, tallest = left + panel.width, max(tallest, panel.height)
     return out, top + tallest
 
 
-def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
-    return _Frame(
-        title=panel.title,
-        description=panel.description,
-        dataSource=DATASOURCE,
-        gridPos=grid,
-        maxDataPoints=None,
-        interval=panel.every or None,
-        targets=[_target(panel, q, n) for q, n in zip(panel.queries, panel.names, strict=False)],
-        thresholds=[{"color": step.colour, "value": step.value} for step in panel.steps],
-        transformations=list(panel.transformations),
-        extraJson={
-            "type": panel.kind,
-            "options": panel.options,
-            "fieldConfig": {
-                "defaults": {
-                    "unit": panel.unit,
-                    "noValue": panel.without_data,
-                    **panel.defaults,
-                },
-                "overrides": [*panel.overrides, *_drawn(panel)],
+def _shown(panel: Panel) -> Json:
+    named = list(zip(panel.queries, panel.names, strict=False))
+    drawn = [(name, LIMIT_LINE) for query, name in named if query.limit]
+    drawn += [(name, SINGLE_POINTS) for query, name in named if query.points]
+    steps = [{"color": step.colour, "value": step.value} for step in panel.steps]
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": DATASOURCE,
+        "interval": panel.every or None,
+        "targets": [_target(panel, query, name) for query, name in named],
+        "transformations": list(panel.transformations),
+        "options": panel.options,
+        "fieldConfig": {
+            "defaults": {
+                "unit": panel.unit,
+                "noValue": panel.without_data,
+                "thresholds": {"mode": "absolute", "steps": steps},
+                **panel.defaults,
             },
+            "overrides": [
+                *panel.overrides,
+                *(
+                    {
+                        "matcher": {"id": "byFrameRefID", "options": name},
+                        "properties": [{"id": key, "value": value} for key, value in look.items()],
+                    }
+                    for name, look in drawn
+                ),
+            ],
         },
-    )
+    }
 
 
 def _target(panel: Panel, query: Query, name: str) -> Json:
@@ -168,26 +175,9 @@ def _target(panel: Panel, query: Query, name: str) -> Json:
     return {**_kept(made, OF_TARGET), "range": not panel.instant, "editorMode": "code"}
 
 
-def _drawn(panel: Panel) -> list[Json]:
-    """Return the overrides for queries that are drawn in their own way, by the name of the
-    query."""
-    named = list(zip(panel.queries, panel.names, strict=False))
-    looks = [(name, LIMIT_LINE) for query, name in named if query.limit]
-    looks += [(name, SINGLE_POINTS) for query, name in named if query.points]
-    return [
-        {
-            "matcher": {"id": "byFrameRefID", "options": name},
-            "properties": [{"id": key, "value": value} for key, value in look.items()],
-        }
-        for name, look in looks
-    ]
-
-
-def _datasource() -> Json:
-    made = core.Template(
-        name="datasource", label="Data source", type="datasource", query="prometheus"
-    ).to_json_data()
-    return _kept(made, OF_VARIABLE)
+SOURCE = core.Template(
+    name="datasource", label="Data source", type="datasource", query="prometheus"
+).to_json_data()
 
 
 def _template(variable: Variable) -> Json:
@@ -208,19 +198,6 @@ def _template(variable: Variable) -> Json:
     if variable.all is None:
         return kept
     return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
-
-
-def _annotation(alerts: Value) -> Json:
-    return {
-        "name": "Alerts",
-        "datasource": DATASOURCE,
-        "enable": True,
-        "expr": alerts.expr,
-        "iconColor": BAD,
-        "titleFormat": "{{alertname}}",
-        "textFormat": "{{instance}} {{gpu}}{{device}}",
-        "tagKeys": "severity",
-    }
 
 
 def _without_nulls(value: Any) -> Any:

@@ -1,30 +1,30 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
 from agent.diagnosis.accounting import STATE
+from agent.diagnosis.job_watch import HUNG
 from agent.faults.records import (
-    BISECTION,
-    CLUSTER_INFINIBAND,
-    CLUSTER_NVLINK,
     GPU_LOST,
     NODE_SECONDS,
-    OF_SPEC,
+    OWN_TIME,
     PATH_SECONDS,
     SECONDS_RECORD,
     TENSOR_RECORD,
 )
 from agent.model import WHAT_LOST, State
 from agent.sources import process, system
+from agent.sources.workload import JOB_INFO
 from dashboards.board import (
     ANY,
     FULL,
+    GOOD,
     LOST,
-    SHORT,
     SOME,
+    WARNING,
     WELL,
     Board,
     Row,
+    Step,
 )
-from dashboards.fleet_places import INVENTORY, RACKS
 from dashboards.kinds import Column, graph, matrix, stat, table
 from dashboards.queries import (
     CAUSE,
@@ -39,7 +39,6 @@ from dashboards.queries import (
     alerts,
     either,
     now,
-    of_cluster,
     select,
     summed,
 )
@@ -240,6 +239,40 @@ LOSSES = Row(
     ),
 )
 
+NUMBERED = "~slurm|kubernetes"
+"""Runtimes that name a job alike on all of its nodes: others call it by a pid of one of them."""
+
+OF_JOB: Labels = ("job_id", "user", "account")
+MEDIAN = f"quantile by ({', '.join(OF_JOB)}) (0.5, {select(OWN_TIME)})"
+LAG = Value(f"{now(OWN_TIME).largest(OF_JOB).expr} - {MEDIAN}", "percentunit")
+HUNG_RANKS = now(HUNG).with_labels_of(
+    JOB_INFO, ("instance", "job", "gpu", "uuid"), OF_JOB, runtime=NUMBERED
+)
+BEHIND = (Step(None, GOOD), Step(0.04, WARNING))
+"""By how much a node holds up its job."""
+
+JOBS = Row(
+    "Which jobs over several nodes are slow or hang?",
+    (
+        table(
+            "Jobs on the most nodes",
+            "Jobs of Slurm or Kubernetes by the nodes that they are on, joined by their number, "
+            "user and account. Behind: by how much the GPUs of the slowest node have more of their "
+            "own work than those of the median node, while the others wait for it; from 4 % on "
+            "DgxNodeSlow names the node.",
+            (
+                Column("Nodes", now(OWN_TIME).counted(OF_JOB)),
+                Column("GPUs", now(JOB_INFO, runtime=NUMBERED).counted(OF_JOB)),
+                Column("Behind", LAG, BEHIND),
+                Column("Hung ranks", HUNG_RANKS.counted(OF_JOB), ANY),
+            ),
+            empty="unless [job] info is on and Slurm or Kubernetes runs jobs; others stand on the "
+            "board of their node, with [job] info too",
+            width=24,
+        ),
+    ),
+)
+
 PATHS_FULL = Row(
     "Which data paths are full?",
     (
@@ -251,36 +284,6 @@ PATHS_FULL = Row(
             links={"instance": TO_LINKS},
             empty="while no path is full",
         ),
-        table(
-            "Degraded paths",
-            f"Capacity of each path over the figure of its spec sheet: the {WORST} lowest. Below 1 "
-            "it is degraded: a link that is down, a narrow slot, a port at a lower rate.",
-            (
-                Column(
-                    "Of spec",
-                    Value(now(OF_SPEC).smallest(DEVICE).least(WORST).expr, "percentunit"),
-                    SHORT,
-                ),
-            ),
-            links={"instance": TO_LINKS},
-            ascending=True,
-            empty="while nothing is degraded",
-        ),
-        graph(
-            "InfiniBand of the cluster, sent",
-            "Traffic that all ports of each cluster send. The dashed line is the capacity between "
-            "the halves of its network, both directions together, if the configuration has it "
-            "([[cluster]]): the traffic between the halves is at most the traffic sent.",
-            Query(of_cluster(CLUSTER_INFINIBAND, "Bps").bits(), "{{cluster}} sent"),
-            Query(of_cluster(BISECTION, "Bps").bits(), "{{cluster}} bisection", limit=True),
-            empty="without InfiniBand",
-        ),
-        graph(
-            "NVLink payload sent",
-            "Payload that all GPUs of each cluster sent over NVLink. There is no line if a driver "
-            "refuses the counters (V100 from driver 580 on).",
-            Query(of_cluster(CLUSTER_NVLINK, "Bps"), "{{cluster}} sent"),
-        ),
     ),
 )
 
@@ -290,5 +293,5 @@ def fleet_board(runbook: str = "") -> Board:
     fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
     hours_of = goodput((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
     comes = Row("What comes of the GPU-hours?", (hours_of,))
-    rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, RACKS, PATHS_FULL, INVENTORY
+    rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, JOBS, PATHS_FULL
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

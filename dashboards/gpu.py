@@ -5,25 +5,41 @@ from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.model import State
 from agent.sources import (
     activity,
-    allocation,
     clocks,
+    ecc,
     gpu,
     memory,
-    nccl,
     power,
     process,
     temperature,
     workload,
+    xid,
 )
-from dashboards.board import LOST, NEUTRAL, Board, Row
-from dashboards.gpu_health import HARM, MEMORY_HEALTH
+from dashboards.board import ANY, LOST, Board, Row
 from dashboards.kinds import Column, graph, table, wide
-from dashboards.queries import GPU, Labels, Query, Value, grown, now, rate, spread, time_in
+from dashboards.queries import (
+    GPU,
+    RANGE,
+    RATE,
+    Labels,
+    Query,
+    Value,
+    either,
+    grown,
+    now,
+    rate,
+    select,
+    spread,
+    time_in,
+)
 from dashboards.scope import RHYTHM, board, firing_alerts, goodput, time_panels
 
 NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
 GPM = "on GPUs before Hopper, which do not count it"
+
+OBSERVED, NOT_OBSERVED = grown(STATE_SECONDS, GPU), grown(UNOBSERVED_SECONDS, GPU)
+ALL_TIME = Value(f"{NOT_OBSERVED.expr} + {OBSERVED.expr}", "s")
 
 TIME = Row(
     "Where does the time of each GPU go?",
@@ -37,17 +53,7 @@ TIME = Row(
                 Column("Starved", time_in(State.STARVED, GPU), LOST),
                 Column("Held", time_in(State.HELD, GPU), LOST),
                 Column("Throttled", time_in(State.THROTTLED, GPU), LOST),
-                Column(
-                    "Not observed",
-                    grown(UNOBSERVED_SECONDS, GPU).over(
-                        Value(
-                            f"{grown(UNOBSERVED_SECONDS, GPU).expr} + "
-                            f"{grown(STATE_SECONDS, GPU).expr}",
-                            "s",
-                        ),
-                    ),
-                    LOST,
-                ),
+                Column("Not observed", NOT_OBSERVED.over(ALL_TIME), LOST),
             ),
             overrides=[wide("gpu", 45), wide("Not observed", 105)],
             width=8,
@@ -104,38 +110,16 @@ WORK = Row(
             width=8,
             height=7,
         ),
-    ),
-)
-
-STEPS = Row(
-    "How fast are the steps of its job?",
-    (
         graph(
             "Length of a step",
             f"{pulses.STEP.meaning} And in the first hour of the job.",
             Query(now(pulses.STEP), NAME),
             Query(now(job_watch.REFERENCE), f"{NAME} first hour", limit=True),
-            height=7,
+            width=24,
+            height=6,
             empty=RHYTHM,
-        ),
-        graph(
-            "Confidence in the step",
-            pulses.CONFIDENCE.meaning,
-            Query(now(pulses.CONFIDENCE), NAME),
-            whole=True,
-            height=7,
-            empty=RHYTHM,
-        ),
-        graph(
-            "Collectives per second",
-            nccl.COLLECTIVES.meaning,
-            Query(rate(nccl.COLLECTIVES), NAME),
-            every="1m",
-            height=7,
-            empty='unless job.nccl is "always" and NCCL (2.30 or newer) answers for two GPUs',
         ),
     ),
-    collapsed=True,
 )
 
 BRAKES = Row(
@@ -167,90 +151,96 @@ BRAKES = Row(
         ),
         graph(
             "Temperature",
-            "Temperature of the core, and where the GPU slows down.",
+            "Temperature of the core, where the GPU slows down, and of the hottest memory. No line "
+            "for that on GPUs before Volta.",
             *spread(now(temperature.TEMPERATURE), NAME),
+            Query(now(temperature.MEMORY_TEMPERATURE).largest(), "memory, most"),
             Query(now(temperature.LIMIT, limit="slowdown").smallest(), "slowdown", limit=True),
             height=7,
-        ),
-        graph(
-            "Fans",
-            "Speed of each fan of a GPU, as a share of its highest.",
-            Query(now(temperature.FAN), f"{NAME} fan {{{{fan}}}}"),
-            whole=True,
-            height=6,
-            empty="on GPUs without a fan of their own, which the chassis cools",
         ),
     ),
 )
 
 
-WHO = Row(
-    "Who is on it?",
+def _errors_within(window: str) -> Value:
+    """Errors by GPU and kind. A GPU that MIG divides shows only the ECC errors of its whole life:
+    the larger growth of both lifetimes counts."""
+    xids = grown(xid.ERRORS, (*GPU, "xid"), window).labelled("error", "XID $1", "xid")
+    ecc_errors = f"increase({select(ecc.ERRORS, severity='uncorrected')}[{window}])"
+    lost = Value(f"max without (lifetime) ({ecc_errors})", xids.unit)
+    found = either(xids, lost.labelled("error", "uncorrected ECC", "gpu"))
+    return found.total(OF_ERROR).where("> 0")
+
+
+OF_ERROR = (*GPU, "error")
+ERRORS_OF_GPUS = table(
+    "Errors by GPU",
+    "XID errors by code, and uncorrected memory errors, in this time range; when they came first "
+    "and last.",
     (
-        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=6),
+        Column("Errors", _errors_within(RANGE), ANY),
+        Column("First", _errors_within(RATE).when("min", OF_ERROR)),
+        Column("Last", _errors_within(RATE).when("max", OF_ERROR)),
+    ),
+    overrides=[wide("First", 140), wide("Last", 140)],
+    height=7,
+    empty="while no GPU has errors",
+)
+
+
+HARM = Row(
+    "Is it broken?",
+    (
+        ERRORS_OF_GPUS,
+        table(
+            "Memory, and what the driver asks for",
+            "Failed: rows that could not be remapped, the GPU qualifies for replacement. Pending: "
+            "rows that wait for a reset. Remapped: after uncorrected errors. Retired: on GPUs "
+            "before Ampere. The driver asks for nothing at 0 (drivers from 570 on).",
+            (
+                Column("Failed rows", now(ecc.REMAP_FAILURE).largest(GPU), ANY),
+                Column("Pending", now(ecc.REMAP_PENDING).largest(GPU), ANY),
+                Column("Remapped", now(ecc.REMAPPED_ROWS, severity="uncorrected").largest(GPU)),
+                Column("Retired pages", now(ecc.RETIRED_PAGES).total(GPU)),
+                Column("Driver asks for", now(gpu.RECOVERY_ACTION).largest(GPU), ANY),
+            ),
+            height=7,
+        ),
+    ),
+)
+
+WHO = Row(
+    "Who is on it, and which GPU is it?",
+    (
         table(
             "Jobs",
             workload.JOB_INFO.meaning,
             (Column("GPUs", now(workload.JOB_INFO).counted(JOB)),),
             hidden=("Value",),
             overrides=[wide("instance", 80), wide("gpu", 45)],
-            width=9,
             empty="unless job.info in the agent's configuration is on",
         ),
         graph(
             "Memory of each process",
             process.PROCESS_MEMORY.meaning,
             Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
-            width=9,
             empty="unless process.series in the agent's configuration is above 0",
         ),
-    ),
-)
-
-IDENTITY = Row(
-    "Which GPU is it, and is it used?",
-    (
         table(
             "Identity",
             gpu.INFO.meaning,
-            (
-                Column(
-                    "GPUs",
-                    now(gpu.INFO).counted(
-                        (*GPU, "model", "uuid", "serial", "pci_bus_id", "vbios_version"),
-                    ),
-                    NEUTRAL,
-                ),
-            ),
-            hidden=("Value",),
+            (Column("GPUs", now(gpu.INFO).counted((*GPU, *gpu.INFO.labels[1:]))),),
+            hidden=("Value", "architecture"),
             overrides=[wide("uuid", 350), wide("model", 240)],
             width=24,
-        ),
-        graph(
-            "Given to a job and not used",
-            "1 while a job was given the GPU and has no process on it.",
-            Query(
-                now(allocation.ALLOCATED).where(f"== 1 unless {now(process.PROCESSES).expr} > 0"),
-                NAME,
-            ),
-            width=6,
-            empty="unless Slurm or the kubelet reports the GPUs of jobs",
-        ),
-        graph(
-            "NVML's utilisation",
-            f"{gpu.UTILIZATION.meaning} And of its memory: time, not bandwidth.",
-            Query(now(gpu.UTILIZATION), NAME),
-            Query(now(gpu.MEMORY_UTILIZATION), f"{NAME} memory"),
-            whole=True,
-            width=6,
+            height=6,
         ),
     ),
-    collapsed=True,
 )
 
 
 def gpu_board(runbook: str = "") -> Board:
     about = "Where each GPU's time goes, what it computes, what slows it down, what is broken."
     fires = firing_alerts(runbook)
-    rows = TIME, fires, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY
+    rows = TIME, fires, WORK, BRAKES, HARM, WHO
     return board("dgx-gpu", about, *rows)

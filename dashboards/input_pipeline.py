@@ -43,42 +43,43 @@ STARVED = Row(
     ),
 )
 
-STORAGE = Row(
-    "Is it the storage?",
-    (
-        graph(
-            "Reads",
-            "Bytes read from disks and arrays, and the limit of the fastest of them. No line if "
-            "no spec sheet or configuration has the figure.",
-            Query(rate(disk.READ_BYTES, ("instance", "device")), DISK),
-            Query(now(LIMIT, path="disk", direction="read").largest(), "limit", limit=True),
-        ),
-        graph(
-            "Disks busy",
-            "Share of time with at least one request in flight.",
-            Query(rate(disk.BUSY, ("instance", "device")), DISK),
-        ),
-        graph(
-            "Waiting for I/O",
-            "Share of time for which some task, or all of them (full), waited for I/O.",
-            Query(rate(host.PRESSURE, resource="io"), "{{instance}} {{kind}}"),
-            whole=True,
-            width=24,
-            height=6,
-        ),
-    ),
+DISKS = graph(
+    "Disks",
+    "Bytes that disks and arrays read and write, and the limit of the fastest. No line if no spec "
+    "sheet or configuration has the figure.",
+    Query(rate(disk.READ_BYTES, ("instance", "device")).most(5), f"{DISK} read"),
+    Query(rate(disk.WRITTEN_BYTES, ("instance", "device")).most(5), f"{DISK} written"),
+    Query(now(LIMIT, path="disk", direction="read").largest(), "read limit", limit=True),
+)
+DISKS_BUSY = graph(
+    "Disks busy",
+    "Share of time with at least one request in flight; NVMe disks serve many at once.",
+    Query(rate(disk.BUSY, ("instance", "device")), DISK),
+)
+NICS = graph(
+    "NICs",
+    "Traffic that each NIC received and sent, and the smallest limit among them.",
+    Query(rate(network.RECEIVED, ("instance", "device")).bits(), f"{DISK} received"),
+    Query(rate(network.TRANSMITTED, ("instance", "device")).bits(), f"{DISK} sent"),
+    limit(path="network", direction="receive"),
+    width=8,
+)
+CPU_BUSY = graph(
+    "CPU busy", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True, width=8
+)
+PRESSURE = graph(
+    "Pressure",
+    "Share of time for which some task, or all of them (full), waited for the resource.",
+    Query(rate(host.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
+    width=8,
 )
 
-NETWORK = Row(
-    "Is it the network?",
+SUSPECTS = Row(
+    "Is it the storage, the network, the CPU, or the way to the GPU?",
     (
-        graph(
-            "NICs received",
-            "Traffic that each NIC received, and the smallest limit among them.",
-            Query(rate(network.RECEIVED, ("instance", "device")).bits(), DISK),
-            limit(path="network", direction="receive"),
-            width=8,
-        ),
+        DISKS,
+        DISKS_BUSY,
+        NICS,
         graph(
             "InfiniBand received",
             "Traffic that each port received, and the smallest limit among them.",
@@ -100,28 +101,8 @@ NETWORK = Row(
             FULL,
             width=8,
         ),
-    ),
-)
-
-CPU = Row(
-    "Is it the CPU, or the way to the GPU?",
-    (
-        graph(
-            "CPU busy",
-            host.BUSY.meaning,
-            Query(now(host.BUSY), "{{instance}}"),
-            whole=True,
-            width=8,
-        ),
-        graph(
-            "Waiting for a core or for memory",
-            "Share of time for which some task waited for a core or for memory.",
-            Query(
-                rate(host.PRESSURE, resource="~cpu|memory", kind="some"),
-                "{{instance}} {{resource}}",
-            ),
-            width=8,
-        ),
+        CPU_BUSY,
+        PRESSURE,
         graph(
             "PCIe to the GPUs",
             "What each GPU received over PCIe, over the limit of its slot.",
@@ -135,4 +116,4 @@ CPU = Row(
 
 def input_pipeline_board() -> Board:
     about = "What starves the GPUs, beside disks, network, PCIe and CPU on one time axis."
-    return board("dgx-input-pipeline", about, STARVED, STORAGE, NETWORK, CPU)
+    return board("dgx-input-pipeline", about, STARVED, SUSPECTS)

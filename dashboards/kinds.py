@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from dashboards.board import GOOD, NEUTRAL, PAINTLESS, WELL, Json, Panel, Steps
 from dashboards.queries import Query, Value
@@ -27,20 +27,25 @@ BARS: Json = {
 """In pixels: by itself, a bar and its text fill the room that there is, in each panel another."""
 
 
+class Shape(TypedDict, total=False):
+    """Size of a panel, what it says when it is empty, and overrides of single fields."""
+
+    width: int
+    height: int
+    empty: str
+    overrides: Sequence[Json]
+
+
 def graph(
     title: str,
     about: str,
     *queries: Query,
     stacked: bool = False,
     whole: bool = False,
-    steps: Steps = NEUTRAL,
-    overrides: Sequence[Json] = (),
-    empty: str = "",
     named: bool = True,
     peaks: bool = False,
     every: str = "",
-    width: int = 12,
-    height: int = 8,
+    **shape: Unpack[Shape],
 ) -> Panel:
     """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
 
@@ -57,41 +62,33 @@ def graph(
     ends: Json = {"min": 0, "max": 1} if whole and stacked else {"min": 0}
     if unit == "none" or peaks:
         ends["decimals"] = DECIMALS[unit]
-    custom = {**_lines(stacked), "axisSoftMax": 1.0 if whole else LEAST.get(unit)}
+    custom = {
+        **LINES,
+        "lineWidth": 0 if stacked else 1,
+        "fillOpacity": 80 if stacked else 0,  # eight areas over each other are mud
+        "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
+        "axisSoftMax": 1.0 if whole else LEAST.get(unit),
+    }
+    legend: Json = {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
+    if peaks:
+        legend = {"displayMode": "table", "placement": "right", "calcs": ["max"]}
+        legend |= {"showLegend": True, "sortBy": "Max", "sortDesc": True}
     return Panel(
-        "timeseries",
-        title,
-        about,
-        queries,
-        width,
-        height,
-        steps,
-        empty,
+        *("timeseries", title, about, queries),
         defaults={"color": {"mode": "palette-classic"}, "custom": custom, **ends},
-        options={"legend": _legend(named, peaks), "tooltip": {"mode": "multi", "sort": "desc"}},
-        overrides=overrides,
+        options={"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}},
         every=every,
+        **shape,
     )
 
 
-def _legend(named: bool, peaks: bool) -> Json:
-    if peaks:
-        shown = {"showLegend": True, "sortBy": "Max", "sortDesc": True}
-        return {"displayMode": "table", "placement": "right", "calcs": ["max"], **shown}
-    return {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
-
-
-def _lines(stacked: bool) -> Json:
-    return {
-        "drawStyle": "line",
-        "lineInterpolation": "linear",
-        "lineWidth": 0 if stacked else 1,
-        "fillOpacity": 80 if stacked else 0,  # eight areas over each other are mud
-        "showPoints": "never",
-        "spanNulls": False,
-        "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
-        "axisSoftMin": 0,
-    }
+LINES: Json = {
+    "drawStyle": "line",
+    "lineInterpolation": "linear",
+    "showPoints": "never",
+    "spanNulls": False,
+    "axisSoftMin": 0,
+}
 
 
 def stat(
@@ -100,22 +97,14 @@ def stat(
     value: Value,
     steps: Steps = NEUTRAL,
     *,
-    empty: str = "",
     legend: str = "",
-    width: int = 4,
-    height: int = 4,
     fields: Mapping[str, object] | None = None,
+    **shape: Unpack[Shape],
 ) -> Panel:
     """One figure, or one for each series, coloured by how bad it is."""
     return Panel(
-        "stat",
-        title,
-        about,
-        [Query(value, legend)],
-        width,
-        height,
-        steps,
-        empty,
+        *("stat", title, about, [Query(value, legend)]),
+        steps=steps,
         instant=True,
         defaults={"color": {"mode": "thresholds"}, **decimals(value), **(fields or {})},
         options={
@@ -126,6 +115,7 @@ def stat(
             "graphMode": "none",
             "justifyMode": "center",
         },
+        **(Shape(width=4, height=4) | shape),
     )
 
 
@@ -134,28 +124,19 @@ def bars(
     about: str,
     query: Query,
     steps: Steps = NEUTRAL,
-    *,
-    empty: str = "",
-    ends: Json | None = None,
-    overrides: Sequence[Json] = (),
-    width: int = 12,
-    height: int = 8,
+    most: float = 1,
+    **shape: Unpack[Shape],
 ) -> Panel:
     """A bar for each series, as things stand now or over all that the board shows."""
     return Panel(
-        "bargauge",
-        title,
-        about,
-        [query],
-        width,
-        height,
-        steps,
-        empty,
+        *("bargauge", title, about, [query]),
+        steps=steps,
         instant=True,
         defaults={
             "color": {"mode": "thresholds"},
             **decimals(query.value),
-            **({"min": 0, "max": 1} if ends is None else ends),
+            "min": 0,
+            "max": most,
         },
         options={
             "reduceOptions": REDUCED,
@@ -165,7 +146,7 @@ def bars(
             "showUnfilled": True,
             **BARS,
         },
-        overrides=overrides,
+        **shape,
     )
 
 
@@ -228,40 +209,34 @@ def table(
     *,
     links: Mapping[str, str] | None = None,
     hidden: Sequence[str] = (),
-    overrides: Sequence[Json] = (),
     ascending: bool = False,
     as_asked: bool = False,
-    empty: str = "",
-    width: int = 12,
-    height: int = 8,
     cells: str = "sm",
+    **shape: Unpack[Shape],
 ) -> Panel:
     """A row for each set of labels, the worst of the first column on top; labels may be links.
 
     `as_asked`: in the order in which the query has its answer, instead.
     """
     worst = {"displayName": columns[0].title, "desc": not ascending}
-    sort = [] if as_asked else [worst]
+    links_of = (
+        override(label, {"links": [{"title": "Open", "url": url}]})
+        for label, url in (links or {}).items()
+    )
+    more = shape.get("overrides", ())
     return Panel(
-        "table",
-        title,
-        about,
-        [Query(column.value) for column in columns],
-        width,
-        height,
-        columns[0].steps,
-        empty,
+        *("table", title, about, [Query(column.value) for column in columns]),
+        steps=columns[0].steps,
         instant=True,
         table=True,
         defaults=CELLS,
-        options={"showHeader": True, "cellHeight": cells, "sortBy": sort},
-        overrides=[
-            BLANK,
-            *map(_column, columns),
-            *(_link(label, url) for label, url in (links or {}).items()),
-            *overrides,
-        ],
+        options={
+            "showHeader": True,
+            "cellHeight": cells,
+            "sortBy": [] if as_asked else [worst],
+        },
         transformations=_merged(columns, hidden),
+        **(shape | Shape(overrides=[BLANK, *map(_column, columns), *links_of, *more])),
     )
 
 
@@ -327,10 +302,6 @@ def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
     return override(label, {"mappings": mappings, **properties})
 
 
-def _link(label: str, url: str) -> Json:
-    return override(label, {"links": [{"title": "Open", "url": url}]})
-
-
 def matrix(
     title: str,
     about: str,
@@ -339,23 +310,15 @@ def matrix(
     column: str,
     *,
     steps: Steps = NEUTRAL,
-    empty: str = "",
-    width: int = 12,
-    height: int = 12,
+    **shape: Unpack[Shape],
 ) -> Panel:
     """A table of two labels: one down, one across, the value where they meet, on its colour; 0
     where there is none."""
     grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "zero"}
     first = {"renameByName": {f"{row}\\{column}": row}}
     return Panel(
-        "table",
-        title,
-        about,
-        [Query(value)],
-        width,
-        height,
-        steps,
-        empty,
+        *("table", title, about, [Query(value)]),
+        steps=steps,
         instant=True,
         table=True,
         defaults={
@@ -369,4 +332,5 @@ def matrix(
             {"id": "groupingToMatrix", "options": grouped},
             {"id": "organize", "options": first},
         ],
+        **(Shape(width=24) | shape),
     )

@@ -1,9 +1,9 @@
 """The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
 
-from agent.limits.paths import LIMIT_INFO, RATIO
-from agent.sources import fabric, gpu, infiniband, nvlink, pcie
-from dashboards.board import ANY, BAD, FULL, GOOD, SHORT, SOME, Board, Json, Row, Step
-from dashboards.kinds import Column, bars, graph, matrix, stat, table, wide, words
+from agent.limits.paths import LIMIT_INFO
+from agent.sources import gpu, infiniband, nvlink, pcie
+from dashboards.board import ANY, FULL, SHORT, SOME, Board, Row
+from dashboards.kinds import Column, bars, graph, matrix, stat, table, wide
 from dashboards.queries import (
     DEVICE,
     GPU,
@@ -22,13 +22,8 @@ from dashboards.queries import (
 from dashboards.scope import board, firing_alerts
 
 FAR = ("instance", "gpu", "pci_bus_id", "remote", "remote_pci_bus_id")
-JOINED = (
-    now(nvlink.LINK_INFO, remote="~gpu|switch")
-    .with_labels_of(gpu.INFO, ("instance", "uuid"), ("pci_bus_id",))
-    .counted(
-        FAR,
-    )
-)
+REMOTE = now(nvlink.LINK_INFO, remote="~gpu|switch")
+JOINED = REMOTE.with_labels_of(gpu.INFO, ("instance", "uuid"), ("pci_bus_id",)).counted(FAR)
 """Number of NVLinks from each GPU to each neighbour; unknown for a link that is down."""
 
 
@@ -54,6 +49,9 @@ PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 
 BOTH_WAYS = ("instance", "path", "device")
+WHOLE = f"{WHOLE_GPU}|[^g].*"
+"""Devices but single NVLinks."""
+
 EACH_LINK = "2m"
 """Counters of single links are read each 60 s: a rate over less is naught, or twice too much."""
 
@@ -79,13 +77,8 @@ NVLINK = Row(
             "in the fuller direction of each GPU.",
             *spread(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
             whole=True,
-        ),
-        bars(
-            "NVLink, time at the limit",
-            "Share of this time range for which the NVLinks of the GPU were at or above the "
-            "threshold of saturation.",
-            Query(saturated(GPU, path="nvlink", device=WHOLE_GPU), NAME),
-            FULL,
+            width=24,
+            height=6,
         ),
     ),
 )
@@ -111,45 +104,27 @@ OTHERS = Row(
             Query(rate(infiniband.RECEIVED).bits(), f"{PORT} received"),
             Query(rate(infiniband.TRANSMITTED).bits(), f"{PORT} sent"),
             limit(path="infiniband"),
-            width=24,
             empty=NO_INFINIBAND,
         ),
         bars(
-            "PCIe, time at the limit",
-            "Share of this time range for which the slot was at or above its threshold, the fuller "
-            "direction.",
-            Query(saturated(GPU, path="pcie"), NAME),
+            "Time at the limit",
+            "Share of this time range for which NVLinks (all of a GPU), slot or port were at or "
+            "above their threshold of saturation, the fuller direction: the ten fullest.",
+            Query(
+                saturated(BOTH_WAYS, path="~nvlink|pcie|infiniband", device=WHOLE).most(10),
+                "{{instance}} {{path}} {{device}}",
+            ),
             FULL,
-        ),
-        bars(
-            "InfiniBand, time at the limit",
-            "Share of this time range for which the port was at or above its threshold, the fuller "
-            "direction.",
-            Query(saturated(("instance", "device"), path="infiniband"), "{{instance}} {{device}}"),
-            FULL,
-            empty=NO_INFINIBAND,
         ),
     ),
 )
-
-FABRIC_STEPS = (Step(None, BAD), Step(3, GOOD))
-FABRIC: Json = {
-    "mappings": [
-        {
-            "type": "value",
-            "options": words(
-                (1, "not started", BAD), (2, "in progress", BAD), (3, "completed", GOOD)
-            ),
-        }
-    ]
-}
 
 LINKS_DOWN = stat(
     "NVLinks down",
     "NVLinks that the GPUs should have, less those that are up.",
     now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
     ANY,
-    width=3,
+    width=6,
 )
 OF_LINK = (*GPU, "link")
 DOWN = now(nvlink.LINK_UP).largest(OF_LINK).where("== 0")
@@ -162,33 +137,6 @@ HEALTH = Row(
     "Do all links work?",
     (
         LINKS_DOWN,
-        stat(
-            "NVLink errors",
-            "NVLink errors in this time range.",
-            grown(nvlink.ERRORS).total(),
-            SOME,
-        ),
-        stat(
-            "Degraded paths",
-            "Links, slots and ports that can carry less than their spec sheet says.",
-            of_spec().smallest(BOTH_WAYS).number("< 1"),
-            ANY,
-        ),
-        stat(
-            "InfiniBand ports down",
-            "Ports that are not active.",
-            now(infiniband.LINK_UP).number("== 0"),
-            ANY,
-            empty=NO_INFINIBAND,
-        ),
-        stat(
-            "InfiniBand errors",
-            "Errors of the ports in this time range.",
-            grown(infiniband.ERRORS).total(),
-            SOME,
-            empty=NO_INFINIBAND,
-            width=9,
-        ),
         table(
             "NVLinks that are down",
             "Each link that is down now, by GPU and number, and when it was up for the last time.",
@@ -267,27 +215,11 @@ SINGLE = Row(
                 ("received", "receive", nvlink.LINK_RECEIVED),
             )
         ),
-        table(
-            "Fullest paths now",
-            "The 30 fullest of all paths, traffic over limit.",
-            (Column("Of limit", now(RATIO).largest(DEVICE).most(30)),),
-        ),
         graph(
             "InfiniBand congestion",
             infiniband.WAIT.meaning,
             Query(grown(infiniband.WAIT, None, RATE), PORT),
             empty=NO_INFINIBAND,
-        ),
-        stat(
-            "NVSwitch fabric",
-            fabric.STATE.meaning,
-            now(fabric.STATE).largest(GPU),
-            FABRIC_STEPS,
-            legend=NAME,
-            fields=FABRIC,
-            width=12,
-            height=8,
-            empty="on systems without NVSwitch, or whose driver does not report",
         ),
     ),
     collapsed=True,

@@ -3,33 +3,28 @@
 from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.records import SECONDS_RECORD
-from agent.limits.paths import LIMIT
 from agent.model import LOST_STATES, WHAT_LOST, State
 from agent.sources import (
     activity,
     disk,
-    host,
     memory,
-    network,
     power,
     system,
     temperature,
-    xid,
 )
 from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
-from dashboards.gpu_health import ERRORS_OF_GPUS, ecc_errors
+from dashboards.gpu import ERRORS_OF_GPUS
+from dashboards.input_pipeline import CPU_BUSY, DISKS, DISKS_BUSY, NICS, PRESSURE
 from dashboards.kinds import Column, bars, graph, stat, table, wide
 from dashboards.links import LINKS_DOWN
 from dashboards.queries import (
     GPU,
     NODE,
-    Labels,
     Query,
     Value,
     alerts,
     fullness,
     grown,
-    limit,
     now,
     rate,
     saturated,
@@ -49,10 +44,7 @@ from dashboards.scope import (
     time_panels,
 )
 
-DISK: Labels = ("instance", "device")
-DISK_NAME = "{{instance}} {{device}}"
 GPU_NAME = "{{instance}} GPU {{gpu}}"
-NO_SENSORS = "on machines whose kernel shows no sensors of the chassis"
 
 ERRORS = Row(
     "Is anything broken or missing?",
@@ -62,14 +54,14 @@ ERRORS = Row(
             "Critical alerts that fire for the nodes chosen.",
             alerts((), "critical").or_zero(),
             ANY,
-            width=3,
+            width=4,
         ),
         stat(
             "Other alerts",
             "Warnings and pieces of information that fire for the nodes chosen.",
             alerts((), "warning|info").or_zero(),
             SOME,
-            width=3,
+            width=4,
         ),
         stat(
             "GPU time starved",
@@ -77,30 +69,16 @@ ERRORS = Row(
             "for the host or for a peer.",
             time_in(State.STARVED),
             LOST,
-            width=3,
+            width=5,
         ),
         stat(
             "GPUs missing",
             "GPUs that the node should have, less those that answer.",
             now(system.GPUS_EXPECTED).less(now(system.GPUS)).total(),
             ANY,
-            width=3,
+            width=5,
         ),
         LINKS_DOWN,
-        stat(
-            "XID errors",
-            "XID errors that the driver reported in this time range.",
-            grown(xid.ERRORS).total(),
-            ANY,
-            width=3,
-        ),
-        stat(
-            "Uncorrected ECC errors",
-            "Uncorrected memory errors of the GPUs in this time range.",
-            ecc_errors(severity="uncorrected"),
-            ANY,
-            width=6,
-        ),
         ERRORS_OF_GPUS,
         table(
             "Not measured, and why",
@@ -171,7 +149,7 @@ WORK = Row(
             temperature.MARGIN.meaning,
             Query(now(temperature.MARGIN), GPU_NAME),
             MARGIN,
-            ends={"min": 0, "max": 60},
+            most=60,
             width=8,
         ),
         graph(
@@ -249,42 +227,7 @@ PATHS = Row(
 
 HOST = Row(
     "Do the host, its disks and its network keep up?",
-    (
-        graph(
-            "Disks",
-            "Bytes read and written by the five busiest disks and arrays, and the limit of the "
-            "fastest. No line if no spec sheet or configuration has the figure.",
-            Query(rate(disk.READ_BYTES, ("device",)).most(5), "{{device}} read"),
-            Query(rate(disk.WRITTEN_BYTES, ("device",)).most(5), "{{device}} written"),
-            Query(now(LIMIT, path="disk", direction="read").largest(), "read limit", limit=True),
-        ),
-        graph(
-            "Network",
-            "Traffic of the NICs, and the smallest limit among them.",
-            Query(rate(network.RECEIVED, ("device",)).bits(), "{{device}} received"),
-            Query(rate(network.TRANSMITTED, ("device",)).bits(), "{{device}} sent"),
-            limit(path="network", direction="receive"),
-        ),
-        graph("CPU", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True, width=8),
-        graph(
-            "Pressure",
-            "Share of time for which some task, or all of them (full), waited for the resource.",
-            Query(rate(host.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
-            width=8,
-        ),
-        graph(
-            "Disks busy",
-            "Share of time with at least one request in flight; NVMe disks serve many at once.",
-            Query(rate(disk.BUSY, DISK), DISK_NAME),
-            width=8,
-        ),
-        stat(
-            "Array members missing",
-            "Members that the md arrays should have, less those that work.",
-            now(disk.MEMBERS, state="missing").total(),
-            ANY,
-        ),
-    ),
+    (DISKS, DISKS_BUSY, NICS, CPU_BUSY, PRESSURE),
     collapsed=True,
 )
 

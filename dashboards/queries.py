@@ -17,7 +17,6 @@ Labels = tuple[str, ...]
 UP = gauge("up", "1 if the last scrape succeeded.", "Prometheus", ())
 ALERTS = gauge("ALERTS", "1 for each alert.", "Prometheus", ("alertname", "alertstate", "severity"))
 SCRAPE_SECONDS = gauge("scrape_duration_seconds", "How long the scrape took.", "Prometheus")
-SCRAPED = gauge("scrape_samples_scraped", "Samples of the scrape.", "Prometheus")
 AGENT_CPU = counter("process_cpu_seconds_total", "CPU time of the agent.", "prometheus-client")
 AGENT_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent.", "prometheus-client")
 ALERTS_SINCE = gauge(
@@ -26,7 +25,7 @@ ALERTS_SINCE = gauge(
     "Prometheus",
     ("alertname", "severity"),
 )
-FOREIGN = (UP, ALERTS, ALERTS_SINCE, SCRAPE_SECONDS, SCRAPED, AGENT_CPU, AGENT_MEMORY)
+FOREIGN = (UP, ALERTS, ALERTS_SINCE, SCRAPE_SECONDS, AGENT_CPU, AGENT_MEMORY)
 """Metrics on the boards besides the catalogue: Prometheus' own, and the agent's process."""
 
 RATE, RANGE = "$__rate_interval", "$__range"
@@ -112,13 +111,10 @@ class Value:
     def most(self, number: int) -> "Value":
         return Value(f"topk({number}, {self.expr})", self.unit)
 
-    def least(self, number: int) -> "Value":
-        return Value(f"bottomk({number}, {self.expr})", self.unit)
-
-    def with_labels_of(self, info: Metric, on: Labels, labels: Labels) -> "Value":
+    def with_labels_of(self, info: Metric, on: Labels, labels: Labels, **match: str) -> "Value":
         """Labels of an information metric (whose value is 1) joined to the value."""
         join = f"* on ({', '.join(on)}) group_left ({', '.join(labels)}) "
-        return Value(f"({self.expr}) {join}{select(info)}", self.unit)
+        return Value(f"({self.expr}) {join}{select(info, **match)}", self.unit)
 
     def labelled(self, label: str, text: str, source: str, pattern: str = "(.*)") -> "Value":
         """A further label: `text` with $1 of the pattern found in the label `source`."""
@@ -210,11 +206,6 @@ def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match
 def summed(record: Metric, by: Labels = (), **match: str) -> Value:
     """Return the sum of a record of seconds within the time that the board shows."""
     return Value(aggregated("sum", f"sum_over_time({select(record, **match)}[{RANGE}])", by), "s")
-
-
-def of_cluster(record: Metric, unit: str) -> Value:
-    """A record of whole clusters or racks, in the scope of the board."""
-    return Value(f'{record.name}{{cluster=~"$cluster"}}', unit)
 
 
 def either(*values: Value) -> Value:

@@ -14,7 +14,6 @@ RULES = (
     "dgx-long-records",
     "dgx-report",
     "dgx-fleet-records",
-    "dgx-fleet-nodes",
     "dgx-fleet",
     "dgx-hardware",
     "dgx-workload",

@@ -26,7 +26,6 @@ from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
-from agent.specs.clusters import ClustersConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from exporters.live.view import View
@@ -36,7 +35,7 @@ SECTIONS: tuple[type[Section], ...] = (
     *(HttpConfig, SpecConfig, LogConfig, ProcessConfig, JobConfig, DriverConfig, AllocationConfig),
     *(SourcesConfig, CostConfig, DiskConfig, NetworkConfig, NvlinkConfig, MetricsConfig),
     *(DcgmConfig, Thresholds, SaturationConfig, AlertThresholds, AlertPatches, Receivers),
-    *(LimitsConfig, ClustersConfig),
+    LimitsConfig,
 )
 
 

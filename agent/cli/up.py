@@ -21,7 +21,6 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
-from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
 from agent.stack.child import ChildProcess, supervise
 from agent.stack.files import data_folder
@@ -87,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
     """Return the plan by the flags and this machine; raises BadInput for what is not possible."""
     from agent import simulator
+    from agent.simulator import fleet
 
     settings = settings_of(arguments)
     machine: str | None = arguments.simulate
@@ -94,7 +94,9 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     if machine is not None:
         simulator.parse(machine)
     if nodes:
-        settings = settings.including(_network(nodes, machine or OF_FLEET))
+        fleet.plan(nodes)  # refuses a number that cannot be
+        if machine and ":" in machine:
+            raise ConfigError("--fleet has its own loads: --simulate may only name the system")
     binaries = {
         "setpriv": programs.SETPRIV.need(),
         "prometheus": _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
@@ -121,19 +123,6 @@ def _found(binary: programs.Binary, without: str) -> str | None:
     if path is None:
         say(f"{binary.names[0]} is not installed (apt install {binary.package}): {without}")
     return path
-
-
-def _network(nodes: int, machine: str) -> ClustersConfig:
-    """Return the network capacity of the fleet: per node as much as in the cluster of 124; raises
-    BadInput for a fleet that cannot be simulated."""
-    from agent.simulator import fleet
-
-    fleet.plan(nodes)
-    if ":" in machine:
-        raise ConfigError("--fleet has its own loads: --simulate may only name the system")
-    sheet = sheets()["dgx-1-124"]
-    bisection = sheet.bytes_per_second * nodes / sheet.systems.value
-    return ClustersConfig((ClusterConfig(fleet.CLUSTER, bisection_bytes_per_second=bisection),))
 
 
 def driver_answers() -> bool:

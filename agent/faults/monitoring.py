@@ -134,10 +134,7 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
             description=f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): "
             "nothing is known of its GPUs.",
             do="See if the machine is up, then look at systemctl status dgx-telemetry.",
-            hidden_by=(
-                HiddenBy("DgxNodeMissing", ("cluster", "rack"), ('sign="rack"',)),
-                HiddenBy("DgxNodeMissing", ("cluster",), ('sign="cluster"',)),
-            ),
+            hidden_by=(HiddenBy("DgxNodeMissing", ("cluster", "rack")),),
         ),
         Fault(
             alert=DOWN,

@@ -8,7 +8,7 @@ from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import GPU_LABELS, WHAT_LOST, Cause, Metric, State, gauge
-from agent.sources import activity, disk, infiniband, nvlink, power, workload
+from agent.sources import activity, disk, power, workload
 
 
 def recorded(name: str, *labels: str) -> Metric:
@@ -32,7 +32,6 @@ REPORT_STEP = "15s"
 REPORT_MEMORY = "6m"
 """The longest gap between two samples whose growth is counted."""
 
-STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
 
@@ -81,23 +80,6 @@ def saturation(parameters: RuleParameters) -> Recording:
     )
 
 
-def steps(parameters: RuleParameters) -> Recording:
-    return Recording(
-        f"instance_gpu:dgx_gpu_steps:rate{STEPS_WINDOW}",
-        rate(pulses.STEPS, parameters.over(STEPS_WINDOW)),
-    )
-
-
-def job_steps(parameters: RuleParameters) -> Recording:
-    """The same of each job by name, the mean of its GPUs; only where job.info is on."""
-    of_each = one(str(steps(parameters)), *GPU_LABELS)
-    info = f"last_over_time({workload.JOB_INFO}[{parameters.over(STEPS_WINDOW)}])"
-    of_job = f"{of_each} * on ({GPU}) group_right () {info}"
-    return Recording(
-        f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}", f"avg without (gpu, uuid) ({of_job})"
-    )
-
-
 def slowdown(_: RuleParameters) -> Recording:
     """Return the record of the share by which steps take longer than in the first hour of their
     job."""
@@ -118,15 +100,10 @@ def records(parameters: RuleParameters) -> Group:
         "dgx-records",
         (
             gpu_time(parameters),
-            Recording(  # of all GPUs of a machine together
-                f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{short}",
-                f"avg without (gpu, uuid) ({gpu_time(parameters)})",
-            ),
             waits_time(parameters, short),
             saturation(parameters),
-            steps(parameters),
-            job_steps(parameters),
             slowdown(parameters),
+            own_time(parameters),
         ),
         every=OFTEN,
     )
@@ -234,7 +211,6 @@ def long_records(parameters: RuleParameters) -> Group:
 # reads some hundred thousand values in the place of a hundred million.
 PLACE = "cluster, rack, node"
 EVERY = "5m"
-WINDOW = "5m"
 JOB = "job_id, user, account"
 SAME_JOB = f"cluster, {JOB}"
 """Alike on all nodes of a job of Slurm: two clusters number jobs alike, and other programs are
@@ -245,12 +221,7 @@ GPU_LOST = recorded(
 )
 NODE_SECONDS = recorded("node_state_cause:dgx_gpu_state_seconds:increase5m", "state", "cause")
 PATH_SECONDS = recorded("path:dgx_bandwidth_saturated_seconds:increase5m", *paths.LIMIT.labels)
-OF_SPEC = recorded("path:dgx_bandwidth_of_spec:ratio", *paths.LIMIT.labels)
 OWN_TIME = recorded("node_job:dgx_gpu_own_time:ratio_rate5m", "job_id", "user", "account")
-RACK_POWER = recorded("rack:dgx_gpu_power_watts:rate5m")
-CLUSTER_NVLINK = recorded("cluster:dgx_nvlink_transmitted_bytes:rate5m")
-CLUSTER_INFINIBAND = recorded("cluster:dgx_infiniband_transmitted_bytes:rate5m")
-BISECTION = recorded("cluster:dgx_infiniband_bisection_bytes_per_second")
 
 BUSY_DISK = 0.9
 """Share of the time with a request in flight from which a disk without a limit counts as full."""
@@ -270,8 +241,10 @@ def saturated_paths(parameters: RuleParameters) -> Recording:
 def own_time(parameters: RuleParameters) -> Recording:
     """Share of the time for which the GPUs of a node worked for their job, or waited for what is
     the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
-    wait for all, the node that the others wait for has the most."""
-    over = parameters.over(WINDOW)
+    wait for all, the node that the others wait for has the most. Nothing of a GPU that several
+    jobs share, or had one after the other within minutes, or that no scheduler gave which numbers
+    jobs of many nodes."""
+    over = parameters.over(EVERY)
     own = " or ".join(
         rate(accounting.STATE_SECONDS, over, state=state, **cause)
         for state, cause in (
@@ -281,33 +254,12 @@ def own_time(parameters: RuleParameters) -> Recording:
     )
     whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
     share = f"sum without (state, cause) ({own}) / ({whole})"
-    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job(share, parameters)})")
-
-
-def of_job(value: str, parameters: RuleParameters) -> str:
-    """A value of GPUs with what names their job; nothing of a GPU that several share, or had one
-    after the other within minutes, or that no scheduler gave which numbers jobs of many nodes."""
-    over = parameters.over(WINDOW)
     given = pick(workload.JOB_INFO, job_id="!=", runtime="slurm")
     named = one(f"last_over_time({given}[{over}])", *GPU_LABELS, *JOB.split(", "))
     jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
     alone = f"count by ({GPU}) ({jobs}) == 1"
-    return f"{value} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
-
-
-def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
-    """Return the traffic of all nodes, and the capacity of the cluster's network where it is
-    known."""
-    over = parameters.over(WINDOW)
-    known = [
-        f'label_replace(vector({figure:.10g}), "cluster", "{name}", "", "")'
-        for name, figure in parameters.bisections.items()
-    ]
-    return (
-        Recording(CLUSTER_NVLINK, f"sum by (cluster) ({rate(nvlink.TRANSMITTED, over)})"),
-        Recording(CLUSTER_INFINIBAND, f"sum by (cluster) ({rate(infiniband.TRANSMITTED, over)})"),
-        *([Recording(BISECTION, " or ".join(known))] if known else []),
-    )
+    of_job = f"{share} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
+    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job})")
 
 
 def fleet_records(parameters: RuleParameters) -> Group:
@@ -320,26 +272,3 @@ def fleet_records(parameters: RuleParameters) -> Group:
         saturated_paths(parameters),
     )
     return Group("dgx-fleet-records", rules, every=EVERY)
-
-
-def node_records(parameters: RuleParameters) -> Group:
-    rules = (
-        own_time(parameters),
-        # What a data path can carry over what its spec sheet says; only where it is less.
-        Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1"),
-        Recording(
-            RACK_POWER.name,
-            f"sum by (cluster, rack) ({rate(power.ENERGY, parameters.over(WINDOW))})",
-        ),
-        *of_network(parameters),
-    )
-    return Group("dgx-fleet-nodes", rules, every="1m")
-
-
-def median(record: Metric | Recording | str) -> str:
-    return f"quantile by ({SAME_JOB}) (0.5, {record})"
-
-
-def several(record: Metric | Recording | str, least: int) -> str:
-    nodes = f"group by ({SAME_JOB}, instance) ({record})"
-    return f"count by ({SAME_JOB}) ({nodes}) >= {least}"

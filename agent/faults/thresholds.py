@@ -6,7 +6,6 @@ Durations are written as Prometheus writes them (15m, 1h). A window is at least 
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -144,11 +143,10 @@ def span(length: float) -> str:
 
 class RuleParameters(NamedTuple):
     """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
-    where a stack is tested on a faster clock. `bisections` are bytes per second by cluster."""
+    where a stack is tested on a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0
-    bisections: Mapping[str, float] = {}
 
     def over(self, text: str) -> str:
         return text if self.scale == 1.0 else span(seconds(text) * self.scale)

@@ -15,7 +15,6 @@ from agent.faults import records
 from agent.faults.promql import Recording
 from agent.model import Kind, Metric
 from agent.sources import power, process
-from agent.specs.clusters import ClusterConfig, ClustersConfig
 from alerts.build import groups
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
@@ -38,7 +37,6 @@ UNITS |= {"short", "string"}
 KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}
-NETWORK = Settings(ClustersConfig((ClusterConfig(sheet="dgx-1-124"),)))
 RECORDED = [record for record in vars(records).values() if isinstance(record, Metric)]
 METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN, *RECORDED)}
 
@@ -273,8 +271,7 @@ def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
         own = set(metric.labels) | (
             {"alertname", "alertstate"} if metric.name == "ALERTS" else set()
         )
-        of_cluster = metric.name.startswith(("cluster:", "rack:"))
-        assert matchers(selector) >= ({"cluster"} if of_cluster else TARGET_LABELS)
+        assert matchers(selector) >= TARGET_LABELS
         assert matchers(selector) <= own | TARGET_LABELS | {"cluster", "rack"}
 
 
@@ -325,7 +322,7 @@ def limits(asked: Asked) -> list[Json]:
 
 
 def test_records_are_recorded() -> None:
-    rules = [rule for group in groups(NETWORK) for rule in group.rules]
+    rules = [rule for group in groups(Settings()) for rule in group.rules]
     made = {str(rule) for rule in rules if isinstance(rule, Recording)}
     assert {metric.name for metric in RECORDED} <= made
 
@@ -393,7 +390,10 @@ def test_what_is_there_at_times_is_drawn_as_points(board: Json) -> None:
 
 @pytest.mark.parametrize(
     ("uid", "question"),
-    [("dgx-gpu", "Who is on it?"), ("dgx-links", "Where do the limits come from?")],
+    [
+        ("dgx-gpu", "Who is on it, and which GPU is it?"),
+        ("dgx-links", "Where do the limits come from?"),
+    ],
 )
 def test_what_people_ask_first_is_open(uid: str, question: str) -> None:
     board = next(board for board in boards().values() if board["uid"] == uid)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agent.faults.records import fleet_records, node_records, report_records
+from agent.faults.records import fleet_records, own_time, report_records
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD
 from tests.support.board_data import agents
@@ -39,11 +39,10 @@ OF_RACK: dict[str, Any] = {
     "expr": "vector(1)",
     "labels": {"severity": "critical", "rack": "r31"},
 }
-FAST = RuleParameters(AlertThresholds(), 1 / 60, {"": 6e12})
+FAST = RuleParameters(AlertThresholds(), 1 / 60)
 RECORDS = [
     {"record": str(rule), "expr": rule.expr}
-    for group in (fleet_records(FAST), node_records(FAST), report_records(FAST))
-    for rule in group.rules
+    for rule in (*fleet_records(FAST).rules, *report_records(FAST).rules, own_time(FAST))
 ]
 """As users have them, over seconds in the place of minutes."""
 
@@ -54,15 +53,13 @@ NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
 """Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
-PORTS = "InfiniBand ports down", "InfiniBand errors"
 FAULTY = "NVLinks that are down", "Degraded paths, worst first"
-STEPS = "Confidence in the step", "Length of a step", "Collectives per second"
+STEPS, MEMORY = "Length of a step", "Memory, and what the driver asks for"
 JOBS = "Jobs, those that lose most first"
-RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
+FIRST = "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
-    ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-fleet", FIRST, "E"): NOWHERE,
     **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
@@ -71,43 +68,30 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Multiprocessors and tensor cores", "E"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "F"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "G"): NO_GPM,
-    ("dgx-gpu", "Remapped rows", "A"): NO_GPM,
-    ("dgx-gpu", "Remapped rows", "B"): NO_GPM,
-    ("dgx-gpu", "Rows that could not be remapped", "A"): NO_GPM,
-    ("dgx-gpu", "Rows that could not be remapped", "B"): NO_GPM,
-    ("dgx-gpu", "Given to a job and not used", "A"): NOWHERE,
+    **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABCE"},
+    ("dgx-gpu", MEMORY, "D"): {"dgx-h100"},
+    ("dgx-gpu", "Temperature", "E"): {"dgx-1-p100"},
     ("dgx-gpu", "Video and image engines", "C"): NO_GPM,
     ("dgx-gpu", "Video and image engines", "D"): NO_GPM,
-    ("dgx-gpu", "Fans", "A"): NOWHERE,
-    ("dgx-gpu", "Retired pages", "A"): {"dgx-h100"},
-    ("dgx-gpu", "Retired pages", "B"): {"dgx-h100"},
-    ("dgx-gpu", "Memory temperature", "A"): {"dgx-1-p100"},
-    ("dgx-gpu", "What the driver asks for", "A"): NO_GPM,
-    ("dgx-node", "Power of the whole box", "A"): NOWHERE,
     ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
-    ("dgx-node", "Air through the box", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
-    ("dgx-input-pipeline", "Reads", "B"): {"dgx-station-v100", "dgx-h100"},
+    ("dgx-input-pipeline", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
     ("dgx-input-pipeline", "InfiniBand received", "A"): NO_INFINIBAND,
     ("dgx-input-pipeline", "InfiniBand received", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "C"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand, time at the limit", "A"): NO_INFINIBAND,
-    **{("dgx-links", panel, "A"): NO_INFINIBAND for panel in PORTS},
     **{("dgx-links", panel, column): NOWHERE for panel in FAULTY for column in "AB"},
     ("dgx-links", "NVLinks with errors", "A"): NOWHERE,
-    ("dgx-agent", "Sources that do not answer", "A"): NOWHERE,
     ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand congestion", "A"): NO_INFINIBAND,
-    ("dgx-links", "NVSwitch fabric", "A"): NO_GPM,
     ("dgx-links", "Each NVLink, sent", "B"): {"dgx-h100"},
     ("dgx-links", "Each NVLink, received", "B"): {"dgx-h100"},
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 
-OF_THE_ILL = ("GPUs, most starved first", "Data paths, longest saturated first", "Degraded paths")
+OF_THE_ILL = ("GPUs, most starved first", "Data paths, longest saturated first")
 SOMETIMES = {
     # GPUs that lie far from the others
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
@@ -161,15 +145,11 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
         for asked in queries()
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
     }
-    off = {("dgx-fleet", panel) for panel in (*OF_THE_ILL, "InfiniBand of the cluster, sent")}
-    off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
-    off |= {("dgx-gpu", title) for title in STEPS}
+    off = {("dgx-fleet", panel) for panel in OF_THE_ILL}
+    off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs"), ("dgx-gpu", STEPS)}
     off |= {("dgx-node", title) for title in ("Not measured, and why", JOBS)}
-    off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
-    all_but_columns = {place[:2] for place in EMPTY} - {
-        *(("dgx-fleet", title) for title in (RACKS, FIRST)),
-    }
+    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", FIRST), ("dgx-gpu", MEMORY)}
     off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
     assert said == all_but_columns | off
 

@@ -5,12 +5,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from agent.faults.records import BUSY_DISK, GPU_LOST, NODE_SECONDS, OF_SPEC, PATH_SECONDS
+from agent.faults.records import BUSY_DISK, GPU_LOST, NODE_SECONDS, PATH_SECONDS
 
 SERIES = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 STATE, FULL = "dgx_gpu_state_seconds_total", "dgx_bandwidth_saturated_seconds_total"
 BUSY, DEVICE = "dgx_disk_busy_seconds_total", re.compile(r'device="[^"]*"')
-LIMIT, SPEC = "dgx_bandwidth_limit_bytes_per_second", "dgx_bandwidth_spec_bytes_per_second"
+LIMIT = "dgx_bandwidth_limit_bytes_per_second"
 LOST = re.compile(r'state="(starved|throttled|held|hung)"')
 OF_ONE_GPU = re.compile(r'(gpu|uuid)="[^"]*",?')
 
@@ -44,8 +44,6 @@ class BoardRecords:
             known = (name, labels) in self._before  # disks have counted since long before
             if name == BUSY and known and grown >= full and labels not in limited:
                 yield f'{PATH_SECONDS}{{{labels},path="disk",direction="busy"}} {grown!r}'
-            if name == LIMIT and value < now.get((SPEC, labels), 0.0):
-                yield f"{OF_SPEC}{{{labels}}} {value / now[SPEC, labels]!r}"
         for labels, grown in nodes.items():
             yield f"{NODE_SECONDS}{{{labels}}} {grown!r}"
         self._before = now

@@ -25,11 +25,7 @@ FULL = red(
     "dgx-node/Time at the limit, by path",
 )
 FULL_IN = {**FULL, **red("dgx-input-pipeline/Inbound path saturation")}
-DEGRADED = red(
-    "dgx-fleet/Degraded paths: Of spec",
-    "dgx-links/Degraded paths",
-    "dgx-links/Degraded paths, worst first: Of spec",
-)
+DEGRADED = red("dgx-links/Degraded paths, worst first: Of spec")
 
 BY_GPU = "dgx-node/Errors by GPU: Errors", "dgx-gpu/Errors by GPU: Errors"
 
@@ -56,13 +52,13 @@ LIT: dict[str, Lit] = {
         **OF_SOME_GPUS,
         **dict.fromkeys((*OF_ALL_GPUS, "dgx-fleet/Time lost, by node and cause"), "yellow"),
         **FULL_IN,
-        **red("dgx-links/PCIe, time at the limit"),
+        **red("dgx-links/Time at the limit"),
     },
     "dgx-h100:starved-cpu": STARVED,
     "dgx-h100:starved-host-thread": STARVED,
     "dgx-h100:starved-peer": STARVED,
-    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/NVLink, time at the limit")},
-    "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-links/InfiniBand, time at the limit")},
+    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/Time at the limit")},
+    "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-links/Time at the limit")},
     "dgx-h100:throttled": red(
         "dgx-fleet/Look here first: Of its time",
         "dgx-fleet/Time lost, by node and cause",
@@ -81,14 +77,12 @@ LIT: dict[str, Lit] = {
         **red("dgx-node/NVLinks down", "dgx-links/NVLinks down"),
         **red("dgx-links/NVLinks that are down: Up"),
     },
-    "dgx-h100:nvlink-errors": dict.fromkeys(
-        ("dgx-links/NVLinks with errors: Errors", "dgx-links/NVLink errors"), "yellow"
-    ),
+    "dgx-h100:nvlink-errors": {"dgx-links/NVLinks with errors: Errors": "yellow"},
     "dgx-h100:pcie-degraded": {**DEGRADED, **red("dgx-links/PCIe slots: Lanes")},
     "dgx-h100:port-degraded": DEGRADED,
-    "dgx-h100:xid": red("dgx-node/XID errors", *BY_GPU),
-    "dgx-h100:ecc": red("dgx-node/Uncorrected ECC errors", *BY_GPU),
-    "dgx-h100:row-remap": red("dgx-gpu/Rows that could not be remapped: Failed"),
+    "dgx-h100:xid": red(*BY_GPU),
+    "dgx-h100:ecc": red(*BY_GPU),
+    "dgx-h100:row-remap": red("dgx-gpu/Memory, and what the driver asks for: Failed rows"),
 }
 """By SYSTEM:SCENARIO. Everything that is not listed stays as it should."""
 

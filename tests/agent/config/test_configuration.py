@@ -17,7 +17,6 @@ from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.workload import JobConfig
-from agent.specs.clusters import ClustersConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
 from tests.support.configuration import KEYS, LISTS, value_of
@@ -234,7 +233,7 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(SECTIONS, file, {})
-    patched = {LimitsConfig, ClustersConfig, AlertPatches}
+    patched = {LimitsConfig, AlertPatches}
     assert config.sections.keys() == patched
     patch = AlertPatch(hold="5m", severity="info", labels={"team": "training"})
     assert config[AlertPatches].patches == {"DgxGpuStarved": patch}
