@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.cli.inventory import FleetFile, nodes
 from agent.config.decoding import decode
 from agent.config.settings import Settings
-from agent.stack.inventory import FleetFile, nodes
 from alerts.build import rules
 from tests.stack.running import run_to_end
 from tests.support.repository import ROOT

@@ -1,21 +1,35 @@
-"""`dgx-telemetry inventory`: the targets of a fleet, printed, written or served."""
+"""`dgx-telemetry inventory`: the nodes of a fleet as targets of Prometheus, from a list, a file or
+Slurm; printed, written or served.
+
+A node that stops answering stays a target, and an alert reports it. Of those that were taken
+out, what Slurm has switched off, or what no one lists any more, is no target; what is drained is
+one that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet`
+take that label from every series but those that Prometheus makes itself (`up`), so that nothing
+else of a node begins again when it is drained.
+"""
 
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+from msgspec import Meta, Struct
+
+from agent.bounds import MOST_NAMES
 from agent.cli.options import stop_signal
 from agent.config.atomic_file import atomic_write, check_target
 from agent.config.configuration import read_toml
-from agent.config.decoding import Mismatch, decode
-from agent.errors import BadInput
+from agent.config.decoding import Mismatch, decode, shown
+from agent.errors import BadInput, printable
 from agent.hardware.schedulers import all_nodes
-from agent.stack.inventory import FleetFile, nodes, targets
+from agent.jobs import allocation
+from agent.model import Absent
 from exporters.access_control import AccessControl
 from exporters.http import target_application
 from exporters.server import serve
@@ -25,29 +39,145 @@ from exporters.web_file import WebFile
 READABLE = 0o644
 """Prometheus reads the file as another user."""
 
+BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
+HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*\])+", re.ASCII)
+EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer than {MOST_NAMES} each"
+
+PORT = 9935
+
+Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
+Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
+Port = Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")]
+
+OFF = {"FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
+"""States of nodes that Slurm itself does not expect to answer."""
+
+DRAINED = {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "REBOOT_ISSUED"}
+"""States of nodes that somebody took out of service."""
+
+SLURM_KEY = re.compile(r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason)=")
+SIGNED = re.compile(r" \[[^\]]*\]$")
+"""Person that gave a reason, and the date."""
+
+LONGEST_REASON = 120
+
 Document = list[dict[str, Any]]
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Once, each so many seconds, or whenever somebody asks."""
+class RackTable(Struct, frozen=True):
+    """The hosts of one rack."""
 
-    def read() -> Document:
-        return document(arguments)
+    name: Name
+    hosts: Hosts
 
-    if arguments.listen:
-        asyncio.run(_serve(read, arguments))
-    elif arguments.every:
-        follow(read, arguments.output, arguments.every)
+
+class DrainedTable(Struct, frozen=True):
+    """Hosts that are out of service for a while."""
+
+    hosts: Hosts
+    reason: Name = "taken out"
+
+
+class FleetFile(Struct, frozen=True):
+    """A list of a fleet. With `slurm` the nodes come from there, and their racks from here."""
+
+    cluster: str = ""
+    port: Port = PORT
+    hosts: str = ""
+    slurm: bool = False
+    rack: tuple[RackTable, ...] = ()
+    drained: tuple[DrainedTable, ...] = ()
+
+
+class FleetNode(NamedTuple):
+    """One node; `address` is where it is reached, `drained` why it is out of service."""
+
+    name: str
+    address: str
+    rack: str = ""
+    drained: str = ""
+
+
+def expanded(text: str, key: str = "hosts") -> list[str]:
+    """The hosts, in their order; raises Mismatch, reported of `key`."""
+    found: list[str] = []
+    for word in filter(None, BETWEEN.split(text)):
+        try:
+            names = allocation.expanded(word) if HOST.fullmatch(word) else []
+        except Absent:
+            names = []
+        if not 0 < len(names) < MOST_NAMES:
+            raise Mismatch(key, shown(word), EXPECTED)
+        found += names
+    return found
+
+
+def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
+    """The nodes that are targets, in the order of the list; raises BadInput.
+
+    An empty list is refused: Prometheus would forget a whole fleet for a slip.
+    """
+    racks: dict[str, str] = {}
+    for place, rack in enumerate(fleet.rack):
+        for name in expanded(rack.hosts, key := f"rack[{place}].hosts"):
+            if racks.setdefault(name, rack.name) != rack.name:
+                raise Mismatch(key, shown(name), f"each host once: it is in {racks[name]}")
+    if fleet.slurm:
+        found = {node.name: node for node in slurm_nodes(ask_slurm())}
     else:
-        put(read(), arguments.output)
-    return 0
+        found = {name: FleetNode(name, name) for name in (*expanded(fleet.hosts), *racks)}
+    reasons = dict.fromkeys(found, "")
+    for place, table in enumerate(fleet.drained):
+        for name in expanded(table.hosts, key := f"drained[{place}].hosts"):
+            if name not in found and not fleet.slurm:  # there it may have been switched off
+                raise Mismatch(key, shown(name), "a host that is listed")
+            reasons[name] = table.reason
+    if not found:
+        raise BadInput("there is no node in the list, expected at least one")
+    return [
+        node._replace(rack=racks.get(name, ""), drained=reasons[name] or node.drained)
+        for name, node in found.items()
+    ]
+
+
+def slurm_nodes(listing: str) -> Iterator[FleetNode]:
+    """The nodes with GPUs of `scontrol --oneliner show nodes`, but those that are switched off."""
+    for line in listing.splitlines():
+        _, *parts = SLURM_KEY.split(line)
+        of = dict(zip(parts[::2], parts[1::2], strict=True))
+        first = {key: value.partition(" ")[0] for key, value in of.items()}
+        states = set(re.split(r"[+*~#!%$@^-]+", first.get("State", "")))
+        if "gpu" not in first.get("Gres", "") or states & OFF:
+            continue
+        drained = ""
+        if states & DRAINED:
+            drained = SIGNED.sub("", of.get("Reason", "").strip()) or "no reason given"
+        name = first["NodeName"]
+        address = first.get("NodeAddr", name)
+        yield FleetNode(name, address, drained=printable(drained)[:LONGEST_REASON])
+
+
+def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
+    """Return the targets in the format of `file_sd` and `http_sd`. Labels without a value are left
+    out, and `instance` is named only where it is not the address."""
+    document: Document = []
+    for node in found:
+        labels = {
+            "instance": "" if node.address == node.name else f"{node.name}:{fleet.port}",
+            "cluster": fleet.cluster,
+            "rack": node.rack,
+            "node": node.name,
+            "drained": node.drained,
+        }
+        labels = {name: value for name, value in labels.items() if value}
+        document.append({"targets": [f"{node.address}:{fleet.port}"], "labels": labels})
+    return document
 
 
 def document(arguments: argparse.Namespace) -> Document:
     """The targets as they are now; raises BadInput with one sentence."""
     if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
         raise BadInput("inventory needs one of hosts, --slurm and --file")
-    where = str(arguments.file) if arguments.file else "inventory"
     content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
     flags = {"cluster": arguments.cluster, "port": arguments.port}
     given = {key: flag for key, flag in flags.items() if flag is not None}
@@ -56,7 +186,7 @@ def document(arguments: argparse.Namespace) -> Document:
         fleet = decode(listed | given, FleetFile)
         return targets(fleet, nodes(fleet, all_nodes))
     except Mismatch as wrong:
-        raise BadInput(f"{where}: {wrong}") from wrong
+        raise BadInput(f"{arguments.file or 'inventory'}: {wrong}") from wrong
     except OSError as error:  # Slurm's
         raise BadInput(f"the nodes of Slurm cannot be listed: {error}") from error
 
@@ -65,30 +195,27 @@ def put(found: Document, path: Path | None) -> None:
     """Write the targets whole, where they changed, and say so; without a path print them."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
-        print(text, end="")
-        return
-    if check_target(path) and path.read_text() == text:
-        return
-    atomic_write(path, text.encode(), READABLE)
-    drained = sum("drained" in one["labels"] for one in found)
-    print(f"{path}: {len(found)} targets, {drained} of them drained", flush=True)
+        print(text, end="", flush=True)
+    elif not (check_target(path) and path.read_text() == text):
+        atomic_write(path, text.encode(), READABLE)
+        drained = sum("drained" in one["labels"] for one in found)
+        print(f"{path}: {len(found)} targets, {drained} of them drained", flush=True)
 
 
-def follow(read: Callable[[], Document], path: Path | None, seconds: float) -> None:
-    """Write again and again; what goes wrong is said once, and the file stays as it was."""
-    if path is None:
-        raise BadInput("--every needs --output: a file to write each time")
-    put(read(), path)  # what is wrong at the start ends it
-    said = ""
-    while True:
-        time.sleep(seconds)
+def run(arguments: argparse.Namespace) -> int:
+    """Once, each so many seconds, or whenever somebody asks. What is wrong at the start ends it;
+    later the file stays as it was."""
+    if arguments.listen:
+        asyncio.run(_serve(partial(document, arguments), arguments))
+        return 0
+    put(document(arguments), arguments.output)
+    while arguments.every:
+        time.sleep(arguments.every)
         try:
-            put(read(), path)
-            said = ""
+            put(document(arguments), arguments.output)
         except BadInput as error:
-            if str(error) != said:
-                said = str(error)
-                print(f"dgx-telemetry: {said}", file=sys.stderr, flush=True)
+            print(f"dgx-telemetry: {error}", file=sys.stderr, flush=True)
+    return 0
 
 
 async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from agent.cli.inventory import FleetNode
 from agent.config.settings import Settings
 from agent.stack import programs
-from agent.stack.inventory import FleetNode
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
 from tests.support.prometheus import free_port, wait_for
