@@ -1,7 +1,4 @@
-"""The simulated driver: its versions, its state, what it refuses and what it logs.
-
-Wordings were seen in public reports: before R440 without `PCI:`, before R510 without the name of
-the process, since then with both, or with `<unknown>`."""
+"""The simulated driver: its versions, its state, what it refuses and what it logs."""
 
 import tomllib
 from collections import deque
@@ -71,9 +68,6 @@ class SimulatedDriver:
         self.listeners: list[Callable[[int, int], None]] = []
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
 
-    def hang(self, on: bool) -> None:
-        self.hung = on
-
     def xid(self, index: int, code: int) -> None:
         for listener in list(self.listeners) if code not in LOG_ONLY else ():
             listener(index, code)
@@ -141,24 +135,18 @@ class Question(NamedTuple):
         return NOT_SUPPORTED if 0 <= link < LINK_SLOTS else INVALID_ARGUMENT
 
 
-BEFORE_PCI, BEFORE_NAMES = 440, 510
-
-UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>"
-
 _TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 """Text of a line, by code; that of GPUs that retire pages where it differs."""
 
-GARBAGE: Sequence[str] = _TABLES["garbage"]  # Lines that report no error
 RING = 20_000  # Records that the kernel keeps
 
 
 class SimulatedKernelLog:
     """Kernel log of a simulated machine; each reader begins at its start."""
 
-    def __init__(self, now: Callable[[], float], driver: int, older: bool) -> None:
+    def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now
-        self._driver = driver
         self._older = older  # GPUs that retire pages
         self._lines: deque[LogLine] = deque(maxlen=RING)
 
@@ -171,23 +159,13 @@ class SimulatedKernelLog:
         self._lines.append(LogLine(self._now(), text))
 
     def xid(self, bus: int, code: int, pid: int | None) -> None:
-        place = f"{'' if self._driver < BEFORE_PCI else 'PCI:'}{address(bus)[:-2]}"
         words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")
-        who = self._who(pid if code in _TABLES["of_programs"] else None)
-        text = ", ".join(part for part in (who, words) if part)
-        self.write(f"NVRM: Xid ({place}): {code}, {text}")
+        named = pid is not None and code in _TABLES["of_programs"]
+        who = f"pid={pid}, name=python" if named else "pid='<unknown>', name=<unknown>"
+        self.write(
+            f"NVRM: Xid (PCI:{address(bus)[:-2]}): {code}, {who}, {words}".removesuffix(", ")
+        )
 
-    def _who(self, pid: int | None) -> str:
-        if pid is None:
-            return "" if self._driver < BEFORE_NAMES else UNKNOWN_PROCESS
-        return f"pid={pid}" if self._driver < BEFORE_NAMES else f"pid={pid}, name=python"
-
-    def fallen(self, bus: int) -> None:
-        """The line besides XID 79."""
-        self.write(f"NVRM: GPU {address(bus)}: GPU has fallen off the bus.")
-
-    def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
-        head = f"nvidia-nvswitch{switch}: SXid (PCI:0000:{0x86 + switch:02x}:00.0): {code}"
-        self.write(f"{head}, Data {{0x0000002b, 0x0000002b, 0x00000000}}")
-        self.write(f"{head}, {'Fatal' if fatal else 'Non-fatal'}, {words}")
-        self.write(f"{head}, Severity {int(fatal)} Engine instance 30 Sub-engine instance 00")
+    def sxid(self, switch: int, code: int, words: str) -> None:
+        place = f"{0x86 + switch:02x}:00.0"
+        self.write(f"nvidia-nvswitch{switch}: SXid (PCI:0000:{place}): {code}, {words}")

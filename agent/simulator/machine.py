@@ -8,13 +8,14 @@ from math import inf
 from agent.clock import Clock
 from agent.hardware.nccl import Communicator, Rank
 from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
-from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess, wire
+from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import VOLTA, SystemModel
-from agent.simulator.scenarios import SLACK, Breakable, Change, parts, timeline
+from agent.simulator.models import VOLTA, SystemModel, address
+from agent.simulator.scenarios import SLACK, Change, parts, timeline
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
+LOST_XID = 79  # fell off the bus
 HERE = "127.0.0.1"
 KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")  # as NCCL counts them
 BROADCASTS = 2  # Collectives at the start of DistributedDataParallel: the parameters, the buffers
@@ -51,20 +52,22 @@ class CollectiveCounts:
         return Communicator(f"0x{min(r.pid for r in ranks):x} 0x1d:0x2d", there, gone)
 
 
-class Machine(Breakable):
+class Machine:
     """Everything that is simulated. It is brought up to the clock whenever somebody asks something:
     counters run by themselves, only scenarios and faults have to be caught up with."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
-        self.system = system
+        self.system: SystemModel = system
         self.clock = clock
         self.lock = threading.RLock()
-        self.driver = SimulatedDriver(driver)
-        self.gpus = [SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))]
+        self.driver: SimulatedDriver = SimulatedDriver(driver)
+        self.gpus: list[SimulatedGpu] = [
+            SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))
+        ]
         self.jobs = SimulatedJobs()
         self.traffic = SimulatedTraffic(system)
         older = system.model.architecture <= VOLTA
-        self.kernel_log = SimulatedKernelLog(lambda: self.now, self.driver.numbers[0], older)
+        self.kernel_log: SimulatedKernelLog = SimulatedKernelLog(lambda: self.now, older)
         self.driver.log_xid = self._log_xid
         self.host_health = HostHealth()
         self.traffic.health = self.host_health
@@ -143,6 +146,67 @@ class Machine(Breakable):
         with self.lock:
             self.advance()
             return self.collectives.communicator(self.now, self._load.late)
+
+    def lose(self, index: int) -> None:
+        """The GPU falls off the bus; links to it go down."""
+        self.kernel_log.write(
+            f"NVRM: GPU {address(self.gpus[index].bus)}: GPU has fallen off the bus."
+        )
+        self.driver.xid(index, LOST_XID)
+        self.gpus[index].lost = True
+        for gpu in self.gpus:
+            gpu.cut_peers.add(index)
+
+    def cut_link(self, index: int, number: int) -> None:
+        """One link goes down, at both ends where both are GPUs."""
+        link = self.gpus[index].links[number]
+        link.cut = True
+        if link.peer is not None and link.peer_link is not None:
+            self.gpus[link.peer].links[link.peer_link].cut = True
+
+    def xid(self, code: int) -> None:
+        if code == LOST_XID:
+            self.lose(0)
+        else:
+            self.driver.xid(0, code)
+
+    def double_bit(self) -> None:
+        gpu, older = self.gpus[0], self.system.model.architecture <= VOLTA
+        gpu.flipping = True
+        for code in (48, 63, 45) if older else (48, 63, 45, 154):
+            self.xid(code)
+        gpu.health.pages_pending, gpu.health.rows_pending = older, not older
+        gpu.health.recovery = int(not older)
+
+    def end_fabric(self) -> None:
+        """Stop the Fabric Manager, without which no GPU joins."""
+        self.host_health.fabric_service = False
+        for gpu in self.gpus:
+            gpu.health.fabric_state = 2
+
+    def lose_member(self) -> None:
+        array = next(a for a in self.system.arrays if not a.striped)
+        self.host_health.lost_members = 1
+        self.host_health.dead_disks.add(array.members[-1].name)
+
+    def flap(self) -> None:
+        """The first InfiniBand port goes down for one look, and up again."""
+        self.host_health.port_down = not self.host_health.port_down
+        if self.host_health.port_down:
+            self.traffic.meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
+
+    def repair(self) -> None:
+        self.driver.hung = False
+        self.driver.failures.clear()
+        HostHealth.__init__(self.host_health)
+        for gpu in self.gpus:
+            gpu.slow = 0.0
+            gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
+            gpu.health = GpuHealth()
+            gpu.width = gpu.model.lanes
+            gpu.cut_peers.clear()
+            for link in gpu.links:
+                link.cut, link.errors = False, 0.0
 
     def _log_xid(self, index: int, code: int) -> None:
         gpu = self.gpus[index]

@@ -10,114 +10,17 @@ After any of the faults the machine lets its counters follow (`Machine.apply`).
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.simulator import driver
-from agent.simulator.driver import GARBAGE, SimulatedDriver, SimulatedKernelLog
-from agent.simulator.gpu import GpuHealth, SimulatedGpu
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
-from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
-LOST_XID = 79  # fell off the bus
-
-SLOW = 45.0  # Seconds of a call that waits for a GPU's system processor in vain
-FAILING = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
-FLOOD = 300  # Lines of each flood: garbage, and page faults of one program
-
-
-class Breakable:
-    """Parts of a machine that break, and how."""
-
-    system: SystemModel
-    gpus: list[SimulatedGpu]
-    traffic: SimulatedTraffic
-    host_health: HostHealth
-    kernel_log: SimulatedKernelLog
-    driver: SimulatedDriver
-
-    @property
-    def fatal_xid(self) -> int:
-        """Double-bit error; micro-controller halt for GPUs without ECC."""
-        return 48 if self.system.model.datacentre else 62
-
-    def lose(self, index: int) -> None:
-        self.kernel_log.fallen(self.gpus[index].bus)
-        self.driver.xid(index, LOST_XID)
-        self.gpus[index].lost = True
-        for gpu in self.gpus:
-            gpu.cut_peers.add(index)
-
-    def cut_link(self, index: int, number: int) -> None:
-        """One link goes down, at both ends where both are GPUs."""
-        link = self.gpus[index].links[number]
-        link.cut = True
-        if link.peer is not None and link.peer_link is not None:
-            self.gpus[link.peer].links[link.peer_link].cut = True
-
-    def xid(self, code: int) -> None:
-        if code == LOST_XID:
-            self.lose(0)
-        else:
-            self.driver.xid(0, code)
-
-    def double_bit(self) -> None:
-        gpu, older = self.gpus[0], self.gpus[0].model.architecture <= VOLTA
-        gpu.flipping = True
-        for code in (48, 63, 45) if older else (48, 63, 45, 154):
-            self.xid(code)
-        gpu.health.pages_pending, gpu.health.rows_pending = older, not older
-        gpu.health.recovery = int(not older)
-
-    def end_fabric(self) -> None:
-        """Stop the Fabric Manager, without which no GPU joins."""
-        self.host_health.fabric_service = False
-        for gpu in self.gpus:
-            gpu.health.fabric_state = 2
-
-    def lose_member(self) -> None:
-        array = next(a for a in self.system.arrays if not a.striped)
-        self.host_health.lost_members = 1
-        self.host_health.dead_disks.add(array.members[-1].name)
-
-    def flood(self) -> None:
-        for number in range(FLOOD):
-            self.kernel_log.write(GARBAGE[number % len(GARBAGE)])
-            self.xid(31)
-
-    def flap(self) -> None:
-        """Down for one look, and up again."""
-        self.host_health.port_down = not self.host_health.port_down
-        if self.host_health.port_down:
-            self.traffic.meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
-
-    def end_processor(self) -> None:
-        self.xid(119)
-        self.driver.hang(on=True)
-
-    def fail_calls(self) -> None:
-        for name in FAILING:
-            self.driver.fail(f"nvmlDeviceGet{name}", driver.UNKNOWN, 0)
-
-    def repair(self) -> None:
-        self.driver.hang(on=False)
-        self.driver.failures.clear()
-        for part in fields(HostHealth):
-            setattr(self.host_health, part.name, getattr(HostHealth(), part.name))
-        for gpu in self.gpus:
-            gpu.slow = 0.0
-            gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
-            gpu.health = GpuHealth()
-            gpu.width = gpu.model.lanes
-            gpu.cut_peers.clear()
-            for link in gpu.links:
-                link.cut, link.errors = False, 0.0
-
+if TYPE_CHECKING:
+    from agent.simulator.machine import Machine
 
 TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
 
@@ -125,9 +28,9 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of one machine in a job over several nodes. Played by fleets alone."""
 
 XID = re.compile(r"xid-([1-9]\d{0,2})")
-SOON, FLOOD_EVERY = 5.0, 1.0  # s
+SOON = 5.0  # s
 
-Strike = Callable[[Breakable], None]
+Strike = Callable[["Machine"], None]
 
 
 class Need(NamedTuple):
@@ -156,10 +59,9 @@ ECC = Need("ECC memory", lambda s: s.model.datacentre)
 ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.remaps)
 PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.datacentre and not s.model.remaps)
 DIVIDES = Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides)
-PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
 ASKS = Need(
     "a driver that asks for recovery (R570), and a GPU newer than Volta",
-    lambda s: PROCESSOR.met(s) and int(s.driver.partition(".")[0]) >= 570,
+    lambda s: s.model.architecture > VOLTA and int(s.driver.partition(".")[0]) >= 570,
 )
 SWITCHED = Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0)
 FABRIC = Need(
@@ -198,19 +100,18 @@ SCENARIOS: dict[str, Breakage] = {
     **dict.fromkeys(("hang", "late-rank"), Breakage(PEERS)),
     **dict.fromkeys(("checkpoint", "threads", "no-demand", "throttled", "gpu-hot"), PLAIN),
     "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON),
-    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", SLOW), SOON),
+    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", 45.0), SOON),
     "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
     "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
     "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
     "port-degraded": Breakage(PORTS, _host("slow_port", True)),
-    "xid": Breakage(ANY, lambda f: f.xid(f.fatal_xid), SOON, 20.0),
+    "xid": Breakage(ANY, lambda f: f.xid(48 if f.system.model.datacentre else 62), SOON, 20.0),
     "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
-    "driver-hang": Breakage(ANY, lambda f: f.driver.hang(on=True), SOON),
+    "driver-hang": Breakage(ANY, lambda f: setattr(f.driver, "hung", True), SOON),
     TOUR: PLAIN,
 }
 NAMES = tuple(SCENARIOS)
-OF_FLEETS = dict.fromkeys((WAITS_FOR_NODE, SLOW_NODE), PLAIN)
 FAULTS: dict[str, Breakage] = {
     "recovery-reset": Breakage(ASKS, _set("recovery", 1)),
     "recovery-reboot": Breakage(ASKS, _set("recovery", 2)),
@@ -220,33 +121,28 @@ FAULTS: dict[str, Breakage] = {
     "rows-near": Breakage(ROWS, _set("rows", 450)),
     "pages-near": Breakage(PAGES, _set("pages", 55)),
     "ecc-rising": Breakage(ECC, _set("corrected", 40.0)),
-    "double-bit": Breakage(ECC, Breakable.double_bit, SOON, 20.0),
+    "double-bit": Breakage(ECC, lambda f: f.double_bit(), SOON, 20.0),
     "pcie-replays": Breakage(ANY, _set("replays", 10.0)),
-    "system-processor": Breakage(PROCESSOR, Breakable.end_processor, SOON),
-    "calls-failing": Breakage(ANY, Breakable.fail_calls, SOON),
-    "fabric-service": Breakage(SWITCHED, Breakable.end_fabric),
-    "fabric-state": Breakage(FABRIC, _set("fabric_state", 2)),
+    "fabric-service": Breakage(SWITCHED, lambda f: f.end_fabric()),
     "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
-    "fabric-health": Breakage(FABRIC, _set("fabric_mask", 0xA9 | 1 << 8)),
     "switch-fatal": Breakage(
-        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, True, "Link 30 LTSSM Fault Up"), SOON
+        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, "Fatal, Link 30 LTSSM Fault Up"), SOON
     ),
     "switch-noise": Breakage(
         SWITCHED,
-        lambda f: f.kernel_log.sxid(3, 22013, False, "Link 44 Minion Link DLREQ interrupt"),
+        lambda f: f.kernel_log.sxid(3, 22013, "Non-fatal, Link 44 Minion Link DLREQ interrupt"),
         *(SOON, 20.0),
     ),
     "infiniband-errors": Breakage(INFINIBAND, _host("symbol_errors", 1.0)),
     "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON),
-    "infiniband-flapping": Breakage(INFINIBAND, Breakable.flap, SOON, 10.0),
-    "raid-degraded": Breakage(ARRAYS, Breakable.lose_member),
+    "infiniband-flapping": Breakage(INFINIBAND, lambda f: f.flap(), SOON, 10.0),
+    "raid-degraded": Breakage(ARRAYS, lambda f: f.lose_member()),
     "disk-dead": Breakage(ANY, _first_disk("dead_disks")),
     "disk-hot": Breakage(NVME, _first_disk("hot_disks")),
     "disk-damaged": Breakage(ANY, _first_disk("damaged")),
     "disk-smart": Breakage(ANY, _first_disk("failing_disks")),
     "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
     "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
-    "log-flood": Breakage(ANY, Breakable.flood, SOON, FLOOD_EVERY),
 }
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
@@ -255,7 +151,9 @@ def _fault(name: str) -> Breakage | None:
     if found := XID.fullmatch(name):
         code = int(found[1])
         return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
-    return (SCENARIOS | OF_FLEETS | FAULTS).get(name)
+    if name in (WAITS_FOR_NODE, SLOW_NODE):
+        return PLAIN
+    return SCENARIOS.get(name) or FAULTS.get(name)
 
 
 def parts(name: str) -> tuple[str, ...]:

@@ -56,7 +56,6 @@ FAULTS = {
     f"{A100}:raid-degraded+disk-hot": "RaidDegraded DiskFailing",
     f"{A100}:infiniband-flapping+infiniband-errors": "InfinibandFlapping",
     f"{STATION}:driver-hang+fan-failed": "AgentBlind ChassisFault",
-    f"{STATION}:log-flood": "GpuXid",
     f"{A100}:nvlink-down+xid-74": "GpuXid",
     f"{A100}@580:recovery-reset+rows-pending+xid-63": "GpuRecoveryNeeded",
     f"{A100}:rows-pending+xid-63": "GpuPagesPending",

@@ -74,7 +74,7 @@ class RandomFaults:
         """Everything is there again, and trains; what was plugged in or started is gone."""
         self.follow(self.home)
         self.machine.driver.failures.clear()
-        self.machine.driver.hang(on=False)
+        self.machine.driver.hung = False
         for name in list(self.plugs.devices):
             self.plugs.unplug(name)
         if any(gpu.mig for gpu in self.machine.gpus):

@@ -23,7 +23,6 @@ WRONG = {
     "dgx-h100:nvlink-errors": "errors since the last reset",
     "dgx-h100:gpu-hot": " °C above its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
-    "dgx-a100:calls-failing": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
     "dgx-station-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
@@ -50,6 +49,13 @@ HEALTHY = (
 def test_a_fault_is_found_and_named(machine: str) -> None:
     bench = simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12)
     assert WRONG[machine] in "\n".join(shown(bench))
+
+
+def test_a_gpu_of_which_some_calls_fail_is_found() -> None:
+    bench = simulated("dgx-a100:training", gpus=2).run(5)
+    for name in ("PowerUsage", "Temperature", "ClockInfo", "FieldValues"):
+        bench.machine.driver.fail(f"nvmlDeviceGet{name}", 999, 0)
+    assert "driver calls hang or fail: " in "\n".join(shown(bench.run(7)))
 
 
 @pytest.mark.parametrize(("system", "fault"), covering(product(models.ALL, FAULTS)))

@@ -110,7 +110,7 @@ def test_two_gpus_that_hang_at_once_cost_no_other(ill: tuple[int, int]) -> None:
 def test_a_driver_that_hangs_is_no_gpu_that_does_not_answer() -> None:
     bench = IllGpus("dgx-station-v100")
     bench.run(4.0)
-    bench.machine.driver.hang(on=True)
+    bench.machine.driver.hung = True
     bench.run(12.0)
     assert bench.threads == 3
     assert bench.values.value(SOURCE_UP, "nvml") == 0.0
@@ -118,7 +118,7 @@ def test_a_driver_that_hangs_is_no_gpu_that_does_not_answer() -> None:
     latest = bench.agent.poller.latest
     reasons = [a.reason for a in latest.absences(latest.at) if a.metric is power.POWER]
     assert reasons.count(Reason.STALLED) >= 2, "but for those that were the first to hang"
-    bench.machine.driver.hang(on=False)
+    bench.machine.driver.hung = False
     bench.run(12.0)
     assert set(bench.values.all(SOURCE_UP).values()) == {1.0}
     assert len(bench.values.all(power.POWER)) == 4

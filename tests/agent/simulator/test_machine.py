@@ -184,13 +184,13 @@ def test_a_hung_driver_blocks_under_a_running_clock() -> None:
     machine = build(parse("gtx-1080:training"), SystemClock())
     machine.nvml.nvmlInit()
     handle = gpu(machine)
-    machine.driver.hang(on=True)
+    machine.driver.hung = True
     caller = threading.Thread(target=machine.nvml.nvmlDeviceGetPowerUsage, args=(handle,))
     caller.start()
     caller.join(0.1)
     assert caller.is_alive()
     assert machine.host.files.read("/proc/uptime")
-    machine.driver.hang(on=False)
+    machine.driver.hung = False
     caller.join(60.0)
     assert not caller.is_alive()
 

@@ -323,7 +323,7 @@ def test_the_headline_is_of_the_job_that_runs_and_names_why_gpus_cannot_be_judge
     )
     sentence, gpu = shown("starved-disk", 8)
     assert re.search(r"% of the last \d s", sentence), sentence
-    machine.bench.machine.driver.hang(True)
+    machine.bench.machine.driver.hung = True
     why = "cannot be judged: the driver does not answer (nvmlDeviceGetSamples: Timeout)"
     sentence, gpu = shown("", 25)
     assert (sentence, gpu["summary"]) == (f"4 GPUs {why} for 20 s", why)
