@@ -102,7 +102,6 @@ dgx_bandwidth_saturated_seconds_total path device G direction
 dgx_bandwidth_observed_seconds_total path device G direction
 dgx_gpu_power_default_limit_watts G
 dgx_gpu_process_memory_bytes G pid name
-dgx_gpu_process_sm_ratio G pid name
 dgx_gpu_instance_info G gpu_instance compute_instance profile mig_uuid
 dgx_gpu_instance_memory_used_bytes G gpu_instance
 dgx_gpu_instance_memory_total_bytes G gpu_instance

@@ -19,7 +19,6 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     workload.JOB_INFO: JobLabels._fields,
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
-    process.PROCESS_SM: ("name",),
 }
 """The labels of each metric that name somebody or something of theirs."""
 

@@ -1,5 +1,5 @@
 """The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
-drivers write to it: XID errors, NVSwitch errors, lost GPUs.
+drivers write to it: XID errors and NVSwitch errors.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -159,14 +159,6 @@ SWITCH = re.compile(
     r"(Fatal|Non-fatal)(?:,.*)?",
     re.DOTALL | re.IGNORECASE,
 )
-FALLEN = re.compile(
-    rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
-    re.DOTALL,
-)
-"""Of a GPU at work in one line; of one that is gone when the driver is loaded in one record of
-three (issue 155 of NVIDIA/NVSentinel), and then no XID reports it."""
-
-PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
     r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i\d+\s+Link\s+-?\d+\s+"
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
@@ -180,19 +172,10 @@ class KernelXid(NamedTuple):
 
     pci: str
     code: int
-    pid: int | None
-    process: str
-    unit: str
-    fatal: bool
-    first: int
-    status: int
-
-    @property
-    def who(self) -> str:
-        """`python (1234)`, `1234`, or nothing."""
-        if self.pid is None:
-            return ""
-        return f"{self.process} ({self.pid})" if self.process else str(self.pid)
+    unit: str = ""
+    fatal: bool = False
+    first: int = 0
+    status: int = 0
 
 
 class SwitchError(NamedTuple):
@@ -203,28 +186,17 @@ class SwitchError(NamedTuple):
     fatal: bool
 
 
-class BusLoss(NamedTuple):
-    """A GPU that the driver no longer finds."""
-
-    pci: str
-
-
-DriverLine = KernelXid | SwitchError | BusLoss
-
-
-def parsed(text: str) -> DriverLine | None:
+def parsed(text: str) -> KernelXid | SwitchError | None:
     """Return the content of a line; None for all lines that report no error, or no new one."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LONGEST]
     if found := XID.fullmatch(text):
         pci, code, rest = found.groups()
-        process, link = PROCESS.search(rest), NVLINK5.search(rest)
-        pid, name = (int(process[1]), (process[2] or "").strip()) if process else (None, "")
-        unit, fatal = (link[1], link[2] == "Fatal") if link else ("", False)
-        words = [int(word, 16) for word in link.groups()[2:]] if link else [0, 0]
-        return KernelXid(pci, int(code), pid, name, unit, fatal, *words)
+        if (link := NVLINK5.search(rest)) is None:
+            return KernelXid(pci, int(code))
+        unit, severity, *words = link.groups()
+        return KernelXid(pci, int(code), unit, severity == "Fatal", *(int(w, 16) for w in words))
     if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
-    found = FALLEN.fullmatch(text)
-    return BusLoss(found[1]) if found else None
+    return None

@@ -1,4 +1,4 @@
-"""Allocation of GPUs to jobs, used or not: from Slurm's cgroups, its environment or its commands,
+"""Allocation of GPUs to jobs, used or not: from the environment of Slurm's jobs or its commands,
 and from the kubelet. Pure.
 
 Three numbers mean a GPU, and no two of them need be equal: NVML's index (by PCI address), the minor
@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 from agent.bounds import MOST_NAMES
-from agent.hardware.files import FileTree, names_in, read_text, whole
+from agent.hardware.files import FileTree, names_in, text_or_nothing, whole
 from agent.jobs.identity import JobLabels, printable
 from agent.model import Absent, Reason
 
@@ -21,7 +21,6 @@ PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
 """Namespace, pod, container; the resource and the id of each of its devices."""
 
 DRIVER = "/proc/driver/nvidia/gpus"
-MAJOR = "195"
 BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
@@ -98,45 +97,18 @@ class Allocations:
         return tuple(one for one in self.given.jobs if uuid in one.gpus)
 
 
-class DriverGpu(NamedTuple):
-    """Return the driver's entry in /proc for a GPU, also for one that NVML no longer lists."""
-
-    pci: str
-    uuid: str
-    minor: str
-
-
-def driver_gpus(files: FileTree) -> list[DriverGpu]:
-    """All GPUs of the driver, by their address; `uuid` is empty until one is started."""
-    found = []
+def by_minor(files: FileTree) -> dict[int, str]:
+    """UUIDs by the minor number of the device file, as the driver reports both; without GPUs that
+    were not started, whose UUID has question marks."""
+    found = {}
     for name in sorted(names_in(files, DRIVER)):
-        try:
-            text = read_text(files, f"{DRIVER}/{name}/information")
-        except Absent:
-            text = ""
+        text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())
         known = {key.strip(): value.strip() for key, _, value in pairs}
-        uuid = known.get("GPU UUID", "")
-        found.append(DriverGpu(name, "" if "?" in uuid else uuid, known.get("Device Minor", "")))
+        minor, uuid = whole(known.get("Device Minor", "")), known.get("GPU UUID", "")
+        if minor is not None and uuid and "?" not in uuid:
+            found[minor] = uuid
     return found
-
-
-def by_minor(files: FileTree) -> dict[int, str]:
-    """UUIDs by the minor number of the device file, as the driver reports both."""
-    every = driver_gpus(files)
-    known = ((whole(one.minor), one.uuid) for one in every if one.uuid)
-    return {minor: uuid for minor, uuid in known if minor is not None}
-
-
-def allowed(devices: str) -> frozenset[int] | None:
-    """The minor numbers that a devices.list (cgroup version 1) lets in. None where it does not
-    show: a cgroup that lets in all but a few, as Slurm's do by default, lists none."""
-    lines = [line.split()[:2] for line in devices.splitlines()]
-    if ["a", "*:*"] in lines or ["c", f"{MAJOR}:*"] in lines:
-        return None
-    own = (line[1].partition(":") for line in lines if line[0] == "c" and len(line) > 1)
-    minors = (whole(minor) for major, _, minor in own if major == MAJOR)
-    return frozenset(minor for minor in minors if minor is not None)
 
 
 def numbers(text: str) -> list[int]:

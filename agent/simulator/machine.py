@@ -149,9 +149,6 @@ class Machine:
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus; links to it go down."""
-        self.kernel_log.write(
-            f"NVRM: GPU {address(self.gpus[index].bus)}: GPU has fallen off the bus."
-        )
         self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
         for gpu in self.gpus:

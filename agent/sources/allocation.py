@@ -1,9 +1,9 @@
-"""Allocation of GPUs to jobs, as Slurm's cgroups, Slurm and the kubelet report it."""
+"""Allocation of GPUs to jobs, as Slurm's jobs, Slurm and the kubelet report it."""
 
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
@@ -36,17 +36,13 @@ ALLOCATED = GpuMetric.gauge(
     "dgx_gpu_allocated",
     "1 while the GPU is allocated to a job or a container, used or not, 0 while it is not; only "
     "if Slurm or the kubelet reports it.",
-    "devices.list of Slurm's cgroups (version 1), SLURM_JOB_GPUS of a job's processes, scontrol, "
-    "or the kubelet's pod-resources socket; /proc/driver/nvidia/gpus/*/information",
+    "SLURM_JOB_GPUS of a job's processes, scontrol, or the kubelet's pod-resources socket; "
+    "/proc/driver/nvidia/gpus/*/information",
 )
 
-VERSION_1 = "/sys/fs/cgroup/devices"
-VERSION_2 = "/sys/fs/cgroup/system.slice"
+SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
 MOST_JOBS = 64
-FIRST_CONTROL = 254
-"""The lowest minor number that means no GPU: /dev/nvidia-modeset, then /dev/nvidiactl."""
-
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""
 
@@ -156,57 +152,42 @@ class AllocationRead:
             log.warning(LogEvent("allocation_unknown", asked=who, reason=str(error)))
         self._failing[who] = str(error)
 
-    # What Slurm's cgroups show
+    # What Slurm's jobs show
 
     def _seen(self) -> Given:
         minors = allocation.by_minor(self.host.files)
-        folders = [*self._jobs(VERSION_1, "slurm"), *self._jobs(VERSION_2, "slurmstepd.scope")]
-        tops = [*names_in(self.host.files, VERSION_1), *names_in(self.host.files, VERSION_2)]
-        runs = any(name.startswith("slurm") or name.endswith("slurmstepd.scope") for name in tops)
-        if not minors or not runs:
+        scopes = [n for n in names_in(self.host.files, SLICE) if n.endswith("slurmstepd.scope")]
+        if not minors or not scopes:
             return Given()
         jobs: list[Allocation] = []
         hidden: Absent | None = None
-        for number, folder in folders[:MOST_JOBS]:
+        for number, folder in list(self._jobs(scopes))[:MOST_JOBS]:
             try:
-                gpus, found, claimed = self._of_job(number, folder, minors)
+                gpus, user = self._of_job(number, folder, minors)
             except Absent as absent:
                 hidden = absent.without_traceback()
                 continue
-            labels = JobLabels(number, found.get("user", ""), "slurm")
-            jobs.append(Allocation(labels, gpus, claimed=claimed))
+            jobs.append(Allocation(JobLabels(number, user, "slurm"), gpus, claimed=True))
         return Given(tuple(jobs), hidden)
 
-    def _jobs(self, root: str, top: str) -> Iterator[tuple[str, str]]:
-        """Number and folder of each job below the cgroups of Slurm, which may carry the node's
-        name (slurm_node7, node7_slurmstepd.scope)."""
-        for name in names_in(self.host.files, root):
-            if name.startswith(f"{top}_") or name == top or name.endswith(f"_{top}"):
-                users = [
-                    n for n in names_in(self.host.files, f"{root}/{name}") if n.startswith("uid_")
-                ]
-                for folder in [f"{root}/{name}/{user}" for user in users] or [f"{root}/{name}"]:
-                    for job in names_in(self.host.files, folder):
-                        number = job.removeprefix("job_")
-                        if (number != job and number.isdecimal()) or SLUID.fullmatch(job):
-                            yield number, f"{folder}/{job}"
+    def _jobs(self, scopes: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Number and folder of each job below the scopes of Slurm, which may carry the node's name
+        (node7_slurmstepd.scope)."""
+        for folder in (f"{SLICE}/{scope}" for scope in scopes):
+            for job in names_in(self.host.files, folder):
+                number = job.removeprefix("job_")
+                if (number != job and number.isdecimal()) or SLUID.fullmatch(job):
+                    yield number, f"{folder}/{job}"
 
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
-    ) -> tuple[frozenset[str], dict[str, str], bool]:
-        """The GPUs of a job, what its environment holds, and whether that alone names the GPUs;
-        raises Absent where they are not known."""
+    ) -> tuple[frozenset[str], str]:
+        """The GPUs and the user of a job; raises Absent where they are not known."""
         environment = self._environment(number, folder)
-        listed = None
-        with suppress(Absent):
-            listed = allocation.allowed(read_text(self.host.files, f"{folder}/devices.list"))
-        if listed is not None:
-            gpus = sorted(minor for minor in listed if minor < FIRST_CONTROL)
-            return allocation.uuids(gpus, range(FIRST_CONTROL), minors), environment, False
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)
         places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
-        return allocation.uuids(places, self._order(minors), minors), environment, True
+        return allocation.uuids(places, self._order(minors), minors), environment["user"]
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read and agrees that it is of
@@ -224,7 +205,7 @@ class AllocationRead:
         return {}
 
     def _pids(self, folder: str) -> Iterator[int]:
-        """The job's own processes: in its steps (version 1), in their tasks (version 2)."""
+        """The job's own processes, in the tasks of its steps."""
         for step in names_in(self.host.files, folder):
             if step.startswith("step_"):
                 inside = f"{folder}/{step}"

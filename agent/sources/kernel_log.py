@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
-from agent.hardware.kernel_log import BusLoss, KernelLog, KernelXid, SwitchError, parsed
+from agent.hardware.kernel_log import KernelLog, KernelXid, SwitchError, parsed
 from agent.model import Absent, ReadKey, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
@@ -40,7 +40,7 @@ class KernelLogRead:
     with whether the log can be read."""
 
     kernel_log: KernelLog
-    xid: Callable[[KernelXid | BusLoss], None]
+    xid: Callable[[KernelXid], None]
     answers: Callable[[bool], None]
     _switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _at: dict[tuple[str, str, str], float] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class KernelLogRead:
 
 def reads(
     kernel_log: KernelLog,
-    xid: Callable[[KernelXid | BusLoss], None],
+    xid: Callable[[KernelXid], None],
     answers: Callable[[bool], None],
 ) -> Iterator[Read]:
     run, metrics = KernelLogRead(kernel_log, xid, answers).read, (READABLE, SWITCH_ERRORS)

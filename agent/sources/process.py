@@ -66,19 +66,11 @@ HELD = internal(
     (*GPU_LABELS, "pid"),
     BYTES,
 )
-PROCESS_SM = gauge(
-    "dgx_gpu_process_sm_ratio",
-    "Share of time, 0-1, in which kernels of one compute process were on the GPU, while several "
-    "take turns on it (clients of MPS are not distinguished). Only with process.series above 0 in "
-    "the configuration.",
-    "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
-    (*GPU_LABELS, "pid", "name"),
-    RATIO,
-)
 SHARE = internal(
     "dgx_gpu_process_share_ratio",
-    "The same, for the machine's own page and terminal.",
-    "nvmlDeviceGetProcessUtilization",
+    "Share of time, 0-1, in which kernels of each of them were on the GPU, while several take "
+    "turns on it (clients of MPS are not distinguished), for the machine's own page and terminal.",
+    "nvmlDeviceGetProcessUtilization (not under MIG)",
     (*GPU_LABELS, "pid"),
     RATIO,
 )
@@ -162,8 +154,6 @@ class Processes:
             part = shares.get(process.pid)
             if part is not None and process.pid not in self._servers:  # what its clients did
                 out.add(SHARE, part, pid)
-                if place < series:
-                    out.add(PROCESS_SM, part, pid, name)
 
     def _shares(self) -> dict[int, float]:
         """By pid, of who used the GPU since the last look; the driver repeats old figures."""

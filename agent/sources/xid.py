@@ -7,20 +7,15 @@ apart, and the larger count is reported: nothing counts twice, and what one way 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 
-from agent.config.configuration import in_time
 from agent.errors import LogEvent
-from agent.hardware.kernel_log import BusLoss, KernelXid
-from agent.jobs.allocation import DriverGpu
+from agent.hardware.kernel_log import KernelXid
 from agent.model import (
     GPU_LABELS,
     Absent,
     GpuIdentity,
     GpuMetric,
-    Labels,
     ReadKey,
     Reason,
     Sample,
@@ -60,37 +55,14 @@ NVLINK_FAULTS = counter(
     (*GPU_LABELS, "xid", "unit", "action"),
 )
 
-FALLEN = 79
 PCI = "PCI"
-ADDRESS = 3  # Parts of an address: domain, bus, device
-WAYS = ("nvml", "log", "fallen")  # the last: a line on a lost GPU without an XID
 OF_MANY_LINES = 13
 """An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
 
-BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged one by one
+BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged
 EXCEPTION = 2.5
 """Seconds for which lines belong to the exception that the first of them reported: a tick may lie
 between them."""
-
-GATHERED = 1.5
-"""Seconds for which a burst waits for the other way by which it is shown, before it is logged."""
-
-NAMED = 3  # Processes that one line of the log names
-
-
-@dataclass(slots=True)
-class XidBurst:
-    """Errors of one code on one GPU, until a line in the agent's log reports them."""
-
-    began: float
-    times: Counter[str] = field(default_factory=Counter)  # by way
-    processes: dict[str, None] = field(default_factory=dict)  # that the kernel's log named
-    present: tuple[int, ...] = ()  # on the GPU when NVML, which names none, reported
-    logged: bool = False
-
-    @property
-    def count(self) -> int:
-        return max(self.times.values(), default=0)
 
 
 class XidCounts:
@@ -99,24 +71,19 @@ class XidCounts:
     def __init__(
         self,
         gpus: Callable[[], Iterator[GpuIdentity]],
-        processes: Iterable[tuple[Labels, tuple[int, ...]]] = (),
-        listed: Callable[[], Iterable[DriverGpu]] = tuple,
     ) -> None:
         self._gpus = gpus  # every GPU known
-        self._processes = processes  # pids by the labels of their GPU
         self._logged = False  # whether the kernel's log answers
-        self._ways = {way: Counter[tuple[str, int]]() for way in WAYS}
+        self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
         self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
         self._known: dict[str, str] = {}
-        self._listed, self._sought = listed, set[str]()
-        self._unmet: list[DriverGpu] = []  # by the driver, once a line is on a GPU not met
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
         self._sampled: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
-        self._bursts: dict[tuple[str, int], XidBurst] = {}
+        self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # when, and the count then
         self._exceptions: dict[tuple[str, str], float] = {}  # when the newest began
         self._lock = threading.Lock()
         self._now = 0.0
@@ -125,19 +92,11 @@ class XidCounts:
         """An event of NVML."""
         self._note("nvml", uuid, code)
 
-    def note_line(self, line: KernelXid | BusLoss) -> None:
-        """A line of the kernel's log; a GPU that was never met is the one that the driver lists at
-        its address, else the line is only logged."""
-        address = pci_address(line.pci)
-        spelled = "{:04x}:{:02x}:{:02x}".format(*address) if len(address) == ADDRESS else line.pci
-        where = self._met(f"{PCI}:{spelled}")
-        if where.startswith(PCI) and where not in self._sought:
-            self._sought.add(where)
-            with suppress(TimeoutError):  # the driver's files hang with it
-                self._unmet = list(in_time(self._listed))
-        code, who = (FALLEN, "") if isinstance(line, BusLoss) else (line.code, line.who)
-        self._note("fallen" if isinstance(line, BusLoss) else "log", where, code, who)
-        if isinstance(line, KernelXid) and line.unit:
+    def note_line(self, line: KernelXid) -> None:
+        """A line of the kernel's log; on a GPU that was never met it is only logged."""
+        where = f"{PCI}:{line.pci.lower()}"
+        self._note("log", where, line.code)
+        if line.unit:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
             )
@@ -146,7 +105,7 @@ class XidCounts:
     def log_answers(self, answers: bool) -> None:
         self._logged = answers
 
-    def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
+    def _note(self, way: str, uuid: str, code: int) -> None:
         with self._lock:
             if code == OF_MANY_LINES:
                 if self._now - self._exceptions.get((way, uuid), -EXCEPTION) < EXCEPTION:
@@ -156,36 +115,24 @@ class XidCounts:
             self._last.pop(uuid, None)
             self._last[uuid] = code  # behind those of all others
             self._at[uuid, code] = self._now
-            burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
-            burst.times[way] += 1
-            if who and len(burst.processes) < NAMED:
-                burst.processes[who] = None
-            if way == "nvml" and not burst.present:
-                here = (pids for labels, pids in self._processes if labels[1] == uuid)
-                burst.present = next(here, ())
 
     def read(self, out: ReadOutput) -> None:
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
-        unmet = {}
-        for number, one in enumerate(self._unmet):
-            if one.uuid and self._places.setdefault(pci_address(one.pci), one.uuid) == one.uuid:
-                unmet[one.uuid] = str(number)
-        known = unmet | self._known
         self._now = out.at
-        self._log_bursts(out.at)
-        if not self._known:
-            raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
-        silent = {} if self._logged else dict(self.refused)
         with self._lock:
             seen = self._together()
             last = {self._met(where): code for where, code in self._last.items()}
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
-        state = (seen, dict(self._faults), known, silent)
+        self._report(seen)
+        if not self._known:
+            raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
+        silent = {} if self._logged else dict(self.refused)
+        state = (seen, dict(self._faults), dict(self._known), silent)
         if state != self._sampled:
             self._sampled = state
-            answering = {u: gpu for u, gpu in known.items() if u not in silent}
+            answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
             newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
@@ -222,29 +169,16 @@ class XidCounts:
             if (uuid := self._met(where)) in self._known:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
-    def _log_bursts(self, now: float) -> None:
-        """Log what began a moment ago, once; and at the end of a burst how many came besides."""
-        with self._lock:
-            bursts = dict(self._bursts)
-            for key, burst in bursts.items():
-                over = now - burst.began >= BURST
-                if (not burst.logged and now - burst.began >= GATHERED) or (over and burst.count):
-                    self._log(self._met(key[0]), key[1], burst)
-                    burst.logged, burst.times = True, Counter()
-                    burst.processes, burst.present = {}, ()
-                    burst.began = now if over else burst.began
-                elif over:
-                    del self._bursts[key]
-
-    @staticmethod
-    def _log(uuid: str, code: int, burst: XidBurst) -> None:
-        fields = {"processes": ", ".join(burst.processes)} if burst.processes else {}
-        if burst.present and not fields:
-            fields = {"on_gpu": ", ".join(map(str, burst.present[:NAMED]))}
-        meaning = xids.meaning(code)
-        fields = {"severity": meaning.severity.value, "action": meaning.action.value, **fields}
-        what = {"xid": code, "times": burst.count}
-        log.error(LogEvent("xid", uuid=uuid, **what, meaning=meaning.name, **fields))
+    def _report(self, seen: Mapping[tuple[str, int], int]) -> None:
+        """Log what is new of each code and GPU, in a line a minute at most."""
+        for (uuid, code), count in seen.items():
+            at, before = self._reported.get((uuid, code), (-BURST, 0))
+            if count > before and self._now - at >= BURST:
+                self._reported[uuid, code] = self._now, count
+                meaning = xids.meaning(code)
+                known = {"severity": meaning.severity.value, "action": meaning.action.value}
+                what = {"xid": code, "times": count - before}
+                log.error(LogEvent("xid", uuid=uuid, **what, meaning=meaning.name, **known))
 
 
 def _errors(seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]) -> Iterator[Sample]:

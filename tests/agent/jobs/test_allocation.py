@@ -32,7 +32,6 @@ NodeName=node[01-03],login Name=gpu Type=h100 File=/dev/nvidia[1-2]  # then the 
 Name=gpu File=/dev/nvidia0
 Name=nic File=/dev/mlx5_0
 """
-V1 = "/sys/fs/cgroup/devices/slurm_node02"
 V2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
 SLUID = "s5K1KKYAYG5D00"
 SHOWN = (
@@ -98,28 +97,6 @@ def test_without_a_scheduler_no_gpus_are_allocated(tmp_path: Path) -> None:
     assert (reading.samples, [one.reason for one in reading.absences]) == ((), [Reason.MISSING])
 
 
-def test_version_1_lists_the_devices_of_each_job(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
-    tree.write(f"{V1}/uid_1000/job_7/devices.list", "c 1:3 rwm\nc 195:255 rw\nc 195:2 rwm\n")
-    tree.write(f"{V1}/uid_1001/job_8/devices.list", "c 195:1 rwm\nb 195:0 rwm\nc 1950:0 rwm\n")
-    assert tree.allocated() == {"0": 1, "1": 0, "2": 1}
-    assert tree.shown() == [("0", "7", "", ""), ("2", "8", "", "")]
-    (tree.root / V1.lstrip("/") / "uid_1000/job_7/devices.list").unlink()
-    (tree.root / V1.lstrip("/") / "uid_1000/job_7").rmdir()
-    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-
-
-def test_a_list_that_lets_in_all_but_a_few_proves_nothing(tmp_path: Path) -> None:
-    """As Slurm 22.05 leaves it: the kernel lists no device that is shut out."""
-    tree = AllocationTree(tmp_path)
-    tree.write(f"{V1}/uid_1000/job_7/devices.list", "a *:* rwm\n")
-    assert {one.reason for one in tree.look().absences} == {Reason.DENIED}
-    tree.start(100)
-    tree.write("/proc/100/environ", "SLURM_JOB_ID=7\0SLURM_JOB_GPUS=1\0")
-    tree.write(f"{V1}/uid_1000/job_7/step_0/task_0/cgroup.procs", "100\n")
-    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-
-
 def version_2(tree: AllocationTree, job: int, pid: int, gpus: str) -> None:
     tree.start(pid)
     shown = f"PATH=/bin\0SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT=bio\0{gpus}\0"
@@ -166,7 +143,7 @@ def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
 
 def test_slurm_that_does_not_answer_leaves_what_cgroups_show(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path, slurm=True)
-    tree.write(f"{V1}/uid_1000/job_7/devices.list", "c 195:2 rwm\n")
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=2")
     tree.answers.jobs = OSError("squeue fails")
     assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
 

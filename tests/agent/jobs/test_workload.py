@@ -7,7 +7,6 @@ import pytest
 
 from agent import bounds
 from agent.hardware import processes
-from agent.jobs import allocation
 from agent.jobs.identity import JobLabels
 from agent.model import Reading, Reason
 from agent.sources import workload as work
@@ -90,7 +89,6 @@ def test_bytes_that_are_no_number_are_none(tree: ProcessTree, text: str) -> None
     assert processes.bytes_moved(tree.tree, 100) is None
     assert processes.uid({"Uid": ENDLESS}) is processes.uid({"Uid": "²"}) is None
     assert processes.inner_pid({"NSpid": ENDLESS}, 7) == 7
-    assert allocation.allowed(f"c 195:{ENDLESS} rwm\nc 195:3 rwm") == {3}
 
 
 # ---- the job's cgroup and network namespace

@@ -111,7 +111,7 @@ def test_processes_that_share_a_gpu_are_reported_side_by_side() -> None:
     bench = simulated("dgx-h100:training", Settings(ProcessConfig(series=4)), 2)
     second = controls.start_process(bench.machine, 0, 8 * GIB)
     bench.run(12)
-    shares = bench.samples.all(process.PROCESS_SM)
+    shares = bench.samples.all(process.SHARE)
     held = bench.samples.all(process.PROCESS_MEMORY)
     assert {labels[0] for labels in shares} == {"0"}, "who is alone has no share"
     assert {int(labels[2]) for labels in shares} == {p.pid for p in bench.machine.gpus[0].processes}
