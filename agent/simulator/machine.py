@@ -11,7 +11,7 @@ from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import VOLTA, SystemModel, address
+from agent.simulator.models import VOLTA, SystemModel
 from agent.simulator.scenarios import SLACK, Change, parts, timeline
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
