@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from html import escape
 from time import time
 
 from agent.cli.options import settings_of
@@ -16,10 +17,18 @@ from agent.errors import BadInput
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.faults.values import seconds as seconds_of
 from agent.model import BUSY, State
-from agent.report.formats import as_csv, as_html
-from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, costs, document, together, words
+from agent.report.gpu_time import (
+    HOUR,
+    KWH,
+    GpuTime,
+    Report,
+    as_csv,
+    costs,
+    document,
+    together,
+    words,
+)
 from agent.report.questions import (
-    NoAnswer,
     failed_scrapes,
     from_agent,
     from_hours,
@@ -33,6 +42,14 @@ MANY_FAILED = 0.01
 
 MOST = 40
 """Rows of a table; files have all."""
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body{{font:15px/1.5 system-ui,sans-serif;margin:2em}}td,th{{padding:.2em .7em;text-align:left}}
+</style></head><body><h1>{title}</h1><table>
+{rows}
+</table><p>{sums}</p></body></html>
+"""
 
 SHOWN = HOUR / 200
 """GPU-seconds from which a state has a row: they round to 0.01 GPU-hours."""
@@ -118,17 +135,11 @@ def _asked(
         rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
         return f"last {arguments.since}", "Prometheus", rows
     url = arguments.agent or address_of(here)
-    try:
-        first, rows = (0.0, ()) if job else from_hours(url, arguments.since, by, "")
-        if rows:
-            return counted_from(arguments.since, time(), first), "one agent's hourly sums", rows
-        # the receipt of a job says more; and nameless jobs are in no hour
-        rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)[1]
-    except NoAnswer as error:
-        if arguments.agent or not here.web_config_file:
-            raise
-        cure = "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT` is needed"
-        raise NoAnswer(f"{error}; {cure}, with passwords USER:PASSWORD@ before NAME") from error
+    first, rows = (0.0, ()) if job else from_hours(url, arguments.since, by, "")
+    if rows:
+        return counted_from(arguments.since, time(), first), "one agent's hourly sums", rows
+    # the receipt of a job says more; and nameless jobs are in no hour
+    rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)[1]
     return "jobs that this agent remembers", "one agent", rows
 
 
@@ -143,34 +154,46 @@ def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
 def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
+    named = ", and let agents name jobs (`info = true` below [job])" * (arguments.by != "node")
     if arguments.prometheus:
-        asked = SECONDS_RECORD.name
+        asked = f"no {SECONDS_RECORD.name} within {arguments.since}"
         cure = f"load the rules of dgx-report.yaml, which need {REPORT_EVERY} of samples"
-        if arguments.by != "node":
-            asked += " with a job_id"
-            cure += ", and let agents name jobs (`info = true` below [job])"
-        return f"no {asked} within {arguments.since}: {cure}"
-    if arguments.by == "node":
-        return "this agent has watched no job yet, and counted no GPU-seconds"
-    return "this agent has named no job yet: `info = true` below [job] lets it"
+        return f"{asked}: {cure}{named}"
+    return f"this agent has watched no job yet: wait for one{named}"
+
+
+HEADER = "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh", "cost"
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
-    title = f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
-    yield from prose(title, width, indent="")
-    header = (
-        *(report.by, "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh"),
-        "cost",
-    )
+    yield from prose(_title(report), width, indent="")
     rows = [_row(row, report.price) for row in report.rows[:MOST]]
-    yield from table(header, rows, width=width)
+    yield from table((report.by, *HEADER), rows, width=width)
     if len(report.rows) > MOST:
         yield f"  and {len(report.rows) - MOST} more: --csv, --json or --html has all"
+    for line in _sums(report):
+        yield from prose(line, width, indent="")
+
+
+def as_html(report: Report) -> str:
+    """The same as one page that needs nothing else."""
+    cells = [(report.by, *HEADER), *(_row(row, report.price) for row in report.rows)]
+    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in cells)
+    sums = "<br>".join(map(escape, _sums(report)))
+    lines = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return PAGE.format(title=escape(_title(report)), rows=lines, sums=sums)
+
+
+def _title(report: Report) -> str:
+    return f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
+
+
+def _sums(report: Report) -> Iterator[str]:
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
     lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
     yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}"
-    yield from prose(costs(total, lost, report.price), width, indent="")
+    yield costs(total, lost, report.price)
     yield str(together(report.rows))
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
@@ -180,7 +203,7 @@ def _row(row: GpuTime, price: float) -> tuple[str, ...]:
     apart = (State.COMMUNICATING, State.BUSY, State.IDLE)
     shares = (row.lost, *(row.of(state) for state in apart))
     return (
-        row.name,
+        " ".join(filter(None, (row.name, *row.about.values()))),
         f"{row.total / HOUR:.2f}",
         f"{row.lost / HOUR:.2f}",
         *(share(part / row.total) for part in shares),
@@ -198,12 +221,8 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [
-        (words(p), f"{s / HOUR:.2f}", share(s / row.total), number(row.joules_by.get(p), KWH, 2))
-        for p, s in spent
-        if s >= SHOWN
-    ]
-    yield from table(("state", "GPU-hours", "share", "kWh"), rows, width=width)
+    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s >= SHOWN]
+    yield from table(("state", "GPU-hours", "share"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {row.joules / KWH:.2f} kWh"

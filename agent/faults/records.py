@@ -1,6 +1,6 @@
 """Recording rules: expressions that several rules and people use."""
 
-from agent.diagnosis import accounting, energy, job_watch, pulses
+from agent.diagnosis import accounting, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
 from agent.faults.promql import GPU, NODE, Recording, increase, observed_share, one, pick, rate
@@ -22,9 +22,6 @@ SECONDS_RECORD = recorded(
 )
 JOULES_RECORD = recorded("instance_job_id:dgx_gpu_energy_joules:increase5m", *OF_JOB)
 TENSOR_RECORD = recorded("instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m", *OF_JOB)
-STATE_JOULES_RECORD = recorded(
-    "instance_job_id_state_cause:dgx_gpu_state_joules:increase5m", *OF_JOB, "state", "cause"
-)
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
 """Precision of a job's begin and end; with rarer scrapes, the interval of the scrapes."""
@@ -186,7 +183,6 @@ def report_records(parameters: RuleParameters) -> Group:
             by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
             by_job(power.ENERGY, parameters, JOULES_RECORD),
             by_job(activity.TENSOR_SECONDS, parameters, TENSOR_RECORD),
-            by_job(energy.STATE_JOULES, parameters, STATE_JOULES_RECORD, "state", "cause"),
         ),
         every=REPORT_EVERY,
     )

@@ -1,5 +1,7 @@
 """GPU-seconds by node, job, user or account: rows, the worst first. Pure."""
 
+import csv
+import io
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,10 +22,9 @@ NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cos
 
 class GpuTime(NamedTuple):
     """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
-    energy is not known, nor `tensor`, seconds at the peak of the tensor cores; `joules_by` are of
-    the seconds whose state is known. Of a job `about` has its labels, `receipt` what its agent says
-    of it, `rate` its steps a second. Of a node some hours are `unassigned`: those without a
-    process."""
+    energy is not known, nor `tensor`, seconds at the peak of the tensor cores. Of a job `about` has
+    its labels, `receipt` what its agent says of it, `rate` its steps a second. Of a node some hours
+    are `unassigned`: those without a process."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -33,7 +34,6 @@ class GpuTime(NamedTuple):
     tensor: float | None = None
     rate: float | None = None
     unassigned: bool = False
-    joules_by: Mapping[Pair, float] = {}
 
     @property
     def total(self) -> float:
@@ -145,13 +145,29 @@ def row_document(row: GpuTime, price: float) -> Document:
         "given_gpu_hours": row.goodput.given / HOUR,
         "tensor_throughput": row.goodput.of_peak,
         "goodput": str(row.goodput),
-        "kwh_by_state": {
-            f"{state}/{cause}": part / KWH for (state, cause), part in sorted(row.joules_by.items())
-        },
         "kwh": None if row.joules is None else row.joules / KWH,
         "cost": row.total / HOUR * price if price else None,
         "cost_lost": row.lost / HOUR * price if price else None,
     }
+
+
+COLUMNS = (
+    *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "exposed_gpu_hours"),
+    *("idle_gpu_hours", "lost_share", "busy_share", "worst", "kwh", "cost", "cost_lost"),
+)
+
+
+def as_csv(report: Report) -> str:
+    """One line a row; what is not known is empty. A cell that a spreadsheet would take for a
+    formula gets an apostrophe."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in report.rows:
+        cells = row_document(row, report.price).items()
+        formula = {name: str(value)[:1] in "=+-@\t\r" for name, value in cells if value}
+        writer.writerow({name: f"'{v}" if formula.get(name) else v for name, v in cells})
+    return text.getvalue()
 
 
 def words(pair: Pair | None) -> str:

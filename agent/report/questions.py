@@ -15,7 +15,7 @@ from typing import Any, cast
 from agent.diagnosis.job_watch import PRICE
 from agent.errors import BadInput
 from agent.faults.monitoring import UP
-from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, STATE_JOULES_RECORD, TENSOR_RECORD
+from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, TENSOR_RECORD
 from agent.faults.values import seconds as seconds_of
 from agent.model import Pair
 from agent.report.gpu_time import (
@@ -55,8 +55,12 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
         }
         for record in (JOULES_RECORD, TENSOR_RECORD)
     )
-    by_state = f"sum by ({inside}) (sum_over_time({STATE_JOULES_RECORD}{chosen}[{since}]))"
-    drawn = _by_pair(_query(url, by_state), names)
+    by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
+    for labels, value in _query(url, seconds):
+        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
+        if pair is not None:
+            parts = by_name.setdefault(_key(labels, names), {})
+            parts[pair] = parts.get(pair, 0.0) + value
     return ordered(
         GpuTime(
             key[0] or NONE,
@@ -65,9 +69,8 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             dict(zip(names[1:], key[1:], strict=True)),
             tensor=tensor.get(key),
             unassigned=by == "node",
-            joules_by=drawn.get(key, {}),
         )
-        for key, parts in _by_pair(_query(url, seconds), names).items()
+        for key, parts in by_name.items()
     )
 
 
@@ -77,20 +80,6 @@ def failed_scrapes(url: str, since: str) -> float:
     answer = _query(url, f"1 - {good} / {all_of}")
     share = answer[0][1] if answer else 0.0
     return share if 0.0 < share <= 1.0 else 0.0
-
-
-def _by_pair(
-    answer: Iterable[tuple[Mapping[str, str], float]], names: Iterable[str]
-) -> dict[tuple[str, ...], dict[Pair, float]]:
-    """Return the sums by the values of these labels, then by state and cause, as far as they are
-    known here."""
-    found: dict[tuple[str, ...], dict[Pair, float]] = {}
-    for labels, value in answer:
-        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
-        if pair is not None:
-            parts = found.setdefault(_key(labels, names), {})
-            parts[pair] = parts.get(pair, 0.0) + value
-    return found
 
 
 def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:
@@ -113,18 +102,9 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[Gp
                     continue
                 name = row[names[by]] or NONE if names[by] else node
                 about = {k: row[k] for k in JOB_LABELS[1:]} if by == "job" else {}
-                parts = _parts(row["seconds"])
-                found.append(
-                    GpuTime(
-                        name,
-                        parts,
-                        row["joules"],
-                        about,
-                        tensor=row.get("tensor"),
-                        unassigned=by == "node",
-                        joules_by=_parts(row.get("joules_by_state") or {}),
-                    )
-                )
+                parts, tensor = _parts(row["seconds"]), row.get("tensor")
+                sums = GpuTime(name, parts, row["joules"], about, tensor=tensor)
+                found.append(sums._replace(unassigned=by == "node"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
     return first, _merged(found)
@@ -168,14 +148,8 @@ def _ids(receipt: Document) -> set[str | None]:
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
-    tensor, drawn = receipt.get("tensor_peak_seconds"), receipt.get("joules_by_state") or {}
-    row = GpuTime(
-        node if by == "node" else receipt.get(by) or NONE,
-        _parts(receipt["gpu_seconds"]),
-        receipt["joules"],
-        tensor=tensor,
-        joules_by=_parts(drawn),
-    )
+    name, parts = node if by == "node" else receipt.get(by) or NONE, _parts(receipt["gpu_seconds"])
+    row = GpuTime(name, parts, receipt["joules"], tensor=receipt.get("tensor_peak_seconds"))
     if by != "job":
         return row
     return row._replace(
@@ -195,15 +169,11 @@ def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     # A job may be there a second before what Slurm knows of it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
-    parts, drawn = (
-        {pair: first.get(pair, 0.0) + second.get(pair, 0.0) for pair in {*first, *second}}
-        for first, second in ((one.seconds, other.seconds), (one.joules_by, other.joules_by))
-    )
+    pairs = {*one.seconds, *other.seconds}
     return one._replace(
-        seconds=parts,
+        seconds={p: one.seconds.get(p, 0.0) + other.seconds.get(p, 0.0) for p in pairs},
         joules=known_sum((one.joules, other.joules)),
         about=about,
-        joules_by=drawn,
         tensor=known_sum((one.tensor, other.tensor)),
     )
 
