@@ -1,37 +1,43 @@
 """`dgx-telemetry check`: the system, which metrics answer, and why others are absent."""
 
 import argparse
+import io
 import json
 import platform
+import re
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from agent import __version__
-from agent.cli import bundle
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.doctor import BROKEN, Answer, in_child, running_for
+from agent.cli.doctor import BROKEN, Answer, in_child
 from agent.cli.once import machine
-from agent.cli.options import config_path, first_snapshot_now, hardware_of, settings_of, settled
+from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
-from agent.config.atomic_file import check_target
+from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
 from agent.faults.monitoring import ABSENT
 from agent.faults.thresholds import AlertThresholds
-from agent.hardware.kernel_log import RealKernelLog
+from agent.hardware.kernel_log import LogLine, RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
 from agent.ranges import device_ranges, ranges
+from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import SampleStore
-from agent.sources import nccl, power, system
+from agent.sources import nccl, system
 from agent.sources.agent_health import SOURCE_UP
+from agent.sources.gpu import INFO
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
@@ -59,21 +65,28 @@ TO_WRITE = 1.0
 
 SHORTEST = 2.0
 
+DRIVERS = re.compile(
+    r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
+    r"\{\d+\}\[Hardware Error\]",
+    re.IGNORECASE,
+)
+"""Prefixes of the drivers' log lines; a program's lines begin with its name."""
+
+NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; the exit status is that of the worst. This process touches no file that
-    could hang: the configuration is read, and the bundle written, in a child."""
+    could hang: a child does."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)
     if arguments.bundle:
         texts = answer["texts"]
-        written = in_child(
-            lambda: {"listed": bundle.write(arguments.bundle, texts)}, arguments.timeout + TO_WRITE
-        )
-        listed = (written or {}).get("listed", ["it could not be written in time"])
-        print(f"{arguments.bundle}: " + "; ".join(listed), file=sys.stderr)
+        written = in_child(lambda: {"listed": write(arguments.bundle, texts)}, TO_WRITE) or {}
+        listed = written.get("listed", "it could not be written in time")
+        print(f"{arguments.bundle}: {listed}", file=sys.stderr)
     print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
     return int(answer["document"]["status"])
 
@@ -105,7 +118,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
     agent = Agent(settings, hardware, clock)
-    longest = max(SHORTEST, arguments.timeout - TO_SAY - running_for())
+    longest = max(SHORTEST, arguments.timeout - TO_SAY)
     last = first_snapshot_now(agent, longest)
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(findings(last, spec, thresholds=agent.settings[AlertThresholds]))
@@ -114,21 +127,20 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     text = printable("\n".join(lines))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
-    texts = bundled(arguments, hardware, last, text, worst) if arguments.bundle else {}
+    texts = bundled(hardware, last, text, worst) if arguments.bundle else {}
     return {"document": found, "text": text, "texts": texts}
 
 
-def bundled(
-    arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, status: int
-) -> dict[str, str]:
-    """The masked texts of the bundle, which name no user whatever the settings say."""
+def bundled(hardware: Hardware, last: Snapshot, text: str, status: int) -> dict[str, str]:
+    """The texts of the bundle, masked as tapes are, which name no user whatever the settings
+    say."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
     last = without_names(last)
     exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
     own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
     try:
-        lines = bundle.kernel_lines(own.lines())
+        lines = kernel_lines(own.lines())
     except Absent as absent:
         lines = f"{absent}\n"
     texts = {
@@ -136,11 +148,35 @@ def bundled(
         "check.json": json.dumps({"status": status, **document(last, last.at)}, indent=2),
         "metrics.prom": exposition.render("text/plain;version=0.0.4")[0].decode(),
         "kernel.log": lines,
-        "config.toml": bundle.configuration(config_path(arguments)),
         "versions.txt": f"dgx-telemetry {__version__}\nPython {sys.version}\n"
         f"{platform.platform()}\n{platform.freedesktop_os_release().get('PRETTY_NAME', '')}\n",
     }
-    return bundle.masked(texts, hardware, SampleStore.of(last))
+    masks = Masks()
+    for path in sorted(HOST_NAME_FILES):
+        with suppress(OSError):
+            masks.host_name(hardware.host.files.read(path))
+    for info in SampleStore.of(last).labelled(INFO):
+        if info["serial"]:
+            masks.serial(info["serial"])
+    return {name: masks.text(text) for name, text in texts.items()}
+
+
+def kernel_lines(lines: Iterable[LogLine]) -> str:
+    """Those of drivers, up to where they name a program."""
+    found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
+    return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
+
+
+def write(path: Path, texts: Mapping[str, str]) -> str:
+    """Write the archive, readable by its owner alone; the names in it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in texts.items():
+            entry = tarfile.TarInfo(f"dgx-telemetry-bundle/{name}")
+            entry.size, entry.mode = len(text.encode()), 0o600
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    atomic_write(path, packed.getvalue())
+    return ", ".join(texts)
 
 
 def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Iterator[str]:
@@ -151,8 +187,6 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
         recognised = f"{info['title']} ({info['system']})" if info["system"] else "not recognised"
         yield f"  system: {recognised}"
         yield f"  product name: {info['product'] or 'the firmware gives none'}"
-    for line in watts(samples, spec):
-        yield from prose(line, width, hanging="  ")
     yield ""
     yield "Sources:"
     states = sorted((source, up) for (source,), up in samples.all(SOURCE_UP).items())
@@ -214,27 +248,6 @@ def waste(snapshot: Snapshot) -> str:
     part = sum(shares.values()) / len(shares)
     of_time = f"{100 * part:.0f} % of the time"
     return f"GPU{several} {ranges(shares)} {SUMMARIES[pair]} {of_time}: see `once`."
-
-
-def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:
-    """Return the power of the GPUs beside their limits, as far as known."""
-    drawn, limits = samples.all(power.POWER), samples.all(power.POWER_LIMIT)
-    tdp = spec.values.get("tdp") if spec else None
-    if drawn or limits or tdp:
-        some = drawn and drawn.keys() < limits.keys()
-        of = f" of {len(drawn)} of {len(limits)} GPUs" if some else ""
-        now = f"{sum(drawn.values()):.0f} W now" if drawn else "not known"
-        may = f", limits {added(limits.values())}" if limits else ""
-        most = f", system maximum {tdp.base:.0f} W ({tdp.source})" if tdp else ""
-        yield f"GPU power{of} {now}{may}{most}"
-
-
-def added(limits: Iterable[float]) -> str:
-    """`8 x 700 W = 5600 W`, or `2 x 250 W + 1 x 300 W = 800 W`."""
-    counts = sorted(Counter(limits).items())
-    total = sum(limit * number for limit, number in counts)
-    parts = " + ".join(f"{number} x {limit:.0f} W" for limit, number in counts)
-    return f"{parts} = {total:.0f} W"
 
 
 def _limits(samples: SampleStore) -> Iterator[tuple[str, ...]]:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import ClientSession
 
 from agent import simulator
-from agent.cli import bundle, check
+from agent.cli import check
 from agent.cli.assembly import Agent, Hardware, recorded
 from agent.cli.once import page
 from agent.cli.options import view_of
@@ -163,14 +163,9 @@ class Planted:
         state = PageState(view)
         state.take(latest, findings_document(view))
         frame = whole(state.machine(), state.tick())
-        texts = check.bundled(
-            Namespace(config=None, simulate=None),
-            self.hardware,
-            latest,
-            "\n".join(check.page(latest, None)),
-            0,
-        )
-        bundle.write(folder / "bundle.tar.gz", texts)
+        said = "\n".join(check.page(latest, None))
+        texts = check.bundled(self.hardware, latest, said, 0)
+        check.write(folder / "bundle.tar.gz", texts)
         with tarfile.open(folder / "bundle.tar.gz") as archive:
             files = [archive.extractfile(member) for member in archive.getmembers()]
             packed = b"".join(one.read() for one in files if one)

@@ -1,61 +1,15 @@
-"""Output of `check`: the table of limits, the power of the box, and the exit status."""
+"""Output of `check`: the table of limits, and the exit status."""
 
 import re
 
 import pytest
 
-from agent.cli.check import added, nccl_risk, page, watts
+from agent.cli.check import nccl_risk, page
 from agent.hardware.nccl_guard import KNOWN_FAULTS
-from agent.model import Reading, ReadKey, Sample, Snapshot
-from agent.series import SampleStore
-from agent.sources import power
 from agent.specs.sheets import load
 from tests.support.machines import simulated
 
 SYSTEMS = load().systems
-GPU_WATTS = {"0": 700.0, "1": 650.5, "2": 81.5}
-
-
-def drawing(watts: dict[str, float], limits: dict[str, float]) -> SampleStore:
-    """A look at GPUs that draw and may draw so many watts."""
-    samples = [Sample(power.POWER, (index, f"GPU-{index}"), w) for index, w in watts.items()]
-    samples += [
-        Sample(power.POWER_LIMIT, (index, f"GPU-{index}"), w) for index, w in limits.items()
-    ]
-    key = ReadKey("power", "draw")
-    return SampleStore.of(Snapshot(1, 0.0, 0.0, {key: Reading(key, 0.0, 1.0, tuple(samples))}))
-
-
-LIMITS = dict.fromkeys(GPU_WATTS, 700.0)
-OF_THREE = "limits 3 x 700 W = 2100 W"
-WATTS = [
-    (drawing({}, {}), "", []),
-    (drawing(GPU_WATTS, LIMITS), "", [f"GPU power 1432 W now, {OF_THREE}"]),
-    (drawing(GPU_WATTS, {}), "", ["GPU power 1432 W now"]),
-    (drawing({}, LIMITS), "", [f"GPU power not known, {OF_THREE}"]),
-    (drawing({"0": 700.0}, LIMITS), "", [f"GPU power of 1 of 3 GPUs 700 W now, {OF_THREE}"]),
-    (
-        drawing({"0": 200.0}, {"0": 235.0}),
-        "k40",
-        ["GPU power 200 W now, limits 1 x 235 W = 235 W"],
-    ),
-    (
-        drawing(GPU_WATTS, LIMITS),
-        "dgx-h100",
-        [
-            f"GPU power 1432 W now, {OF_THREE}, system maximum 10200 W "
-            "([P] NVIDIA DGX H100 data sheet)"
-        ],
-    ),
-]
-
-
-@pytest.mark.parametrize(("samples", "system", "lines"), WATTS)
-def test_power_is_reported_as_far_as_it_is_known(
-    samples: SampleStore, system: str, lines: list[str]
-) -> None:
-    assert list(watts(samples, SYSTEMS.get(system))) == lines
-    assert added([250.0, 300.0, 250.0]) == "2 x 250 W + 1 x 300 W = 800 W"
 
 
 def test_limits_are_a_table_with_origin_and_source() -> None:
