@@ -316,7 +316,6 @@ class Verdict:
     evidence: tuple[Fact, ...] = ()  # the weightiest first
     doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up
-    rule: str = ""  # the function of the diagnosis that found the evidence, `hang.py:hung`
     confidence: float = 1.0  # how often verdicts like this were right in trials, 0-1
 
     @property

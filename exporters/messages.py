@@ -232,7 +232,6 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",
         "evidence": evidence,
-        "rule": verdict.rule,
         "doubts": [fact_text(fact) for fact in verdict.doubts],
         "advice": advice(verdict),
     }

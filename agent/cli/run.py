@@ -231,7 +231,8 @@ def _run(arguments: argparse.Namespace) -> bool:
         under_way=notify_socket.while_reloading,
     )
     kept = None if arguments.simulate or arguments.replay else state_folder()
-    hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
+    disclosure = Disclosure(agent.configuration)
+    hours = HourlySums(agent.diagnosis.accounts, kept, lambda: disclosure.names)
     try:
         return asyncio.run(_serve(agent, hardware, web=web, hours=hours, reload=reload))
     finally:

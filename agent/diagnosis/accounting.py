@@ -10,7 +10,7 @@ from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.diagnosis.energy import STATE_JOULES
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import RuleMatch
+from agent.diagnosis.facts import Found
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
 from agent.diagnosis.inactive_share import doubts
 from agent.diagnosis.state_seconds import SecondsByState
@@ -100,7 +100,7 @@ class GpuStateTime:
     at: float | None = None  # of the last tick
     failure_logged: bool = False
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
-    _found: dict[Pair, RuleMatch] = field(default_factory=dict)
+    _found: dict[Pair, Found] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
     def enter(
@@ -113,7 +113,7 @@ class GpuStateTime:
         parts = split.parts if split is not None and known else None
         if parts and not all(part >= 0 for part in parts.values()):
             parts = None
-        self.booked.energy.enter(parts, seconds, now, watts)
+        self.booked.energy.enter(parts, seconds, watts)
         if e is None or split is None or seconds > LONGEST:
             self.booked.miss(seconds, now)
             self.verdict = None
@@ -134,17 +134,15 @@ class GpuStateTime:
         leader = self.booked.leader
         if leader is None:
             return None
-        match = self._found.get(leader)
         return Verdict(
             *leader,
             e.quality,
             self.booked.shares,
             since=self.booked.since,
             gaps=self.booked.gaps,
-            evidence=match.facts if match else (),
+            evidence=self._found.get(leader, ()),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
-            rule=match.place if match else "",
             confidence=confidence(Likeness(e.quality, bool(e.peers), leader)),
         )
 
@@ -166,7 +164,7 @@ class Diagnosis:
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.history.sample_power(series, now)
-                account.booked.energy.sample(series, now)
+                account.booked.energy.sample(series)
         thresholds = self.configuration.current[Thresholds]
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}

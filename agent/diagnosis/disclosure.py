@@ -80,7 +80,3 @@ class Disclosure:
             tuple(replace(job, receipt=self.receipt(job.receipt)) for job in jobs.running),
             tuple(map(self.receipt, jobs.ended)),
         )
-
-    def owner(self, names: tuple[str, str, str, str]) -> tuple[str, str, str, str]:
-        """Job, user, partition and account of a row of hours."""
-        return names if self.names else ("", "", "", "")

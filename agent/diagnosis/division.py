@@ -12,7 +12,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.confidence import Likeness, is_doubtful
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, RuleMatch, ratio, traffic
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.hang import hung
 from agent.diagnosis.inactive_share import (
     FACTS,
@@ -48,7 +48,7 @@ class TimeSplit:
     GPU waits for."""
 
     parts: dict[Pair, float]
-    found: dict[Pair, RuleMatch] = field(default_factory=dict)
+    found: dict[Pair, Found] = field(default_factory=dict)
     waits_for: GpuKey | None = None
 
 
@@ -63,11 +63,11 @@ def without_process(e: Evidence) -> TimeSplit | None:
         return None
     active = e.activity or 0.0
     kind = FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST
-    rests = RuleMatch(without_process, (Fact(kind),))
+    rests: Found = (Fact(kind),)
     if active < e.context.thresholds.quiet:
         return TimeSplit({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    found = {BUSY: RuleMatch(without_process, (works,)), IDLE: rests}
+    found = {BUSY: (works,), IDLE: rests}
     return TimeSplit({BUSY: active, IDLE: 1.0 - active}, found)
 
 
@@ -76,11 +76,11 @@ def held(e: Evidence) -> TimeSplit | None:
     if e.history.idle_for < held_after:
         return None
     if serves(e):
-        return TimeSplit({REQUESTS: 1.0}, {REQUESTS: RuleMatch(held, no_requests(e))})
+        return TimeSplit({REQUESTS: 1.0}, {REQUESTS: no_requests(e)})
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
     holding = Fact(FactKind.HOLDING, (*there, quiet_for))
-    return TimeSplit({HELD: 1.0}, {HELD: RuleMatch(held, (holding,))})
+    return TimeSplit({HELD: 1.0}, {HELD: (holding,)})
 
 
 def _hung(e: Evidence) -> TimeSplit | None:
@@ -97,7 +97,7 @@ def _with_work(e: Evidence) -> TimeSplit:
     copies = host_copies(e)
     if copies:
         return _with_copies(e, active, copies)
-    found: dict[Pair, RuleMatch] = {}
+    found: dict[Pair, Found] = {}
     parts: dict[Pair, float] = {}
     shares = _active(e)
     scale = active / shares.total if shares.total else 0.0
@@ -105,20 +105,20 @@ def _with_work(e: Evidence) -> TimeSplit:
     transfers, waiting = shares.communicating * scale, shares.waiting * scale
     if transfers:
         pair, facts = communicates(e)
-        parts[pair], found[pair] = transfers, RuleMatch(communicates, facts)
+        parts[pair], found[pair] = transfers, facts
     elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
         parts[pair] = parts.get(pair, 0.0) + waiting
-        found[pair] = RuleMatch(communicates_elsewhere, facts)
+        found[pair] = facts
         waiting = 0.0
     waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
-        found[PEER] = RuleMatch(waits_for_peer, tuple(waits_for_peer(e, shares)))
+        found[PEER] = tuple(waits_for_peer(e, shares))
     for pair, share, facts in throttled(e, own):
         own -= share
-        parts[pair], found[pair] = share, RuleMatch(throttled, facts)
+        parts[pair], found[pair] = share, facts
     inactive = _inactive(e, 1.0 - active)
     for cause, (share, facts) in inactive.items():
         pair, launching = _pair(cause), 0.0
@@ -126,7 +126,7 @@ def _with_work(e: Evidence) -> TimeSplit:
             launching = min(own, launch_overhead(e, share))
         own -= launching
         parts[pair] = parts.get(pair, 0.0) + share + launching
-        found.setdefault(pair, RuleMatch(divide_inactive, facts))
+        found.setdefault(pair, facts)
     found[BUSY], parts[BUSY] = own_work(e), own
     return TimeSplit(parts, found, waits_for)
 
@@ -164,18 +164,18 @@ def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
     lost, levels = 1.0 - active, e.history.power
     if e.quality is SignalQuality.NVML:  # utilisation counts copies: between bursts it draws less
         lost = levels.lower_share if levels is not None and levels.distinct else 1.0
-    found = {pair: RuleMatch(host_copies, copies), BUSY: own_work(e)}
+    found = {pair: copies, BUSY: own_work(e)}
     return TimeSplit({pair: lost, BUSY: 1.0 - lost}, found)
 
 
-def own_work(e: Evidence) -> RuleMatch:
+def own_work(e: Evidence) -> Found:
     """Return the evidence of own work; low clocks that a user set are no loss, but are reported."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
     if low and e.clocks_set >= limits.throttled:
         facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
-    return RuleMatch(own_work, facts)
+    return facts
 
 
 def _active(e: Evidence) -> ActiveShares:

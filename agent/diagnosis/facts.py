@@ -1,8 +1,6 @@
 """Facts that rules find: those that decide a verdict, and those that could not be seen."""
 
-from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
 
 from agent.model import Fact, Figure
 
@@ -13,18 +11,6 @@ Found = tuple[Fact, ...]
 """Facts for a cause, the most important first; empty if there are none."""
 
 NOTHING: Found = ()
-
-
-class RuleMatch(NamedTuple):
-    """Match of a rule that decided a share: the rule, a function of this package, and its facts."""
-
-    rule: Callable[..., object]
-    facts: Found
-
-    @property
-    def place(self) -> str:
-        """File and function of the rule: `rules.py:loaders_run`."""
-        return f"{self.rule.__module__.rpartition('.')[2]}.py:{self.rule.__name__}"
 
 
 class FactKind(StrEnum):

@@ -7,7 +7,7 @@ only shortens the time.
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from agent.diagnosis.facts import SECONDS, FactKind, RuleMatch
+from agent.diagnosis.facts import SECONDS, FactKind, Found
 from agent.diagnosis.process_evidence import MESSAGES
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
@@ -49,7 +49,7 @@ def waits_at_rest(e: "Evidence", rank: RankActivity) -> bool:
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
-def hung(e: "Evidence") -> tuple[bool, RuleMatch] | None:
+def hung(e: "Evidence") -> tuple[bool, Found] | None:
     """Return true if a job whose GPUs all wait hangs and false if it waits for another host, with
     the evidence; None if any of its GPUs works, or nothing shows that one waits for another."""
     job = [e, *e.peers]
@@ -70,7 +70,7 @@ def hung(e: "Evidence") -> tuple[bool, RuleMatch] | None:
         remote = remote or min(one.history.waits_for for one in job) < least
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, least, SECONDS)
-    return not remote, RuleMatch(hung, (Fact(kind, (time,)),))
+    return not remote, (Fact(kind, (time,)),)
 
 
 def _on_several_hosts(e: "Evidence") -> bool:

@@ -2,14 +2,12 @@
 gives a folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
 
 A disk may hang: whatever touches it runs on a thread of its own. Hours that are not over yet by the
-clock are set aside under another name, and taken back when it reaches them: it may have been wrong
-before, or be wrong now."""
+clock are kept and not shown: it may have been wrong before, or be wrong now."""
 
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
 
@@ -21,20 +19,16 @@ from agent.config.configuration import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
-from agent.model import Metric, Snapshot
+from agent.model import Snapshot
 from agent.polling import intervals
 from agent.sources import activity, workload
 
 log = logging.getLogger(__name__)
 
-LATER = ".later"
-"""Suffix of the name of an hour that is set aside."""
-
 Who = tuple[str, str, str, str]
 """Job, user, partition, account, as far as `job.info` allows."""
 
 NO_OWNER: Who = ("", "", "", "")
-ANY_OWNER: Who = ("x", "x", "x", "x")
 NAMES = ("job_id", "user", "partition", "account")
 
 
@@ -61,26 +55,47 @@ class Hour(msgspec.Struct):
     gpus: dict[str, dict[str, float]] = {}
     since: float = 0.0
 
+    def row(self, who: Who) -> HourRow:
+        """The row of an owner, if need be a new one."""
+        rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
+        if who not in rows:
+            who = who if len(rows) < MOST_OWNERS else NO_OWNER
+        if who not in rows:
+            self.rows.append(HourRow(*who))
+        return rows.get(who, self.rows[-1])
+
+    def add(self, other: "Hour", *, named: bool = True) -> "Hour":
+        """Add what another one sums up; without names to the row of no owner."""
+        for more in other.rows:
+            who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
+            row = self.row(who)
+            _grow(row.seconds, more.seconds, {})
+            _grow(row.joules_by_state, more.joules_by_state, {})
+            if more.joules is not None:
+                row.joules = (row.joules or 0.0) + more.joules
+            if more.tensor is not None:
+                row.tensor = (row.tensor or 0.0) + more.tensor
+        for uuid, seconds in other.gpus.items():
+            _grow(self.gpus.setdefault(uuid, {}), seconds, {})
+        return self
+
 
 class HourlySums:
-    """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `shown` makes
-    of the owner of a row what may leave the agent. What may no longer leave it is not kept, either:
-    not in memory, nor on disk."""
+    """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `named` is
+    whether the owners of rows may leave the agent. If not, they are not kept, either: not in
+    memory, nor on disk."""
 
     def __init__(
         self,
         accounts: Mapping[str, GpuStateTime],
         folder: Path | None,
-        shown: Callable[[Who], Who] = lambda who: who,
+        named: Callable[[], bool] = lambda: True,
     ) -> None:
         self._accounts = accounts
         self._folder = folder
-        self._shown = shown
-        self._past: dict[int, bytes] = {}  # hours before this one, and those that are set aside
-        self._hour = 0
-        self._rows: dict[Who, HourRow] = {}
-        self._gpus: dict[str, dict[str, float]] = {}
-        self._since = 0.0
+        self._named = named
+        self._past: dict[int, bytes] = {}  # hours before this one, and those to come
+        self._now = Hour(0, [])
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
         self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
         self._tensor: dict[str, float] = {}
@@ -88,8 +103,8 @@ class HourlySums:
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
-        self._named = True  # whether what is kept may name somebody
-        self._read: dict[int, bytes] | None = {} if folder is None else None
+        self._has_names = True
+        self._read: dict[int, bytes] = {}  # from the disk, until it is taken in
         self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
         if folder is not None:
             self._disk.start()
@@ -99,19 +114,18 @@ class HourlySums:
         """Take in a tick."""
         self._latest = snapshot
         self._take_read()
-        may_name = self._shown(ANY_OWNER) == ANY_OWNER
-        if self._named and not may_name:
+        if self._has_names and not self._named():
             self._forget_names()
             self._looked = -intervals.ENERGY
-        self._named = may_name
+        self._has_names = self._named()
         hour = int(snapshot.wall // HOUR)
         jobs = _jobs(snapshot)
         due = self._looked + intervals.ENERGY
-        if (hour, jobs) == (self._hour, self._jobs) and snapshot.at < due:
+        if (hour, jobs) == (self._now.hour, self._jobs) and snapshot.at < due:
             return
         self._look(snapshot)
         self._jobs, self._looked = jobs, snapshot.at
-        if hour != self._hour:
+        if hour != self._now.hour:
             self._begin(hour, snapshot.wall)
             self._saved = snapshot.at
         elif snapshot.at >= self._saved + HOURS_SAVED_EVERY:
@@ -123,45 +137,39 @@ class HourlySums:
         """All hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}`
         with seconds by `state/cause`."""
         self._take_read()
-        self._catch_up()
-        now = self._hour or time() // HOUR
+        if self._latest is not None:
+            self._look(self._latest)
+        now = self._now.hour or time() // HOUR
         past = [self._past[hour] for hour in sorted(self._past) if hour <= now]
-        return b'{"hours":[' + b",".join(map(self._as_shown, [*past, self._text()])) + b"]}"
+        found = [*past, msgspec.json.encode(self._now)]
+        return b'{"hours":[' + b",".join(found if self._named() else map(_nameless, found)) + b"]}"
 
     def close(self) -> None:
         """Write what is not yet written."""
-        self._wait(DISK_HANGS)
+        self._wait()
         self._take_read()
-        self._catch_up()
-        if self._hour:
-            self._unsaved.add(self._hour)
-        self._save()
-        self._wait(DISK_HANGS)
-
-    def _wait(self, seconds: float) -> None:
-        if self._disk.ident is not None:
-            self._disk.join(seconds)
-
-    def _as_shown(self, content: bytes) -> bytes:
-        """An hour whose rows name what may leave; rows of the same owner are one."""
-        hour = msgspec.json.decode(content, type=Hour)
-        merged: dict[Who, HourRow] = {}
-        for row in hour.rows:
-            _add(merged, self._shown((row.job_id, row.user, row.partition, row.account)), row)
-        shown = Hour(hour.hour, list(merged.values()), hour.gpus, hour.since)
-        return msgspec.json.encode(shown)
-
-    def _catch_up(self) -> None:
         if self._latest is not None:
             self._look(self._latest)
+            self._unsaved.add(self._now.hour)
+        self._save()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._disk.ident is not None:
+            self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
         """Book what GPUs did since the last look for the jobs that were on them then."""
-        tensor = _counts(snapshot, activity.TENSOR_SECONDS)
+        tensor = {
+            sample.labels[1]: sample.value
+            for key, reading in snapshot.readings.items()
+            for sample in (reading.samples if key.source == "activity" else ())
+            if sample.metric is activity.TENSOR_SECONDS
+        }
         for uuid, account in self._accounts.items():
-            row = self._row(self._jobs.get(uuid, NO_OWNER))
+            row = self._now.row(self._jobs.get(uuid, NO_OWNER))
             seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
-            for total in (row.seconds, self._gpus.setdefault(uuid, {})):
+            for total in (row.seconds, self._now.gpus.setdefault(uuid, {})):
                 _grow(total, seconds, self._seen.get(uuid, {}))
             self._seen[uuid] = seconds
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
@@ -174,52 +182,31 @@ class HourlySums:
                 row.tensor = (row.tensor or 0.0) + grown
         self._tensor = tensor
 
-    def _row(self, who: Who) -> HourRow:
-        if who not in self._rows and len(self._rows) >= MOST_OWNERS:
-            who = NO_OWNER
-        return self._rows.setdefault(who, HourRow(*who, seconds={}))
-
     def _begin(self, hour: int, wall: float) -> None:
         """Another hour: a new one, the one in which this agent was started again, or one that the
         clock was set back to."""
-        if self._hour:
-            self._past[self._hour] = self._text()
-            self._unsaved.add(self._hour)
-        else:  # what came before the first tick belongs to it
-            self._rows.clear()
-            self._gpus.clear()
-        since = 0.0 if hour == self._hour + 1 else wall
-        read = _hour(self._past.pop(hour, b""), since)
-        self._hour, self._rows, self._gpus, self._since = hour, _rows(read), read.gpus, read.since
+        before = self._now.hour
+        if before:
+            self._past[before] = msgspec.json.encode(self._now)
+            self._unsaved.add(before)
+        known = self._past.pop(hour, None)
+        new = Hour(hour, [], since=0.0 if hour == before + 1 else wall)
+        self._now = msgspec.json.decode(known, type=Hour) if known else new
 
     def _take_read(self) -> None:
         """Take in what was on disk, once that is read."""
-        if self._read is None or not self._read:
-            return
         read, self._read = self._read, {}
-        begun = _hour(read.pop(self._hour, b""), self._since)
-        self._since = begun.since
-        for row in begun.rows:
-            _add(self._rows, (row.job_id, row.user, row.partition, row.account), row)
-        for uuid, seconds in begun.gpus.items():
-            _grow(self._gpus.setdefault(uuid, {}), seconds, {})
-        self._past, self._named = read | self._past, True
+        if begun := read.pop(self._now.hour, None):
+            self._now = msgspec.json.decode(begun, type=Hour).add(self._now)
+        if read or begun:
+            self._past, self._has_names = read | self._past, True
 
     def _forget_names(self) -> None:
-        for hour, content in [*self._past.items(), (self._hour, self._text())]:
-            shown = self._as_shown(content)
-            if shown == content:
-                continue
-            self._unsaved.add(hour)
-            if hour == self._hour:
-                self._rows = _rows(_hour(shown))
-            else:
-                self._past[hour] = shown
-        self._jobs = {}
-
-    def _text(self) -> bytes:
-        hour = Hour(self._hour, list(self._rows.values()), self._gpus, self._since)
-        return msgspec.json.encode(hour)
+        changed = {hour: _nameless(content) for hour, content in self._past.items()}
+        self._unsaved |= {hour for hour in changed if changed[hour] != self._past[hour]}
+        self._unsaved.add(self._now.hour)
+        self._past, self._jobs = changed, {}
+        self._now = msgspec.json.decode(_nameless(msgspec.json.encode(self._now)), type=Hour)
 
     # On a thread of its own
 
@@ -227,34 +214,19 @@ class HourlySums:
         """Write what is due, once the disk is free; what is not written stays due."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
-        due, self._unsaved = self._unsaved, set()
-        old = [hour for hour in sorted(self._past) if hour < self._hour][: -HOURS_KEPT + 1]
-        past = {hour: self._past[hour] for hour in due if hour in self._past}
-        for hour in old:
+        kept: dict[int, bytes | None] = {**self._past}
+        if self._now.hour:
+            kept[self._now.hour] = msgspec.json.encode(self._now)
+        due = {hour: kept[hour] for hour in self._unsaved if hour in kept}
+        for hour in [hour for hour in sorted(self._past) if hour < self._now.hour][
+            : 1 - HOURS_KEPT
+        ]:
+            due[hour] = None
             del self._past[hour]
-        content = past | ({self._hour: self._text()} if self._hour in due else {})
-        words = self._folder, content, old, self._hour
-        self._disk = threading.Thread(target=self._write, args=words, name="hours", daemon=True)
+        self._unsaved = set()
+        words = self._folder, due
+        self._disk = threading.Thread(target=_write, args=words, name="hours", daemon=True)
         self._disk.start()
-
-    def _write(
-        self, folder: Path, content: Mapping[int, bytes], old: Iterable[int], now: int
-    ) -> None:
-        for hour, text in content.items():
-            with _file_costs_itself():
-                atomic_write(_file(folder, hour), text)
-        for hour in old:
-            with _file_costs_itself():
-                _file(folder, hour).unlink(missing_ok=True)
-        for hour in _hours(folder, ""):
-            if hour > now:
-                log.warning(LogEvent("hour_set_aside", file=_file(folder, hour).name))
-                with _file_costs_itself():
-                    _file(folder, hour).replace(_file(folder, hour, LATER))
-        for hour in _hours(folder, LATER):
-            with _file_costs_itself():
-                if hour <= now and not _file(folder, hour).exists():
-                    _file(folder, hour, LATER).replace(_file(folder, hour))
 
     def _load(self) -> None:
         try:
@@ -263,30 +235,10 @@ class HourlySums:
             log.warning(LogEvent("hours_not_read", file="", reason=str(error)))
 
 
-@contextmanager
-def _file_costs_itself() -> Iterator[None]:
-    try:
-        yield
-    except (BadInput, OSError) as error:
-        log.warning(LogEvent("hours_not_kept", reason=str(error)))
-
-
-def _hour(content: bytes, since: float = 0.0) -> Hour:
-    return msgspec.json.decode(content, type=Hour) if content else Hour(0, [], since=since)
-
-
-def _rows(hour: Hour) -> dict[Who, HourRow]:
-    return {(row.job_id, row.user, row.partition, row.account): row for row in hour.rows}
-
-
-def _add(rows: dict[Who, HourRow], who: Who, more: HourRow) -> None:
-    """Add what a row sums up to the row of its owner."""
-    row = rows.setdefault(who, HourRow(*who, seconds={}))
-    _grow(row.seconds, more.seconds, {})
-    _grow(row.joules_by_state, more.joules_by_state, {})
-    for name in ("joules", "tensor"):
-        if (grown := getattr(more, name)) is not None:
-            setattr(row, name, (getattr(row, name) or 0.0) + grown)
+def _nameless(content: bytes) -> bytes:
+    """An hour whose rows are one, of no owner."""
+    hour = msgspec.json.decode(content, type=Hour)
+    return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
 
 def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str, float]) -> float:
@@ -320,39 +272,35 @@ def _jobs(snapshot: Snapshot) -> dict[str, Who]:
     return {uuid: next(iter(jobs)) for uuid, jobs in found.items() if len(jobs) == 1}
 
 
-def _counts(snapshot: Snapshot, metric: Metric) -> dict[str, float]:
-    """Return the value of a counter for each GPU, by UUID."""
-    readings = (one for key, one in snapshot.readings.items() if key.source == "activity")
-    samples = (sample for reading in readings for sample in reading.samples)
-    return {one.labels[1]: one.value for one in samples if one.metric is metric}
-
-
-def _file(folder: Path, hour: int, more: str = "") -> Path:
-    return folder / f"hour-{hour}.json{more}"
-
-
-def _hours(folder: Path, more: str) -> list[int]:
-    """The hours that are on disk under such names."""
-    names = (path.name for path in folder.glob(f"hour-*.json{more}"))
-    numbers = (name.removeprefix("hour-").removesuffix(f".json{more}") for name in names)
-    return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
+def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
+    """Replace the files of these hours, or remove those without content."""
+    for hour, content in due.items():
+        path = folder / f"hour-{hour}.json"
+        try:
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                atomic_write(path, content)
+        except (BadInput, OSError) as error:
+            log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """The hours on disk, and those that are set aside; a file that is none costs only itself."""
+    """The hours on disk; a file that is none costs only itself."""
     found = {}
-    now = time() // HOUR
-    for more in (LATER, ""):
-        numbers = _hours(folder, more)
-        past = [number for number in numbers if number <= now]
-        for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:
-            path = _file(folder, number, more)
-            try:
-                content = read_regular(path, LARGEST_HOUR)
-                hour = msgspec.json.decode(content, type=Hour)
-            except (OSError, msgspec.MsgspecError) as error:
-                log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
-                continue
-            if hour.hour == number:
-                found[number] = content
+    names = (
+        path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")
+    )
+    numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    past = [number for number in numbers if number <= time() // HOUR]
+    for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:
+        path = folder / f"hour-{number}.json"
+        try:
+            content = read_regular(path, LARGEST_HOUR)
+            hour = msgspec.json.decode(content, type=Hour)
+        except (OSError, msgspec.MsgspecError) as error:
+            log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
+            continue
+        if hour.hour == number:
+            found[number] = content
     return found

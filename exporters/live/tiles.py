@@ -66,7 +66,6 @@ NOTHING: Document = {
     "gaps": 0,
     "summary": "",
     "evidence": [],
-    "rule": "",
     "doubts": [],
     "advice": "",
     "quality": None,

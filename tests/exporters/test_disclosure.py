@@ -94,8 +94,8 @@ class Planted:
         self.hardware = Hardware(lambda: self.machine.nvml, host, simulated=True)
         self.agent = Agent(settings(info=info), self.hardware, self.clock, inline=True)
         self.reload(info=info)
-        shown = Disclosure(self.agent.configuration).owner
-        self.hours = HourlySums(self.agent.diagnosis.accounts, state, shown)
+        shown = Disclosure(self.agent.configuration)
+        self.hours = HourlySums(self.agent.diagnosis.accounts, state, lambda: shown.names)
         self.feed = Feed(view_of(self.agent, self.hardware))
         self.agent.poller.listeners += [self.feed, self.hours]
 

@@ -188,13 +188,11 @@ def test_a_verdict_is_reported_in_words_and_in_values() -> None:
         evidence=(Fact(FactKind.SLOW_PEER, (share("peer_activity", 0.16),), gpu=PEER),),
         doubts=(Fact(FactKind.WITHOUT_GPM),),
         waits_for=PEER,
-        rule="division.py:waits_for_peer",
     )
     words = verdict_document(verdict, 100.0)
     why = "waiting for GPU 0 of the same job, active 16 % of the time"
     assert words["sentence"] == f"starved by a slow peer: {why}"
     assert (words["seconds"], words["evidence"], len(words["doubts"])) == (10.0, [why], 1)
-    assert words["rule"] == verdict.rule
     values = json.loads(json.dumps(verdict_figures(verdict)))
     assert values["shares"] == {"starved/peer": 0.75, "busy/none": 0.25}
     assert values["waits_for"] == "GPU-0"

@@ -14,10 +14,6 @@ const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
   nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
 };
-const RULES = { // by the file that decided: what it looked at
-  division: "Judged by what the GPU itself did: its work, its copies, its clocks.",
-  inactive_share: "Judged by what its processes did while the GPU was inactive.",
-};
 const METERS = ["activity", "sm", "tensor", "memory", "power", "temperature", "clock"];
 
 /** The dialog and the GPU that it shows. */
@@ -56,7 +52,6 @@ export class Evidence {
     say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame.timestamp)}`.trim());
     list(faults, findingsOf(frame, gpu).map(({ text }) => text));
     list(why, gpu.evidence);
-    say(why.lastChild, RULES[gpu.rule?.split(".")[0]] ?? "");
     list(doubts, gpu.doubts);
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
@@ -75,7 +70,7 @@ function makeParts() {
   return {
     lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
     faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
-    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "rule" })),
+    why: element("section", {}, title("Why"), element("ul", { class: "reasons" })),
     doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
     advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
     who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),

@@ -244,7 +244,7 @@ def test_row(name: str) -> None:
     division = divide_second(evidence(figures, **rest))
     found = {pair: share for pair, share in division.parts.items() if share > 0.001}
     assert found == pytest.approx({p: s for p, s in expected.items() if s > 0.001}, abs=0.03)
-    assert all(division.found[pair].facts for pair in found), "each share says what decided it"
+    assert all(division.found[pair] for pair in found), "each share says what decided it"
 
 
 @pytest.mark.parametrize("name", ["a late rank", "an overloaded rank"])
@@ -282,8 +282,7 @@ def test_without_nvlink_gpus_talk_over_pcie() -> None:
 
 def test_a_share_has_its_figures() -> None:
     hot = divide_second(evidence(throttled(0x40, 1188)))
-    (fact,) = hot.found[HEAT].facts
-    assert hot.found[HEAT].place == "division.py:throttled"
+    (fact,) = hot.found[HEAT]
     assert fact.kind is FactKind.THERMAL_SLOWDOWN
     assert {f.name: f.value for f in fact.figures} == {"time": 1.0, "sm_clock": pytest.approx(0.6)}
 
