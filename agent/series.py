@@ -1,4 +1,4 @@
-"""Recent samples: the one store that everyone asks for the newest value, a mean, a rate, a change.
+"""Recent samples: the one store that everyone asks for the newest value, a mean or a rate.
 
 What the newest reading of a read does not show is absent at once; `last` looks further back. Taking
 in a tick costs as much as was read again: where a series stands within the readings of its read is
@@ -60,10 +60,6 @@ class _Kept(NamedTuple):
         place = self.shape.places.get(series)
         return None if place is None else self.values[place]
 
-    def of_metric(self, name: str) -> dict[Labels, float]:
-        places = self.shape.by_metric.get(name, ())
-        return {self.shape.labels[place]: self.values[place] for place in places}
-
     def absence(self, metric: Metric, labels: Labels) -> Absence | None:
         found = (a for a in self.absences if a.metric is metric and a.labels == labels)
         return next(found, None)
@@ -92,7 +88,6 @@ class SampleStore:
         default_factory=dict
     )  # by name of the metric
     _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
-    _dropped: dict[str, int] = field(default_factory=dict)  # name: turn at which a read of it went
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
     _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
 
@@ -115,9 +110,8 @@ class SampleStore:
             if read is None:
                 continue
             self._leave(read)
-            for name, reporters in self._reporters.items():
-                if reporters.pop(key, None) is not None:
-                    self._dropped[name] = self.turn
+            for reporters in self._reporters.values():
+                reporters.pop(key, None)
         for reading in fresh:
             self._keep(reading)
             for series in reading.series:
@@ -164,10 +158,6 @@ class SampleStore:
 
     # Asking
 
-    def _of(self, metric: Metric) -> Mapping[Labels, _Held]:
-        """The series of a metric: who asks for any asks here."""
-        return self._series.get(metric.name, {})
-
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
         """Return the newest of the reads that hold a series, unless it has expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
@@ -176,7 +166,7 @@ class SampleStore:
         return fresh[0] if fresh else None
 
     def _find(self, metric: Metric, labels: Labels) -> tuple[_Read, int] | None:
-        held = self._of(metric).get(labels)
+        held = self._series.get(metric.name, {}).get(labels)
         if held is None:
             return None
         if len(held) > 1:
@@ -200,7 +190,7 @@ class SampleStore:
         """The newest value of every series of a metric."""
         return {
             labels: found[0][-1].values[found[1]]
-            for labels, held in self._of(metric).items()
+            for labels, held in self._series.get(metric.name, {}).items()
             if (found := self._newest(held))
         }
 
@@ -217,7 +207,7 @@ class SampleStore:
         """The labels of every sample of an info metric, the newest last."""
         found = [
             (newest[0][-1].at, labels)
-            for labels, held in self._of(metric).items()
+            for labels, held in self._series.get(metric.name, {}).items()
             if (newest := self._newest(held))
         ]
         found.sort(key=lambda entry: entry[0])
@@ -309,15 +299,6 @@ class SampleStore:
             return None
         return (newest.values[place] - then) / (newest.at - first.at)
 
-    def changed(self, names: Iterable[str], since: int) -> bool:
-        """Return whether any value of the metrics of these names appeared, vanished or changed
-        after a turn."""
-        return any(
-            self._dropped.get(name, 0) > since
-            or any(_changed(read, name, since) for read in self._reporters.get(name, {}).values())
-            for name in names
-        )
-
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the reason why a value is absent; None if it is present, or nothing is known of
         it."""
@@ -326,45 +307,3 @@ class SampleStore:
             if found and self.now <= read[-1].until:
                 return found
         return None
-
-    # Noting who asks for what
-
-    def watched(self) -> "WatchedStore":
-        """The same samples, for a reader whose questions are noted; for this tick alone."""
-        return WatchedStore(
-            self.now, self.turn, self._reads, self._series, self._reporters, self._dropped
-        )
-
-    @property
-    def untracked(self) -> "SampleStore":
-        """The same samples, for questions that are not noted."""
-        return self
-
-
-def _changed(read: _Read, name: str, since: int) -> bool:
-    newest = read[-1]
-    if newest.turn <= since:
-        return False
-    before = next((kept for kept in reversed(read) if kept.turn <= since), None)
-    if before is None:
-        return name in newest.shape.by_metric
-    return before.of_metric(name) != newest.of_metric(name)
-
-
-@dataclass(slots=True, eq=False)
-class WatchedStore(SampleStore):
-    """A store that notes the names of the metrics that it is asked for: when one of them changes,
-    what was made of the answers is out of date."""
-
-    asked: set[str] = field(default_factory=set)
-
-    def _of(self, metric: Metric) -> Mapping[Labels, _Held]:
-        self.asked.add(metric.name)
-        return self._series.get(metric.name, {})
-
-    @property
-    def untracked(self) -> SampleStore:
-        """The same samples, for questions that are not noted."""
-        return SampleStore(
-            self.now, self.turn, self._reads, self._series, self._reporters, self._dropped
-        )

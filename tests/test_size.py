@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 38_131, "tests": 46_822}
+MOST = {"product": 37_773, "tests": 46_696}
 """Bounds: lower them with each cut. 38,000 and 48,000 are wanted."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"

@@ -98,7 +98,6 @@ class Fault:
     place: Place | None = None  # None: no place in particular
     when: Condition | str = ""
     look: Callable[[Look], Iterable[Seen]] | None = None
-    untracked: bool = False  # its values change each second: the page does not wait for them
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
     labels: Mapping[str, str] = field(default_factory=dict)
     sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
@@ -129,12 +128,12 @@ class Fault:
         return f"({self.expr}) or ({before}) unless on ({NODE}) {LAST_TICK}"
 
     def findings(self, machine: Look) -> Iterator[Finding]:
-        samples = machine.samples.untracked if self.untracked else machine.samples
         if self.look:
-            seen: Iterable[Seen] = self.look(machine._replace(samples=samples))
+            seen: Iterable[Seen] = self.look(machine)
         else:
             assert isinstance(self.when, Condition)
-            seen = (self._seen(row, value, samples) for row, value in ordered(self.when, samples))
+            found = ordered(self.when, machine.samples)
+            seen = (self._seen(row, value, machine.samples) for row, value in found)
         for gpu, device, figures, names, severity in seen:
             known = severity or Severity(self.severity)
             yield Finding(self.kind, known, gpu, device, figures, names)

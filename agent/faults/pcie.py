@@ -94,8 +94,7 @@ def _under_load(
     samples: SampleStore, key: GpuKey, least: float, generations: float
 ) -> float | None:
     """Return the time when the GPU last computed, or filled its slower link; None if it rests or
-    that is not known. Values that move each second are no news, so they are not watched."""
-    samples = samples.untracked
+    that is not known."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     low = clock is not None and most is not None and clock < LOW_CLOCK * most

@@ -15,8 +15,8 @@ from exporters.live.view import View
 
 log = logging.getLogger(__name__)
 
-AFRESH = 20
-"""Ticks between two refreshes while nothing is news."""
+AFRESH = 5
+"""Ticks between two refreshes."""
 
 ALONE = 50
 """The same while no page is open: a look takes 20 ms of a processor, and only since when something
@@ -57,7 +57,6 @@ class Feed:
     _page_state: PageState | None = None
     _snapshot: Snapshot | None = None
     _known: FindingsDocument = field(default_factory=FindingsDocument)
-    _events: int = 0  # that the last refresh knew of
     _refreshing: asyncio.Task[None] | None = None
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
     _machine: Event = b""
@@ -102,15 +101,9 @@ class Feed:
         return f"{self._run}-{self.history.newest}"
 
     def _refresh_if_due(self, snapshot: Snapshot) -> None:
-        """Work out findings and absences off the loop, at news or after a while, one at a time."""
-        page_state, events = self._page_state, self.history.events.number
-        news = page_state is not None and (events != self._events or page_state.has_news)
-        if not news and snapshot.tick - self._known.tick < (AFRESH if self._clients else ALONE):
-            return
-        if self._refreshing is None or self._refreshing.done():
-            if page_state is not None:
-                page_state.has_news = False
-            self._events = events
+        """Work out findings and absences off the loop now and then, one at a time."""
+        idle = self._refreshing is None or self._refreshing.done()
+        if idle and snapshot.tick - self._known.tick >= (AFRESH if self._clients else ALONE):
             self._refreshing = asyncio.create_task(self._refresh())
 
     async def _refresh(self) -> None:

@@ -18,7 +18,7 @@ class FindingsDocument:
 
     tick: int = -1
     findings: tuple[Finding, ...] = ()
-    asked: frozenset[str] = frozenset()  # metrics of which a change is news to the findings
+    over: frozenset[Finding] = frozenset()  # whose events are: only their counters stay
     absent: list[Document] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)  # the findings in words
     timeline: Timeline = field(default_factory=Timeline)
@@ -27,7 +27,7 @@ class FindingsDocument:
 def findings_document(view: View, before: FindingsDocument | None = None) -> FindingsDocument:
     """Look through everything; for any thread. `before` is the look before this one."""
     snapshot = view.latest()
-    samples = SampleStore.of(snapshot).watched()
+    samples = SampleStore.of(snapshot)
     wrong = tuple(findings(snapshot, view.system(), samples, view.thresholds()))
     timeline = (before.timeline if before else Timeline()).looked(
         snapshot, wrong, _ages(view, snapshot)
@@ -46,7 +46,7 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     return FindingsDocument(
         snapshot.tick,
         tuple(shown),
-        frozenset(samples.asked),
+        frozenset(one for one in shown if timeline.is_over(one, snapshot.at)),
         _grouped(snapshot.absences(snapshot.at)),
         documents,
         timeline,

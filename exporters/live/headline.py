@@ -8,11 +8,9 @@ from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
 from agent.faults.findings import USUAL, action, by_kind
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.values import seconds
-from agent.model import BUSY, LOST_STATES, Cause, Finding, Metric, Pair, Severity, State
+from agent.model import BUSY, LOST_STATES, Cause, Finding, Pair, Severity, State
 from agent.ranges import consecutive
-from agent.sources import nvlink, xid
 from exporters.live.paths import PathDirection
-from exporters.live.view import Event
 from exporters.messages import (
     COSTLY,
     GOOD,
@@ -54,9 +52,6 @@ STANDS = 20.0
 NO_DATA = ("source_down", "values_absent")
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
 
-COUNTERS: Mapping[str, Metric] = {"xid": xid.ERRORS, "link_errors": nvlink.ERRORS}
-"""Findings that a counter of events makes: it stays, and the event is over."""
-
 
 class GpuSummary(NamedTuple):
     """One GPU as far as the sentence goes; `pair` is None where nothing can be judged."""
@@ -94,7 +89,7 @@ class HeadlineFacts:
     gpus: Sequence[GpuSummary] = ()
     full: Sequence[PathFullness] = ()  # in any order
     findings: Sequence[Finding] = ()
-    events: Set[Event] | None = None  # errors of late; None: all count as such
+    over: Set[Finding] = frozenset()  # of which only the counter of events is left
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
     thresholds: AlertThresholds = USUAL
     notices: Mapping[Finding, str] = field(default_factory=dict)  # what their alerts do
@@ -182,10 +177,7 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     if finding.kind == "clocks_held_down" and finding.gpu:
         throttled = {g.number for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
         return finding.gpu.index not in throttled
-    counter = COUNTERS.get(finding.kind)
-    if counter is None or finding.gpu is None or facts.events is None:
-        return True
-    return (counter.name, finding.gpu, finding.device) in facts.events
+    return finding not in facts.over
 
 
 def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from agent.diagnosis.accounting import LONGEST
 from agent.model import PAIRS, Pair, Snapshot
 from exporters.live.tiles import METERS
-from exporters.live.view import RecentEvents, View
+from exporters.live.view import View
 from exporters.messages import Document, pair_name
 
 SPAN = 900
@@ -127,7 +127,6 @@ class History:
     oldest: int = 0  # the first second there ever was
     timestamp: float = 0.0  # wall time of the newest
     gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
-    events: RecentEvents = field(default_factory=RecentEvents)
 
     def take(self, snapshot: Snapshot) -> None:
         second = int(snapshot.at)
@@ -136,7 +135,6 @@ class History:
         slots = self._slots(second)
         self.newest, self.timestamp = second, snapshot.wall
         self._take_gpus(snapshot, slots)
-        self.events.take(self.view.samples)
         if second % SPAN == 0:
             self._forget(second)
 
@@ -179,7 +177,6 @@ class History:
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
-        self.events.forget(gone)
 
     def document(self, since: int | None = None) -> Document:
         """Everything, or what came after second `since` where that is still held."""

@@ -7,14 +7,13 @@ from agent.faults.monitoring import ABSENT
 from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
-from agent.sources import activity, host, system, temperature
-from exporters.job_words import culprit_name, ended_row, hang_action, row, waited_for
+from agent.sources import activity, host, system
+from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
 from exporters.live.links import LinkStates, speeds
 from exporters.live.paths import PathDirections, PathValues
-from exporters.live.timeline import job_event
 from exporters.live.view import View, silence
 from exporters.messages import Document, pair_name
 
@@ -30,61 +29,38 @@ class PageState:
         self._view = view
         self._directions = PathDirections(view.bandwidth)
         self._links = LinkStates(view.bandwidth)
-        self._inventory: object = None
+        self._seen: object = None  # that what seldom changes was made of
         self.known = FindingsDocument()
-        self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
-        self._samples_turn = 0  # of the samples, up to which they have been looked through
         self._history: History | None = None
         self._cures: dict[tuple[str, Pair], str] = {}  # last found for a loss of a GPU
         self._receipts: Sequence[Receipt] = ()
-        self._of_jobs: list[Document] = []
         self._snapshot = Snapshot(-1, 0.0, 0.0)
-        self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
         self._beside: set[Pair] = set()  # what it says that GPUs lose though they work
-        self._silent = False
         self._started: float | None = None  # the first look (wall time)
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
         self.edition = 0
-        self.has_news = True
 
     def take(
         self, snapshot: Snapshot, known: FindingsDocument, history: History | None = None
     ) -> None:
         """Take in a tick, what was understood of it or of one before, and the last 15 minutes."""
-        self._history = history
+        self._history, self._snapshot = history, snapshot
         samples, inventory = self._view.samples, self._view.diagnosis.inventory()
-        since, self._samples_turn = self._samples_turn, samples.turn
-        self._snapshot = snapshot
-        changed = samples.changed(self._asked, since)
         jobs = self._view.jobs()
         self._receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
-        of_jobs = [job_event(one) for one in self._receipts]  # without names once these are off
-        renamed, self._of_jobs = of_jobs != self._of_jobs, of_jobs
-        refreshed = (
-            changed or renamed or inventory is not self._inventory or known is not self.known
-        )
-        news = changed or samples.changed(known.asked, since)
-        self._inventory, self.known = inventory, known
+        titles = [*map(title, self._receipts)]  # without names once these are off
+        seen = inventory, known, titles
+        refreshed, self._seen = seen != self._seen, seen
+        self.known = known
         if self._started is None and known.timeline.first is not None:
             self._started = round(snapshot.wall - snapshot.at + known.timeline.first)
-        moved = self._directions.survey(samples, refreshed=refreshed)
-        if moved or refreshed:
+        if self._directions.survey(samples, refreshed=refreshed) or refreshed:
             self._survey()
-        self.has_news |= news or moved or self._crossed()
-
-    def _crossed(self) -> bool:
-        """Return whether a value with a limit has crossed it: heat, or the driver's silence."""
-        margins = self._view.samples.all(temperature.MARGIN)
-        hot = [margin < 0 for margin in margins.values()]
-        silent = silence(self._snapshot) > 0
-        turned = (hot, silent) != (self._hot, self._silent)
-        self._hot, self._silent = hot, silent
-        return turned
 
     def _survey(self) -> None:
-        view, samples = self._view, self._view.samples.watched()
+        view, samples = self._view, self._view.samples
         self._links.survey(samples, view.system())
         uptime = view.uptime()
         self._began = None if uptime is None else view.now() - uptime
@@ -108,7 +84,6 @@ class PageState:
             "events": self.known.timeline.document(self._snapshot.at, self._receipts),
         }
         machine["speeds"] = [*speeds(machine, self._links.dynamic(samples))]
-        self._asked = frozenset(samples.asked)
         if machine != self._machine:
             self.edition += 1
             self._machine = machine
@@ -135,7 +110,7 @@ class PageState:
             }
             for one, summary in zip(inventory.gpus, summaries, strict=True)
         ]
-        paths = self._directions.dynamic(samples, silent=self._silent)
+        paths = self._directions.dynamic(samples, silent=silent > 0)
         clauses = headline.banner(self._facts(paths, jobs, summaries))
         return {
             "tick": snapshot.tick,
@@ -204,7 +179,7 @@ class PageState:
                 if ratio is not None and ratio >= headline.WORTH_SHOWING
             ],
             findings=self.known.findings,
-            events=self._history.events.recent.keys() if self._history else None,
+            over=self.known.over,
             notices={
                 one: document["notifies"]
                 for one, document in zip(self.known.findings, self.known.documents, strict=True)

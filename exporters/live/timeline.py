@@ -26,6 +26,12 @@ MOST = 200
 ALIKE = 30.0
 """Seconds between the beginnings, and the ends, of what several GPUs did together."""
 
+EVENTS = ("xid", "link_errors")
+"""Findings that a counter of events makes: it stays, and the event is over."""
+
+OF_LATE = 900.0
+"""Seconds after the last event for which something is broken now."""
+
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Findings that a read is late or failed: one late read ends by itself, and is no event."""
 
@@ -47,6 +53,7 @@ class Stretch(NamedTuple):
     text: str
     gpu: int | None = None
     began: float = 0.0
+    changed: float = 0.0  # when its text did last (s): a counter of events stays, and grows
 
 
 def hold(finding: Finding) -> float:
@@ -84,7 +91,9 @@ class Timeline:
         gone: list[Stretch] = []
         for place, one in self.standing.items():
             if place in now:
-                now[place] = now[place]._replace(since=one.since, began=one.began)
+                new = now[place]
+                changed = one.changed if new.text == one.text else at
+                now[place] = new._replace(since=one.since, began=one.began, changed=changed)
             elif place[0] not in READS and ("" in unseen or unseen.intersection(place)):
                 now[place] = one._replace(last=at)
             elif at - one.last <= BRIDGED:
@@ -98,6 +107,11 @@ class Timeline:
         """Return the time when a finding of this look began (wall time); None if it was there from
         the start."""
         return self.standing[place_of(finding)].since
+
+    def is_over(self, finding: Finding, at: float) -> bool:
+        """Return whether only the counter is left of the events of a finding."""
+        changed = self.standing[place_of(finding)].changed
+        return finding.kind in EVENTS and at - changed > OF_LATE
 
     def began(self, place: Place, at: float) -> float:
         """Return when something began that is so at `at`, on the agent's clock (s)."""
@@ -137,7 +151,7 @@ def _now(
         index = finding.gpu.index if finding.gpu else None
         since = None if fresh and known is None else wall - (known or 0.0)
         level = LEVELS[finding.severity]
-        yield place, Stretch(since, wall, at, level, text, index, at - (known or 0.0))
+        yield place, Stretch(since, wall, at, level, text, index, at - (known or 0.0), at)
     for gpu, verdict in snapshot.verdicts.items():
         place = (*verdict.pair, gpu.uuid)
         stood = max(at - verdict.since, ages.get(place, 0.0))

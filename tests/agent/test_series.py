@@ -88,15 +88,6 @@ def test_a_store_of_one_snapshot_knows_what_it_holds() -> None:
     assert SampleStore.of(snapshot, now=9.0).value(POWER, *A) is None
 
 
-def test_a_watched_store_notes_what_it_is_asked() -> None:
-    samples = store(reading(1.0, (POWER, A, 5.0), (BYTES, A, 1.0)))
-    watched = samples.watched()
-    assert watched.value(POWER, *A) == 5.0
-    assert watched.value(INFO, "0", "gpu") is None
-    assert watched.untracked.value(BYTES, *A) == 1.0
-    assert watched.asked == {POWER.name, INFO.name}
-
-
 def test_what_is_gone_leaves_nothing_behind() -> None:
     samples = SampleStore()
     for number in range(1000):
@@ -124,15 +115,11 @@ class Naive:
     now: float = 0.0
     turn: int = 0
     taken: dict[str, list[tuple[int, Reading]]] = field(default_factory=dict)
-    dropped: list[tuple[int, set[str]]] = field(default_factory=list)
 
     def take(self, now: float, fresh: list[Reading], gone: list[str]) -> None:
         self.now, self.turn = now, self.turn + 1
         for key in gone:
-            dropped = [one for _, one in self.taken.pop(key, [])]
-            shown = {s.metric.name for one in dropped for s in one.samples}
-            shown |= {a.metric.name for one in dropped for a in one.absences}
-            self.dropped.append((self.turn, shown))
+            self.taken.pop(key, None)
         for one in fresh:
             self.taken.setdefault(one.key.device, []).append((self.turn, one))
 
@@ -158,18 +145,6 @@ class Naive:
             for one in (self.kept(key) if key else [])
             if (value := shown(one, metric, labels)) is not None
         ]
-
-    def state(self, name: str, turn: int) -> dict[str, dict[Labels, float]]:
-        """Return the values that each read last reported of a metric, up to a turn."""
-        found = {}
-        for key, readings in self.taken.items():
-            last = [one for at, one in readings if at <= turn][-1:]
-            values = {
-                s.labels: s.value for one in last for s in one.samples if s.metric.name == name
-            }
-            if values:
-                found[key] = values
-        return found
 
 
 def shown(one: Reading, metric: Metric, labels: Labels) -> float | None:
@@ -248,13 +223,8 @@ def rate(points: list[Point], seconds: float) -> float | None:
 
 @settings(deadline=None)
 @given(ticks())
-def test_changes_and_the_last_word_are_those_of_a_naive_store(run: list[Tick]) -> None:
+def test_the_last_word_is_that_of_a_naive_store(run: list[Tick]) -> None:
     for samples, naive in played(run):
-        for metric in METRICS:
-            since = naive.turn - 1
-            dropped = any(at > since and metric.name in names for at, names in naive.dropped)
-            differs = naive.state(metric.name, since) != naive.state(metric.name, naive.turn)
-            assert samples.changed((metric.name,), since) == (dropped or differs)
         for metric, labels in SERIES:
             answers = {last_word(naive, key, metric, labels) for key in KEYS} - {None}
             if naive.holder(metric, labels) is None:

@@ -243,7 +243,6 @@ def test_an_edition_lasts_until_something_seldom_changes() -> None:
     assert machine.page_state.edition == edition
     cut_link(machine.bench.machine, 0, 2)
     machine.hurry().tick()
-    assert machine.page_state.has_news
     machine.page_state.take(machine.page_state._snapshot, FindingsDocument(absent=[]))
     assert machine.page_state.edition > edition
 

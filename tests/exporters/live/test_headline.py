@@ -11,12 +11,12 @@ from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.workload import workload
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
-from agent.sources import xid
 from exporters.live.findings_document import findings_document
 from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
 from exporters.live.headline import headline as joined
 from exporters.live.page_state import whole
 from exporters.live.paths import PathDirection
+from exporters.live.timeline import Timeline
 from exporters.live.view import CONNECTION
 from exporters.messages import UNANSWERED
 from tests.support.live_machines import watched
@@ -232,13 +232,19 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
 def test_an_xid_of_long_ago_is_no_news() -> None:
     once = Figure("times", 1.0, None, "count")
     found = [Finding("xid", WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
-    late = {(xid.ERRORS.name, GPU, "48")}
-    of_another = {(xid.ERRORS.name, GPU, "13")}
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "costly"
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=of_another))[:2] == (
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found))[0] == "costly"
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, over={*found}))[:2] == (
         "good",
         "The GPU is busy",
     )
+    snapshot = replace(watched("k40:training").run(2).view.latest(), verdicts={})
+    timeline, over = Timeline(), []
+    for minutes, count in ((0, 1.0), (10, 1.0), (20, 2.0), (30, 2.0), (40, 2.0)):
+        seen = replace(found[0], figures=(once._replace(value=count),))
+        at = 60.0 * minutes
+        timeline = timeline.looked(replace(snapshot, at=at, wall=at), [seen])
+        over.append(timeline.is_over(seen, at))
+    assert over == [False, False, False, False, True]
 
 
 def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:

@@ -179,16 +179,3 @@ def test_gpus_that_come_and_go_are_bounded_and_forgotten() -> None:
     for second in range(2 * MOST_GPUS, 3 * SPAN):
         history.take(later(last, second))
     assert len(history.gpus) <= 2
-
-
-def test_an_xid_is_an_event_for_a_while() -> None:
-    machine = watched("k40:training")
-    history = played(machine, 3)
-    assert not history.events.recent
-    machine.bench.machine.driver.xid(0, 48)
-    played(machine, 2, history)
-    assert {(gpu.index, code) for _, gpu, code in history.events.recent} == {(0, "48")}
-    last = machine.tick()
-    for second in range(3 * SPAN):
-        history.take(later(last, second))
-    assert not history.events.recent
