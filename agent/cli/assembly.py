@@ -74,10 +74,9 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
     """The machine that a tape recorded; raises TapeError."""
-    from agent.replay.player import TapePlayer
-    from agent.replay.reading import Tape
+    from agent.replay.player import Tape, TapePlayer
 
-    player = TapePlayer(Tape.load(path), clock)
+    player = TapePlayer(Tape(path), clock)
     return Hardware(
         lambda: player.nvml, player.host, releasable=False, ended=lambda: player.finished
     )

@@ -56,12 +56,12 @@ def stop_once(*_: object) -> None:
 def check_what_is_there(path: Path) -> bool:
     """Return whether the tape will replace an existing one; raises BadInput if it would replace
     anything else."""
-    from agent.replay.reading import Tape
+    from agent.replay.player import begins
 
     there = check_target(path)
     if there is None or not there.st_size:
         return False
-    if not Tape.begins(path):
+    if not begins(path):
         raise BadInput(
             f"{path}: exists and is not a tape, expected a free name or a tape to replace"
         )

@@ -14,9 +14,12 @@ import json
 import os
 import threading
 import zlib
+from bisect import bisect_right
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
+from operator import sub
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -41,8 +44,17 @@ MOST_VALUES = LARGEST // 8
 MOST_QUESTIONS = 200_000  # Questions on one tape: eight GPUs make some 3,000, each process ten more
 DEEPEST = 20
 WIDEST = 2**64
-FABRIC = "nvmlDeviceGetGpuFabricInfoV"
-CALLS, FIELDS, GPM, SAMPLES, EVENTS = "calls", "fields", "gpm", "samples", "events"
+CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
+SAMPLE_GET = "nvmlGpmSampleGet"
+UNTAPED = {
+    "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
+    "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",
+    "nvmlDeviceGetGpuFabricInfoV": "the fabric, with the UUID of its cluster",
+    "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
+    "nvmlEventSetCreate": "events, which no one asks for",
+}
+"""Functions that are not on a tape; a library that is being recorded or played appears without
+them."""
 
 MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 """The member of NVML's value union that each value type names."""
@@ -81,6 +93,12 @@ def psutil_key(name: str, options: Mapping[str, Any]) -> str:
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
+def field_key(index: int, field: int | tuple[int, int]) -> str:
+    """`GPU,field,scope`."""
+    number, scope = field if isinstance(field, tuple) else (field, 0)
+    return f"{index},{int(number)},{int(scope)}"
+
+
 def union_member(value_type: int) -> str:
     """Integers are kept as all 64 bits of the union, for drivers that name the wrong type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
@@ -89,10 +107,6 @@ def union_member(value_type: int) -> str:
 def union_value(union: Any, value_type: int) -> int | float:
     found: int | float | None = getattr(union, union_member(value_type), None)
     return getattr(union, MEMBERS[value_type]) if found is None else found
-
-
-def fill_union(union: Any, value_type: int, value: float) -> None:
-    setattr(union, union_member(value_type), value)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -184,6 +198,47 @@ def refuse(answer: Json, what: str) -> NoReturn:
     raise pynvml.NVMLLibraryMismatchError(f"{what}: the driver has only an older version of it")
 
 
+@dataclasses.dataclass(slots=True)
+class AnswerSeries:
+    """Every answer to one question, with the time (ms) from which it holds."""
+
+    times: list[int] = dataclasses.field(default_factory=list)
+    answers: list[Json] = dataclasses.field(default_factory=list)
+
+    def at(self, now: int) -> Json:
+        return self.answers[max(0, bisect_right(self.times, now) - 1)]
+
+
+@dataclasses.dataclass(slots=True)
+class TapedBuffer:
+    """One sample buffer: when each sample was taped (ms), its timestamp (us) and value."""
+
+    kind: int = 0
+    taped: list[int] = dataclasses.field(default_factory=list)
+    stamps: list[int] = dataclasses.field(default_factory=list)
+    values: list[int | float] = dataclasses.field(default_factory=list)
+    _delay: int | None = None  # us from a sample's timestamp to when the driver had it, on the tape
+
+    def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
+        """One batch, taped at `at`; raises ValueError where it is older than what is there."""
+        ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
+        if not ordered or len(stamps) != len(values):
+            raise ValueError("samples are not in the order of time")
+        self.kind, self._delay = kind, None
+        self.taped += [at] * len(stamps)
+        self.stamps += stamps
+        self.values += values
+
+    def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
+        """Samples after `last_seen` that the driver had by `now`, also where no one asked for them
+        until later: how often a reading comes is not the tape's to say."""
+        if self._delay is None:
+            self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
+        had = bisect_right(self.stamps, now * 1000 - self._delay)
+        window = slice(bisect_right(self.stamps, last_seen), had)
+        return list(zip(self.stamps[window], self.values[window], strict=True))
+
+
 SILENCE = 50
 SPAN = 500  # Milliseconds of the clock
 LEVEL = 6
@@ -244,16 +299,6 @@ class TapeWriter:
             steps = [after - before for before, after in zip([0, *stamps], stamps, strict=False)]
             self._newest[key] = stamps[-1]
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
-
-    def event(self, row: Sequence[int]) -> None:
-        """An event with its own time; it neither opens nor prolongs a tick."""
-        with self._lock:
-            at = self._now()
-            if not self._frame:
-                self._opened = at
-            events = self._frame.setdefault(EVENTS, [])
-            assert isinstance(events, list)
-            events.append([at / 1000, *row])
 
     def content(self) -> bytes:
         """The tape of everything up to now; taping may go on."""

@@ -10,7 +10,6 @@ from agent.hardware.processes import DISPATCHING, LAUNCHING
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
-UNDASHED = re.compile("(.{8})(.{4})(.{4})(.{4})(.{12})")
 MOUNTS = re.compile(r"^/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)$")
 REMOTE = re.compile(r"((?:^|\s)//)([^\s/]+)|(^|\s)([^\s/=]+)(?=:/)")
 ADDRESS = re.compile(r"(addr=)([^\s,]+)")
@@ -84,13 +83,6 @@ class Masks:
         if UUID.search(text):
             return UUID.sub(self._uuid, text)
         return "GPU-" + self._mask("uuid", text)
-
-    def uuid_bytes(self, value: list[int]) -> list[int]:
-        """The 16 bytes of a UUID; all zero means that there is none, and stays."""
-        if not any(value):
-            return value
-        mask = self._mask("uuid", UNDASHED.sub(r"\1-\2-\3-\4-\5", bytes(value).hex()))
-        return list(bytes.fromhex(mask.replace("-", "")))
 
     def serial(self, text: str) -> str:
         mask = self._mask("serial", text)

@@ -1,37 +1,52 @@
-"""The player: answers from a tape what the machine answered, at the time it did."""
+"""The player: reads a tape whole, bounded, and answers from it what the machine answered, at the
+time it did. An answer that no machine gives is an error of NVML, or of the file."""
 
 import ctypes
+import gzip
 import inspect
+import json
 import threading
-import time
-from collections.abc import Callable, Sequence
-from errno import ENOENT
-from itertools import count
-from types import SimpleNamespace
-from typing import Any, cast
+import zlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from errno import EIO, ENOENT
+from itertools import accumulate, count
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
 
 import pynvml
+from msgspec import Meta, Struct, convert
 
 from agent.clock import Clock, SystemClock
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import (
     CALLS,
-    FABRIC,
     FIELDS,
     GPM,
+    LARGEST,
+    LONGEST_LINE,
+    MAGIC,
+    MOST_QUESTIONS,
+    MOST_VALUES,
+    SAMPLE_GET,
+    UNTAPED,
+    VERSION,
+    AnswerSeries,
     Json,
+    TapedBuffer,
     TapedDevice,
+    TapeError,
     decode,
-    fill_union,
+    field_key,
     identity,
     is_refusal,
     key_of,
+    line,
     psutil_key,
     refuse,
+    union_member,
 )
-from agent.replay.reading import Tape
-from agent.replay.recorder import EVENT_PARTS, SAMPLE_GET, WAIT, field_key
 
 AHEAD = 250
 """Milliseconds by which a replay in real time runs ahead of the tape.
@@ -39,6 +54,137 @@ AHEAD = 250
 The ticks of recording and replay start equally late after the first question, but for some
 jitter: without this, a tick would find now the frame of its own time, now the one before.
 """
+
+LONGEST = 10 * 366 * 86400  # Seconds: ten years
+
+Time = Annotated[float, Meta(ge=0, le=LONGEST)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class _Title(Struct):
+    """The first line."""
+
+    tape: Literal["dgx-telemetry"]
+    version: int
+
+
+class _Footer(Struct):
+    """The last line."""
+
+    frames: int
+    seconds: Time
+
+
+class _Frame(Struct):
+    """Answers by question; samples are [type, steps, values] by question."""
+
+    at: Time
+    calls: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    gpm: dict[str, Any] = {}
+    samples: dict[str, tuple[Count, list[Count], list[int | float]]] = {}
+
+
+def begins(path: Path) -> bool:
+    """Return whether the file is a tape by its first line, of any version."""
+    start = line({"tape": MAGIC})[:-2]
+    try:
+        with gzip.open(path) as file:
+            return file.read(len(start)) == start
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+class Tape:
+    """A recording, `seconds` long: series by section and question, buffers of samples by question.
+    Raises TapeError with one sentence where a file cannot be played."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._line = self._frames = self._at = self._values = self._questions = 0
+        self.seconds = 0.0
+        self.series: dict[str, dict[str, AnswerSeries]] = {CALLS: {}, FIELDS: {}, GPM: {}}
+        self.buffers: dict[str, TapedBuffer] = {}
+        try:
+            with closing(self._lines()) as lines:
+                self._begin(next(lines, b""))
+                for text in lines:
+                    content = json.loads(text)
+                    if isinstance(content, dict) and "frames" in content:
+                        self._end(convert(content, _Footer), next(lines, None))
+                        return
+                    self._frame(convert(content, _Frame))
+        except TapeError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise TapeError(f"{path}, line {self._line} is damaged: {error}") from error
+        raise self._cut_short("the footer is missing")
+
+    def _lines(self) -> Generator[bytes, None, None]:
+        left = LARGEST
+        try:
+            with open(self._path, "rb") as raw, gzip.GzipFile(fileobj=raw) as file:
+                while text := file.readline(min(left, LONGEST_LINE) + 1):
+                    left -= len(text)
+                    self._line += 1
+                    self._values += sum(map(text.count, (b",", b"[", b"{")))
+                    # What would take far more memory than room on disk is refused before it does.
+                    for found, most, of in (
+                        (LARGEST - left, LARGEST, "bytes"),
+                        (len(text), LONGEST_LINE, "bytes in a line"),
+                        (self._values, MOST_VALUES, "values"),
+                    ):
+                        if found > most:
+                            raise TapeError(f"{self._path} holds more than {most} {of}")
+                    yield text
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            if isinstance(error, gzip.BadGzipFile) and not self._line:
+                why = "is not a tape: expected gzip'd JSON lines"
+                raise TapeError(f"{self._path} {why}") from error
+            raise self._cut_short(str(error)) from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise TapeError(f"{self._path} cannot be read: {reason}") from error
+
+    def _cut_short(self, why: str) -> TapeError:
+        return TapeError(f"{self._path} is cut short or damaged after line {self._line}: {why}")
+
+    def _begin(self, text: bytes) -> None:
+        try:
+            version = convert(json.loads(text), _Title).version
+        except (ValueError, RecursionError) as error:
+            why = f"is not a tape: line 1 does not say {MAGIC!r} and a version"
+            raise TapeError(f"{self._path} {why}") from error
+        if version != VERSION:
+            found = f"a tape of version {version!r:.20}"
+            raise TapeError(f"{self._path} is {found}, but this agent plays version {VERSION}")
+
+    def _end(self, footer: _Footer, after: bytes | None) -> None:
+        if footer.frames != self._frames:
+            counted = f"the footer counts {footer.frames} frames"
+            raise self._cut_short(f"{counted}, and {self._frames} are there")
+        if after is not None:
+            raise ValueError("it follows the footer, which is the last line of a tape")
+        self.seconds = round(footer.seconds, 3)
+
+    def _frame(self, frame: _Frame) -> None:
+        self._frames += 1
+        at = round(frame.at * 1000)
+        if at < self._at:
+            raise ValueError("its time lies before that of the frame above it")
+        self._at = at
+        for section, series in self.series.items():
+            for key, answer in getattr(frame, section).items():
+                if key not in series:
+                    self._questions += 1
+                    series[key] = AnswerSeries()
+                series[key].times.append(at)
+                series[key].answers.append(answer)
+        if self._questions > MOST_QUESTIONS:
+            raise TapeError(f"{self._path} holds answers to more than {MOST_QUESTIONS} questions")
+        for key, (kind, steps, values) in frame.samples.items():
+            buffer = self.buffers.setdefault(key, TapedBuffer())
+            buffer.extend(at, kind, list(accumulate(steps)), values)
 
 
 class TapeClock:
@@ -61,10 +207,13 @@ class TapeClock:
         return self._start is not None and self.now() - self._ahead > round(seconds * 1000)
 
 
-NAP = 0.02  # Seconds between two checks for an event
-UNSEEN: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
-
-Entry = list[Any]
+def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
+    """Return the answer of now to a call; raises the refusal, or `never` where none was asked."""
+    now, answers = clock.now(), tape.series[CALLS].get(key)
+    if answers is None:
+        raise never
+    answer = answers.at(now)
+    return refuse(answer, what) if is_refusal(answer) else decode(answer)
 
 
 class TapedNvml:
@@ -73,19 +222,13 @@ class TapedNvml:
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape = tape
         self._clock = clock
-        self._lock = threading.Lock()
-        self._delivered = 0
         self._numbers = count(1)
         self._sampled: dict[int, int] = {}
         self._with_fields = {key.partition(",")[0] for key in tape.series[FIELDS]}
         self._special: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._fields,
-            FABRIC: self._fabric,
             "nvmlDeviceGetHandleByIndex": self._handle,
             "nvmlDeviceGetSamples": self._samples,
-            "nvmlEventSetCreate": self._event_set,
-            "nvmlEventSetFree": lambda _: None,
-            WAIT: self._wait,
             "nvmlGpmMetricsGet": self._gpm_metrics,
             "nvmlGpmSampleAlloc": self._gpm_alloc,
             "nvmlGpmSampleFree": lambda sample: self._sampled.pop(identity(sample), None),
@@ -94,22 +237,28 @@ class TapedNvml:
         }
 
     def __getattr__(self, name: str) -> Any:
+        if name in UNTAPED:
+            raise AttributeError(f"not taped: {UNTAPED[name]}")
         known = getattr(pynvml, name, None)
         if not name.startswith("nvml") or not (known is None or inspect.isroutine(known)):
             return getattr(pynvml, name)
-        plain = lambda *args, **keywords: self._answer(key_of(name, args, keywords))  # noqa: E731
-        return self._special.get(name) or plain
+
+        def ask(*args: Any, **keywords: Any) -> Any:
+            try:
+                if (special := self._special.get(name)) is not None:
+                    return special(*args, **keywords)
+                return self._answer(key_of(name, args, keywords))
+            except (ArithmeticError, TypeError, ValueError) as error:  # no library answers so
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
+
+        return ask
 
     def _answer(self, key: str) -> Any:
         """The answer of now; Function Not Found where this was never asked."""
-        now = self._clock.now()
-        answers = self._tape.series[CALLS].get(key)
-        if answers is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        answer = answers.at(now)
-        return refuse(answer, key) if is_refusal(answer) else decode(answer)
+        never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return answer_of(self._tape, self._clock, key, key, never)
 
-    def _entries(self, section: str, keys: Sequence[str]) -> list[Entry]:
+    def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
         """Return the answers to one call with many questions; refused if each of them was refused
         whole."""
         now = self._clock.now()
@@ -117,7 +266,8 @@ class TapedNvml:
         found = [series[key].at(now) for key in keys if key in series]
         if found and all(map(is_refusal, found)):
             refuse(found[0], keys[0])
-        answers = [series[key].at(now) if key in series else UNSEEN for key in keys]
+        unseen: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
+        answers = [series[key].at(now) if key in series else unseen for key in keys]
         return [
             [one.get("error", pynvml.NVML_ERROR_UNKNOWN)] if isinstance(one, dict) else one
             for one in answers
@@ -138,8 +288,9 @@ class TapedNvml:
             value.fieldId, value.scopeId = map(int, key.split(",")[1:])
             value.nvmlReturn, *known = entry
             if known:
-                value.valueType, value.timestamp = known[0], stamp
-                fill_union(value.value, *known)
+                value.valueType, number = known
+                value.timestamp = stamp
+                setattr(value.value, union_member(value.valueType), number)
         return values
 
     def _samples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
@@ -152,18 +303,8 @@ class TapedNvml:
         samples = (pynvml.c_nvmlSample_t * len(rows))()
         for sample, (stamp, value) in zip(samples, rows, strict=True):
             sample.timeStamp = stamp
-            fill_union(sample.sampleValue, buffer.kind, value)
+            setattr(sample.sampleValue, union_member(buffer.kind), value)
         return buffer.kind, list(samples)
-
-    def _fabric(self, device: TapedDevice, reference: Any) -> int:
-        info = getattr(reference, "_obj", reference)
-        taped = self._answer(key_of(FABRIC, (device, int(getattr(info, "version", 0)))))
-        try:
-            for name, value in vars(taped).items():
-                setattr(info, name, tuple(value) if isinstance(value, list) else value)
-        except (TypeError, ValueError) as error:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
-        return int(pynvml.NVML_SUCCESS)
 
     def _gpm_alloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
@@ -189,55 +330,30 @@ class TapedNvml:
                 metric.value = float("nan") if known[0] is None else known[0]
         return request
 
-    def _event_set(self) -> object:
-        self._answer("nvmlEventSetCreate()")
-        return object()
-
-    def _wait(self, _: object, timeout: int) -> Any:
-        """The next event whose time has come; waits only where the clock moves by itself."""
-        clock = self._clock.clock
-        deadline = clock.monotonic() + timeout / 1000
-        while (event := self._next_event()) is None:
-            if not isinstance(clock, SystemClock) or clock.monotonic() >= deadline:
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
-            time.sleep(NAP)
-        return event
-
-    def _next_event(self) -> Any:
-        self._answer(key_of(WAIT, ()))
-        with self._lock:
-            waiting = self._tape.events[self._delivered : self._delivered + 1]
-            if not waiting or waiting[0].at > self._clock.now():
-                return None
-            self._delivered += 1
-        parts = dict(zip(EVENT_PARTS, waiting[0].parts, strict=True))
-        return SimpleNamespace(device=TapedDevice(waiting[0].gpu), **parts)
-
 
 class TapedFiles(FileTree):
     """Files as they were, answered from their series; a path never taped is not there."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
-        self._series = tape.series[CALLS]
-        self._clock = clock
+        self._tape, self._clock = tape, clock
 
-    def answer(self, key: str, what: str) -> Any:
-        """Return the answer on the tape; FileNotFoundError if it never had one."""
-        now = self._clock.now()
-        answers = self._series.get(key)
-        if answers is None:
-            raise FileNotFoundError(ENOENT, "was never taped", what)
-        answer = answers.at(now)
-        return refuse(answer, what) if is_refusal(answer) else decode(answer)
+    def answer(self, key: str, what: str, kind: type = object) -> Any:
+        """Return the answer on the tape; raises OSError if it never had one, or an odd one."""
+        never = FileNotFoundError(ENOENT, "was never taped", what)
+        with suppress(ValueError):
+            found = answer_of(self._tape, self._clock, key, what, never)
+            if isinstance(found, kind):
+                return found
+        raise OSError(EIO, "has another answer on the tape than a machine gives", what)
 
     def read(self, path: str) -> str:
-        return str(self.answer(f"read {path}", path))
+        return str(self.answer(f"read {path}", path, str))
 
     def names(self, path: str) -> list[str]:
-        return [str(name) for name in self.answer(f"names {path}", path)]
+        return [str(name) for name in self.answer(f"names {path}", path, list)]
 
     def link(self, path: str) -> str:
-        return str(self.answer(f"link {path}", path))
+        return str(self.answer(f"link {path}", path, str))
 
 
 class TapedPsutil:

@@ -1,10 +1,10 @@
 """The recorder: stands between sources and hardware, passes every answer on, and tapes it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pynvml
@@ -15,14 +15,16 @@ from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import (
     CALLS,
-    FABRIC,
     FIELDS,
     GPM,
     NVML_FAILURES,
+    SAMPLE_GET,
+    UNTAPED,
     Json,
     TapedDevice,
     TapeWriter,
     encode,
+    field_key,
     identity,
     key_of,
     psutil_key,
@@ -31,24 +33,7 @@ from agent.replay.answers import (
 )
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNTS, Masks, untaped
 
-NOWHERE = -1  # The index of a GPU that an event names, but that no handle was asked for
-EVENT_PARTS = ("eventType", "eventData", "gpuInstanceId", "computeInstanceId")
-SAMPLE_GET = "nvmlGpmSampleGet"
-UNTAPED = {
-    "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
-    "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",
-}
-"""Functions that are not on a tape; a library that is being recorded appears without them."""
-
-WAIT = "nvmlEventSetWait"
-
 Write = Callable[[Any], Json]
-
-
-def field_key(index: int, field: int | tuple[int, int]) -> str:
-    """`GPU,field,scope`."""
-    number, scope = field if isinstance(field, tuple) else (field, 0)
-    return f"{index},{int(number)},{int(scope)}"
 
 
 class RecordingNvml:
@@ -58,17 +43,13 @@ class RecordingNvml:
         self._nvml = nvml
         self._writer = writer
         self._masks = masks
-        self._devices: dict[int, TapedDevice] = {}
         self._sampled: dict[int, int] = {}
         self._special: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._fields,
-            FABRIC: self._fabric,
             "nvmlDeviceGetHandleByIndex": self._handle,
             "nvmlDeviceGetSamples": self._samples,
-            "nvmlEventSetCreate": self._event_set,
-            WAIT: self._wait,
             "nvmlGpmMetricsGet": self._gpm_metrics,
-            "nvmlGpmSampleAlloc": lambda: self._ask("nvmlGpmSampleAlloc", ()),
+            "nvmlGpmSampleAlloc": partial(self._ask, "nvmlGpmSampleAlloc"),
             "nvmlGpmSampleFree": self._gpm_free,
             SAMPLE_GET: self._gpm_sample,
         }
@@ -79,7 +60,7 @@ class RecordingNvml:
             raise AttributeError(f"not taped: {UNTAPED[name]}")
         found = getattr(self._nvml, name)
         called = name.startswith("nvml") and callable(found) and not isinstance(found, type)
-        if not called or name in ("nvmlShutdown", "nvmlEventSetFree"):
+        if not called or name == "nvmlShutdown":
             return found
         if (special := self._special.get(name)) is not None:
             return special
@@ -89,48 +70,39 @@ class RecordingNvml:
             mask = self._texts.get(name, self._masks.text)
             return mask(plain) if isinstance(plain, str) else plain
 
-        return lambda *args, **keywords: self._ask(name, args, keywords, write)
+        return partial(self._ask, name, write=write)
 
     def _ask(
         self,
         name: str,
-        args: tuple[Any, ...],
-        keywords: Mapping[str, Any] | None = None,
+        *args: Any,
         write: Write = lambda _: None,  # answers that mean something only to the library itself
-        key: str = "",
+        **keywords: Any,
     ) -> Any:
         """Ask the library, and note what `write` makes of the answer, or else the refusal."""
-        key = key or key_of(name, args, keywords)
-        answer = self._raw([(CALLS, key)], name, args, keywords)
+        key = key_of(name, args, keywords)
+        answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
 
-    def _raw(
-        self,
-        keys: list[tuple[str, str]],
-        name: str,
-        args: tuple[Any, ...],
-        keywords: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
         """Ask the library; a refusal is noted for each of `keys`, an answer is not."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
-            return getattr(self._nvml, name)(*real, **(keywords or {}))
+            return getattr(self._nvml, name)(*real, **keywords)
         except NVML_FAILURES as error:
             for section, key in keys:
                 self._writer.note(section, key, refusal(error))
             raise
 
     def _handle(self, index: int) -> TapedDevice:
-        device = TapedDevice(index, self._ask("nvmlDeviceGetHandleByIndex", (index,)))
-        self._devices[identity(device.real)] = device
-        return device
+        return TapedDevice(index, self._ask("nvmlDeviceGetHandleByIndex", index))
 
     def _fields(self, device: TapedDevice, wanted: list[int | tuple[int, int]]) -> Any:
         keys = [field_key(device.index, field) for field in wanted]
         questions = [(FIELDS, key) for key in keys]
-        values = self._raw(questions, "nvmlDeviceGetFieldValues", (device, wanted))
+        values = self._raw(questions, "nvmlDeviceGetFieldValues", device, wanted)
         for key, value in zip(keys, values, strict=True):
             kind = value.valueType
             good = value.nvmlReturn == pynvml.NVML_SUCCESS
@@ -153,33 +125,19 @@ class RecordingNvml:
         self._writer.samples(key, kind, pairs)
         return kind, rows
 
-    def _fabric(self, device: TapedDevice, reference: Any) -> Any:
-        info = getattr(reference, "_obj", reference)
-        key = key_of(FABRIC, (device, int(getattr(info, "version", 0))))
-
-        def write(_: Any) -> Json:
-            parts = encode(info)
-            content = parts.get("object") if isinstance(parts, dict) else None
-            if isinstance(content, dict) and "clusterUuid" in content:
-                content["clusterUuid"] = [*self._masks.uuid_bytes(list(info.clusterUuid))]
-            return parts
-
-        return self._ask(FABRIC, (device, reference), write=write, key=key)
-
     def _gpm_free(self, sample: Any) -> Any:
         self._sampled.pop(identity(sample), None)
         return self._nvml.nvmlGpmSampleFree(sample)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
-        key = key_of(SAMPLE_GET, (device,))
         self._sampled[identity(sample)] = device.index
-        return self._ask(SAMPLE_GET, (device, sample), key=key)
+        return self._ask(SAMPLE_GET, device, sample)
 
     def _gpm_metrics(self, request: Any) -> Any:
-        index = self._sampled.get(identity(request.sample2), NOWHERE)
+        index = self._sampled.get(identity(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
         keys = [(GPM, f"{index},{metric.metricId}") for metric in metrics]
-        answer = self._raw(keys, "nvmlGpmMetricsGet", (request,))
+        answer = self._raw(keys, "nvmlGpmMetricsGet", request)
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
             value = metric.value  # in GPM's precision
@@ -187,25 +145,6 @@ class RecordingNvml:
             entry: Json = [0, six_digits] if good else [metric.nvmlReturn]
             self._writer.note(section, key, entry)
         return answer
-
-    def _event_set(self) -> Any:
-        events = self._ask("nvmlEventSetCreate", ())
-        # The first wait may outlast the recording, and yet it is a question with an answer.
-        self._writer.note(CALLS, key_of(WAIT, ()), None)
-        return events
-
-    def _wait(self, events: Any, timeout: int) -> Any:
-        try:
-            found = self._nvml.nvmlEventSetWait(events, timeout)
-        except pynvml.NVMLError as error:
-            quiet = error.value == pynvml.NVML_ERROR_TIMEOUT
-            self._writer.note(CALLS, key_of(WAIT, ()), None if quiet else refusal(error))
-            raise
-        self._writer.note(CALLS, key_of(WAIT, ()), None)
-        device = self._devices.get(identity(found.device), TapedDevice(NOWHERE, found.device))
-        parts = {part: int(getattr(found, part, 0)) for part in EVENT_PARTS}
-        self._writer.event([device.index, *parts.values()])
-        return SimpleNamespace(device=device, **parts)
 
 
 Answer = TypeVar("Answer")

@@ -1,6 +1,5 @@
 """A simulated machine with secrets on its host, and every question that is put to it."""
 
-import ctypes
 from contextlib import suppress
 from typing import Any
 
@@ -9,8 +8,7 @@ import pynvml
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.replay.answers import encode
-from agent.replay.player import TapePlayer
-from agent.replay.reading import Tape
+from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
 from agent.simulator import SimulatedSystem, build
 from tests.support.frozen_clock import FrozenClock
@@ -84,11 +82,8 @@ class MachineQuestions:
         self.nvml, self.host, self.count = nvml, host, count
         self.last_seen: dict[Any, Any] = {}
         nvml.nvmlInit()
-        self.events = nvml.nvmlEventSetCreate()
         self.pairs = {n: [nvml.nvmlGpmSampleAlloc() for _ in range(2)] for n in range(count)}
         self.handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(count)]
-        for handle in self.handles:
-            nvml.nvmlDeviceRegisterEvents(handle, 8, self.events)
 
     def try_to(self, ask: Any, *args: Any, **keywords: Any) -> Any:
         try:
@@ -112,11 +107,6 @@ class MachineQuestions:
         self.last_seen[key] = rows[-1].timeStamp
         return kind, [(row.timeStamp, row.sampleValue.uiVal) for row in rows]
 
-    def fabric(self, handle: Any) -> Any:
-        info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-        self.nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
-        return info.state, info.cliqueId
-
     def gpm(self, index: Any) -> Any:
         pair = self.pairs[index]
         self.nvml.nvmlGpmSampleGet(self.handles[index], pair[0])
@@ -130,10 +120,6 @@ class MachineQuestions:
         metrics = request.metrics[: request.numMetrics]
         return [(m.nvmlReturn, m.nvmlReturn or f"{m.value:.6g}") for m in metrics]
 
-    def event(self) -> Any:
-        event = self.nvml.nvmlEventSetWait(self.events, 0)
-        return encode(event.device.index), event.eventType, event.eventData
-
     def gpu(self, index: Any) -> Any:
         nvml, handle = self.nvml, self.handles[index]
         seen = [self.try_to(getattr(nvml, f"nvmlDeviceGet{name}"), handle) for name in GETTERS]
@@ -146,7 +132,6 @@ class MachineQuestions:
             self.try_to(self.fields, handle),
             self.try_to(self.samples, handle, 0, (index, 0)),
             self.try_to(self.samples, handle, 1, (index, 1)),
-            self.try_to(self.fabric, handle),
             self.try_to(nvml.nvmlGpmQueryDeviceSupport, handle),
             self.try_to(self.gpm, index),
         ]
@@ -156,7 +141,6 @@ class MachineQuestions:
         return [
             self.nvml.nvmlSystemGetDriverVersion(),
             [self.gpu(index) for index in range(self.count)],
-            self.try_to(self.event),
             [self.try_to(files.read, path) for path in ("/proc/loadavg", "/proc/denied", "/no")],
             self.try_to(files.link, "/sys/x"),
             self.try_to(psutil.disk_io_counters, perdisk=True, nowrap=True),
@@ -182,7 +166,6 @@ def record(
     seen = []
     for tick in range(ticks):
         if tick == lose_at:
-            recorded.driver.xid(1, 48)
             recorded.lose(1)
         seen.append(questions.all())
         if secrets and tick == 0:
@@ -208,7 +191,7 @@ def ask_for_secrets(of: Any) -> Any:
 def replay(path: Any, ticks: Any = 10, step: Any = 1.0, count: Any = 2) -> Any:
     clock = FrozenClock(epoch=5.0)
     clock.advance(1234.5)
-    player = TapePlayer(Tape.load(path), clock)
+    player = TapePlayer(Tape(path), clock)
     questions = MachineQuestions(player.nvml, player.host, count)
     seen = []
     for _ in range(ticks):

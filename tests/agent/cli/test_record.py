@@ -16,7 +16,7 @@ from agent.cli.run import TapeEnd
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from agent.replay.reading import Tape
+from agent.replay.player import Tape
 from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import ROOT
 from tests.support.taped_machine import record
@@ -52,7 +52,7 @@ def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None
     _, errors = recording.communicate(timeout=TIMEOUT)
     assert b"stopped early, the recording so far is kept" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["x.tape"]
-    Tape.load(tmp_path / "x.tape")
+    Tape(tmp_path / "x.tape")
 
 
 def test_the_end_of_a_tape_is_reported_once(

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import BadInput
-from agent.replay import answers, reading
+from agent.replay import answers, player
 from agent.replay.answers import TapeError, TapeWriter
-from agent.replay.player import TapePlayer
-from agent.replay.reading import Tape
+from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import taped
@@ -74,7 +73,7 @@ def written(folder: Path, content: bytes | list[Any]) -> Path:
 def why(path: Path) -> str:
     """The sentence with which a tape is refused."""
     with pytest.raises(TapeError) as refused:
-        Tape.load(path)
+        Tape(path)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -130,11 +129,11 @@ def questions(count: int) -> Iterator[bytes]:
 
 
 BOMBS = {
-    "zeros": (b"\0" * 200_000, "has a line of more than 20000 bytes"),
-    "a long line": (frame('"read /x":"' + "x" * 20_000 + '"'), "a line of more than 20000 bytes"),
+    "zeros": (b"\0" * 200_000, "more than 20000 bytes in a line"),
+    "a long line": (frame('"read /x":"' + "x" * 20_000 + '"'), "more than 20000 bytes in a line"),
     "lists in a list": (frame('"nvmlX()":[' + "[]," * 6_000 + "[]]"), "more than 9000 values"),
     "numbers": (frame('"nvmlX()":[' + "1," * 4_000 + "1]") * 3, "more than 9000 values"),
-    "texts": (frame('"read /x":"' + "x" * 9_000 + '"') * 12, "unpacks to more than 100000 bytes"),
+    "texts": (frame('"read /x":"' + "x" * 9_000 + '"') * 12, "holds more than 100000 bytes"),
     "questions": (b"".join(questions(301)), "answers to more than 300 questions"),
     "depth": (frame('"nvmlX()":' + "[" * 4_000 + "]" * 4_000), "is damaged"),
     "digits": (b'{"at":' + b"9" * 5_000 + b"}\n", "is damaged"),
@@ -147,7 +146,7 @@ def test_a_bomb_is_refused_before_it_bursts(
 ) -> None:
     content, shown = BOMBS[name]
     for bound, value in SMALL.items():
-        monkeypatch.setattr(reading, bound, value)
+        monkeypatch.setattr(player, bound, value)
     assert shown in why(written(tmp_path, HEAD + content))
 
 
@@ -183,7 +182,7 @@ def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path: Path) -> None:
         clock.advance(1)
     assert writer.full
     (tmp_path / "x.tape").write_bytes(writer.content())
-    assert len(Tape.load(tmp_path / "x.tape").series["calls"]["read /x"].answers) == 3
+    assert len(Tape(tmp_path / "x.tape").series["calls"]["read /x"].answers) == 3
 
 
 def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +217,8 @@ def test_another_version_and_missing_fields(tmp_path: Path, good: Any) -> None:
     reason = why(written(tmp_path, [{**head, "version": 2}, *rest]))
     assert "version 2" in reason
     assert "version 1" in reason
-    for name in ("version", "recorded_at", "agent"):
-        less = {key: value for key, value in head.items() if key != name}
-        assert f"missing required field `{name}`" in why(written(tmp_path, [less, *rest]))
+    less = {key: value for key, value in head.items() if key != "version"}
+    assert "and a version" in why(written(tmp_path, [less, *rest]))
     for number, name in ((0, "at"), (-1, "seconds")):
         lines = [dict(line) for line in rest]
         del lines[number][name]
@@ -269,7 +267,7 @@ def test_mutated_bytes_are_refused_or_played(
 
 def play_or_refuse(path: Any) -> Any:
     try:
-        tape = Tape.load(path)
+        tape = Tape(path)
     except TapeError:
         return
     clock = FrozenClock()
