@@ -24,7 +24,6 @@ class Call(NamedTuple):
     answer: Callable[..., Any]
     answers: Callable[[Question], bool] = lambda _: True
     since: Driver = ()
-    blocks: float = 0.0  # seconds
     of_gpu: bool = True
 
 
@@ -111,11 +110,6 @@ class CallGuard:
 
     def handle(self, index: int) -> Any:
         return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
-
-    def pause(self, seconds: float) -> None:
-        """Block as the driver does; a clock that stands still waits for no one."""
-        if self.real_time:
-            time.sleep(seconds / getattr(self.machine.clock, "speed", 1.0))
 
     def _wait(self, gpu: SimulatedGpu) -> None:
         """A call of a slow GPU takes its time; on a clock that stands still it fails instead."""

@@ -88,8 +88,7 @@ ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
 UNINITIALIZED, NO_PERMISSION, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 4, 6, 10, 13
 GPU_IS_LOST, VERSION_MISMATCH, UNKNOWN = 15, 25, 999
 
-LINK_SLOTS = 18
-"""Links that the driver's tables have room for; beyond, a link number is an invalid argument."""
+MOST_LINKS = 18
 
 
 class Question(NamedTuple):
@@ -129,10 +128,8 @@ class Question(NamedTuple):
         return self.arch >= architecture and not self.mig
 
     def link_code(self, link: int) -> int:
-        count = self.model.links.number if self.model.links else 0
-        if 0 <= link < count:
-            return ANSWERED
-        return NOT_SUPPORTED if 0 <= link < LINK_SLOTS else INVALID_ARGUMENT
+        links = self.model.links
+        return ANSWERED if links and 0 <= link < links.number else NOT_SUPPORTED
 
 
 _TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))

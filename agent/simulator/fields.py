@@ -1,8 +1,7 @@
 """Counters by number: `nvmlDeviceGetFieldValues`, and GPM.
 
-One table has the ids that the agent asks for, and what each answers; any other id is not supported,
-or an invalid argument where the driver is older than it. Samples of GPM are copies of the counters,
-its metrics are differences over time.
+One table has the ids that the agent asks for, and what each answers; any other id is not supported.
+Samples of GPM are copies of the counters, its metrics are differences over time.
 """
 
 import math
@@ -13,7 +12,7 @@ import pynvml
 
 from agent.simulator import driver
 from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
-from agent.simulator.driver import LINK_SLOTS, Driver, Question
+from agent.simulator.driver import MOST_LINKS, Driver, Question
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 from agent.simulator.models import AMPERE, BLACKWELL, PASCAL, VOLTA
@@ -24,7 +23,6 @@ MEMBERS = {UINT: "uiVal", ULL: "ullVal"}  # `nvmlValueType_t` in use, and their 
 ALL_LINKS = 0xFFFFFFFF
 KIB = 1024.0
 HBM_WARMER = 3  # degrees Celsius
-LATENCY = 3  # us
 
 
 class FieldContext(NamedTuple):
@@ -66,12 +64,9 @@ def _counts_wire(q: Question) -> bool:
 
 _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
     # ids, the first driver that knows them, which GPUs answer them, their type, and what
-    # times of low clocks by reason (ns), memory temperature, energy
+    # times of low clocks by reason (ns), memory temperature
     ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
-    ((75,), (450,), _from(PASCAL), ULL, "thermal"),
-    ((78,), (450,), _from(PASCAL), ULL, "low"),
     ((82,), (450,), _hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
-    ((83,), (450,), _from(VOLTA), ULL, lambda c: c.gpu.meter.read("energy", c.now) * 1000),
     # NVLink: KiB of data and on the wire, errors
     ((138,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("tx") / KIB),
     ((139,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("rx") / KIB),
@@ -92,12 +87,6 @@ _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
 )
 FIELDS = {field: row for row in _ROWS for field in row[0]}
 
-LAST_ID = (
-    *((450, 147), (470, 160), (520, 163), (525, 172), (535, 192), (550, 196), (555, 204)),
-    *((560, 225), (570, 250), (575, 268), (580, 273), (590, 288), (595, 302), (610, 307)),
-)
-"""Branch and the last field id that it knows of; what is newer is an invalid argument."""
-
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
 """Fields of one link, or of all at once; a link that is down refuses them."""
 
@@ -107,10 +96,7 @@ PER_LINK = SUMMED | {161, 162, 163}
 def field_code(field: int, scope: int, asked: Question) -> int:
     """The return code of one entry of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
-    if row is None or asked.driver < row[1]:
-        last = max(last for branch, last in LAST_ID if branch <= asked.driver[0])
-        return driver.NOT_SUPPORTED if 0 < field <= last else driver.INVALID_ARGUMENT
-    if not row[2](asked):
+    if row is None or asked.driver < row[1] or not row[2](asked):
         return driver.NOT_SUPPORTED
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return asked.link_code(scope)
@@ -128,7 +114,7 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
         if field in SUMMED and scope != ALL_LINKS and not gpu.active(gpu.links[scope]):
             entry.nvmlReturn = driver.NOT_SUPPORTED
             continue
-        entry.timestamp, entry.latencyUsec = nvml.machine.micros(now), LATENCY
+        entry.timestamp = nvml.machine.micros(now)
         *_, entry.valueType, value = FIELDS[field]
         if callable(value):
             value = value(FieldContext(gpu, scope, now))
@@ -161,8 +147,8 @@ def _pcie(name: str) -> Callable[[Shares], float]:
     return lambda rates: rates.get(name, 0.0) * PCIE_OVERHEAD / PCIE_UNIT
 
 
-def _links(direction: str, *links: int) -> Callable[[Shares], float]:
-    names = [f"{direction}{link}" for link in links]
+def _links(direction: str) -> Callable[[Shares], float]:
+    names = [f"{direction}{link}" for link in range(MOST_LINKS)]
     return lambda rates: sum(rates.get(name, 0.0) for name in names) / NVLINK_UNIT
 
 
@@ -174,10 +160,8 @@ METRICS: dict[int, Callable[[Shares], float]] = {
     10: _share("dram"),
     20: _pcie("pcie_tx"),
     21: _pcie("pcie_rx"),
-    60: _links("rx", *range(LINK_SLOTS)),
-    61: _links("tx", *range(LINK_SLOTS)),
-    **{62 + 2 * link: _links("rx", link) for link in range(LINK_SLOTS)},
-    **{63 + 2 * link: _links("tx", link) for link in range(LINK_SLOTS)},
+    60: _links("rx"),
+    61: _links("tx"),
 }
 """Metric id to its value from the counters' mean rates; ids not listed are refused."""
 

@@ -9,28 +9,20 @@ from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
 from agent.simulator.call_guard import Call, check, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.models import ADA, AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
+from agent.simulator.models import AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
 
 SUBSYSTEM = 0x118F10DE
-SWITCH_BUSES = (0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9)
-SWITCH_DEVICE = 0x1AF110DE
 ALL_ONES = 0xFFFFFFFF
-CHASSIS = b"1820000000001"
-"""Position of a tray, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
+CHASSIS = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names by `nvmlNvLinkErrorCounter_t`."""
 
-POWER, ENCODER, DECODER, CLOCKS = 0, 3, 4, (5, 6)
-BUFFERS = {1: "utilisation", 2: "controller", ENCODER: "encoder", DECODER: "decoder"}
-"""Counters by sample type. Those of clocks are known, but their buffers stay empty."""
+POWER, UTILISATION = 0, 1  # Types of samples
 
-PCIE_WINDOW = 0.02  # Seconds that the driver counts PCIe bytes for, blocking the caller
+PCIE_WINDOW = 0.02  # Seconds that the driver counts PCIe bytes for
 MEDIA_PERIOD = 167_000
 """Microseconds that the utilisation of an engine is the mean of; no scenario plays videos."""
-
-FASTEST, GEFORCE_LOADED, RESTING = 0, 2, 8
-"""Performance states: GeForce and TITAN boards compute in P2, and rest in P8."""
 
 NO_INSTANCE = 0xFFFFFFFF
 
@@ -81,15 +73,14 @@ def pci_info(bus: int, device_id: int) -> Any:
 
 
 def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
-    if kind != POWER and kind not in (*BUFFERS, *CLOCKS):
-        refuse(driver.INVALID_ARGUMENT)
-    if kind in BUFFERS and gpu.mig:
+    if kind not in (POWER, UTILISATION) or (kind == UTILISATION and gpu.mig):
         refuse(driver.NOT_SUPPORTED)
     machine, buffer = nvml.machine, gpu.buffers
     now, seen = machine.now, machine.moment(last_seen)
-    found: Any = buffer.utilisation(BUFFERS[kind], now, seen) if kind in BUFFERS else ()
     if kind == POWER:
-        found = ((at, round(watts * 1000)) for at, watts in buffer.power(now, seen))
+        found = [(at, round(watts * 1000)) for at, watts in buffer.power(now, seen)]
+    else:
+        found = list(buffer.utilisation(now, seen))
     timed = [(machine.micros(at), value) for at, value in found]
     samples = [
         pynvml.c_nvmlSample_t.from_buffer_copy(SAMPLE.pack(at, value))
@@ -116,13 +107,6 @@ def _fan(nvml: Any, gpu: SimulatedGpu, fan: int) -> int:
     if fan != 0:
         refuse(driver.INVALID_ARGUMENT)
     return round(min(100.0, max(20.0, 2.0 * (gpu.celsius(nvml.machine.now) - 30.0))))
-
-
-def _performance(_: Any, gpu: SimulatedGpu) -> int:
-    if gpu.model.datacentre:
-        return FASTEST if gpu.awake or gpu.model.architecture > KEPLER else RESTING
-    loaded = FASTEST if gpu.model.shared_memory else GEFORCE_LOADED
-    return loaded if gpu.awake else RESTING
 
 
 def _clock(kind: int, sm: int, memory: int) -> int:
@@ -180,18 +164,11 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the far end of a link; a link that is down reports none, an NVSwitch of the fourth
-    generation all ones."""
+    """Return the far end of a link; a link that is down reports none, an NVSwitch all ones."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus, gpu.model.device_id)
-    if gpu.model.architecture < HOPPER:
-        return pci_info(SWITCH_BUSES[link % len(SWITCH_BUSES)], SWITCH_DEVICE)
-    info = pynvml.nvmlPciInfo_t()
-    info.domain = info.bus = info.device = ALL_ONES
-    info.pciDeviceId = info.pciSubSystemId = ALL_ONES
-    info.busIdLegacy, info.busId = b"FFFF:FF:FF.0", b"FFFFFFFF:FF:FF.0"
-    return info
+    return pynvml.nvmlPciInfo_t(domain=ALL_ONES, bus=ALL_ONES, busId=b"FFFFFFFF:FF:FF.0")
 
 
 def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
@@ -267,14 +244,9 @@ CALLS: dict[str, Call] = {
     ),
     "Temperature": Call(_celsius),
     "TemperatureV": Call(_celsius, since=(575,)),
-    "MarginTemperature": Call(
-        lambda n, g: (g.model.thresholds.gpu_max or g.model.thresholds.slowdown) - _celsius(n, g),
-        lambda q: q.arch >= ADA,
-        (570,),
-    ),
     "NumFans": Call(lambda *_: 1, lambda q: q.model.fan),
     "FanSpeed_v2": Call(_fan, lambda q: q.model.fan),
-    "PerformanceState": Call(_performance),
+    "PerformanceState": Call(lambda _, g: 8 * (not g.awake and not g.model.datacentre)),
     "ClockInfo": Call(lambda _, g, kind: _clock(kind, g.sm_clock, g.memory_clock)),
     "MaxClockInfo": Call(lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory)),
     "CurrentClocksEventReasons": Call(lambda _, g: g.reasons, since=(535,)),
@@ -283,7 +255,7 @@ CALLS: dict[str, Call] = {
     "CurrPcieLinkGeneration": Call(lambda _, g: g.pcie_generation),
     "CurrPcieLinkWidth": Call(lambda _, g: g.width),
     "PcieReplayCounter": Call(lambda n, g: int(g.meter.read("pcie_replays", n.machine.now))),
-    "PcieThroughput": Call(_pcie, lambda q: q.whole(MAXWELL) and q.model.slot, blocks=PCIE_WINDOW),
+    "PcieThroughput": Call(_pcie, lambda q: q.whole(MAXWELL) and q.model.slot),
     # errors of memory
     "TotalEccErrors": Call(_ecc, lambda q: q.model.datacentre),
     "RemappedRows": Call(

@@ -80,10 +80,12 @@ class SampleBuffers:
         self.ripple = 0.0  # of the power, from one sample to the next
         self.speed = 1.0  # of the clock: who asks must come back as soon as on a real machine
 
-    def utilisation(self, name: str, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return samples (time, percent): mean of the counter `name` over each fifth of a second.
-        `seen` is the time of the last sample that is not wanted any more."""
-        return ((at, self.percent(name, at)) for at in self._moments(UTILISATION, now, seen))
+    def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
+        """Return samples (time, percent): means over each fifth of a second. `seen` is the time of
+        the last sample that is not wanted any more."""
+        return (
+            (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
+        )
 
     def percent(self, name: str, now: float) -> int:
         at = _grid(now, UTILISATION.every)
@@ -197,7 +199,6 @@ class SimulatedGpu:
             return
         steady = {
             "thermal": NS * self.work.slowed,
-            "low": NS * (not self.awake),
             "ecc": BIT_FLIPS * self.flipping,
             "ecc_corrected": self.health.corrected,
             "pcie_replays": self.health.replays,

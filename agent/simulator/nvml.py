@@ -12,26 +12,24 @@ from agent.simulator import driver, fields, getters, mig
 from agent.simulator.call_guard import Call, CallGuard, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
-from agent.simulator.models import AMPERE
 
 SETS = 0x6000_0000  # Address below the first event set
 GLANCE = 0.05  # s, between two checks of a set that is waited on
 FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
 XID_EVENT = 0x8
-SUPPORTED_OLD, SUPPORTED_ECC, SUPPORTED_NEW = 0x18, 0x1B, 0xFF9F
 NO_INSTANCE = 0xFFFFFFFF
 
 
 class EventSet:
-    """GPUs with the events they are registered for, and what happened since."""
+    """GPUs that are registered for XID errors, and those that came since."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
-        self.masks: dict[int, int] = {}
+        self.gpus: set[int] = set()
         self.happened: deque[tuple[int, int]] = deque()
 
     def note(self, index: int, code: int) -> None:
-        if self.masks.get(index, 0) & XID_EVENT:
+        if index in self.gpus:
             self.happened.append((index, code))
 
 
@@ -54,12 +52,8 @@ def _free(nvml: Any, event_set: Any) -> None:
     del nvml.sets[address_of(event_set)]
 
 
-def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
-    older = SUPPORTED_ECC if gpu.model.datacentre else SUPPORTED_OLD
-    if kinds & ~(SUPPORTED_NEW if gpu.model.architecture >= AMPERE else older):
-        refuse(driver.NOT_SUPPORTED)
-    masks = _find(nvml, event_set).masks
-    masks[gpu.index] = masks.get(gpu.index, 0) | kinds
+def _register(nvml: Any, gpu: SimulatedGpu, _: int, event_set: Any) -> None:
+    _find(nvml, event_set).gpus.add(gpu.index)
 
 
 CALLS: dict[str, Call] = {
@@ -162,7 +156,5 @@ class SimulatedNvml:
             raise pynvml.NVMLLibraryMismatchError(
                 "Unversioned function called and the pyNVML version does not match the NVML lib"
             ) from error
-        if call.blocks:
-            self.guard.pause(call.blocks)
         with machine.lock:
             return call.answer(self, gpu, *args[1:])

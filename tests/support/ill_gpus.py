@@ -91,7 +91,6 @@ class IllGpus:
         self.threads = 0  # the most at a time that read GPUs
         if isinstance(self.clock, SettledClock):
             self.clock.settled = self._settled
-            vars(self.machine.nvml.guard)["pause"] = lambda _: None  # of real time
         self._turns: dict[str, asyncio.Future[None]] = {}
         for worker in self.agent.poller.workers:
             vars(worker)["start_turn"] = partial(self._start_turn, worker.name, worker.start_turn)

@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from itertools import pairwise
 from statistics import fmean
 
@@ -31,11 +30,10 @@ from tests.support.simulated_machine import (
 def test_gpm_agrees_with_counters_and_demand() -> None:
     machine, clock = start("dgx-h200:nvlink-saturated", 3.1)
     payload, raw = field(machine, 138, ALL_LINKS)[1], field(machine, 140, ALL_LINKS)[1]
-    activity, sm, link_total, link = gpm(machine, clock, 5.05, 1, 2, 61, 63)
+    activity, sm, link_total = gpm(machine, clock, 5.05, 1, 2, 61)
     sent = (field(machine, 138, ALL_LINKS)[1] - payload) * 1024 / 5.05
     wire = (field(machine, 140, ALL_LINKS)[1] - raw) * 1024 / 5.05
     assert link_total * 1_024_000 == pytest.approx(sent, rel=1e-4)
-    assert link * 18 == pytest.approx(link_total, rel=1e-6)
     assert wire / 450e9 == pytest.approx(0.92, abs=0.015)
     assert wire / sent == pytest.approx(412.5 / 354.4, rel=1e-4)
     assert activity == pytest.approx(99, abs=2)
@@ -93,7 +91,9 @@ def test_a_long_gap_is_caught_up_quickly() -> None:
     clock.advance(86_400.0)
     assert calls_of(machine.advance) < 1000
     assert get(machine, "UtilizationRates").gpu > 90
-    assert field(machine, 83)[1] == pytest.approx(0.91 * 700 * 86_410 * 1000, rel=0.02)
+    assert get(machine, "TotalEnergyConsumption") == pytest.approx(
+        0.91 * 700 * 86_410 * 1000, rel=0.02
+    )
 
 
 def test_a_lost_gpu_loses_only_itself() -> None:
@@ -195,21 +195,17 @@ def test_a_hung_driver_blocks_under_a_running_clock() -> None:
     assert not caller.is_alive()
 
 
-def test_pcie_throughput_blocks_only_in_real_time() -> None:
-    machine = build(parse("gtx-1080:training"), SystemClock())
-    machine.nvml.nvmlInit()
-    before = time.monotonic()
-    get(machine, "PcieThroughput", 0)
-    assert time.monotonic() - before >= 0.02
-
-
 def test_two_runs_are_the_same() -> None:
     def run(stops: int) -> list[int]:
         machine, clock = start("dgx-h100:training")
         for _ in range(stops):
             clock.advance(24.0 / stops)
             machine.advance()
-        return [field(machine, 83)[1], get(machine, "PowerUsage"), field(machine, 138)[1]]
+        return [
+            get(machine, "TotalEnergyConsumption"),
+            get(machine, "PowerUsage"),
+            field(machine, 138)[1],
+        ]
 
     assert run(24) == run(24)
     assert run(1) == pytest.approx(run(120), rel=1e-9)
