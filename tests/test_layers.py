@@ -129,10 +129,8 @@ LIBRARIES = {
     "bcrypt": ("exporters/access_control.py",),
     "subprocess": (
         "agent/cli/",
-        "agent/hardware/kernel_log.py",  # journalctl
         "agent/hardware/nvml.py",  # a trial of nvmlInit
         "agent/hardware/schedulers.py",  # squeue, scontrol
-        "agent/hardware/smart.py",  # busctl
     ),
 }
 """Each library has one place."""

@@ -11,7 +11,6 @@ from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.nccl import RanksReader, RasReader
 from agent.hardware.schedulers import RealSchedulers, Schedulers
-from agent.hardware.smart import SmartReader, UdisksSmart
 
 TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
 
@@ -59,7 +58,7 @@ class Psutil(Protocol):
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
     the name (the number where there is none), `nccl` who reports NCCL's ranks on it, the
-    kernel's log, who gives GPUs to jobs, and who knows what SMART says of disks."""
+    kernel's log, and who gives GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -67,7 +66,6 @@ class Host:
     nccl: RanksReader = field(default_factory=RanksReader)
     kernel_log: KernelLog = field(default_factory=NoKernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
-    smart: SmartReader = field(default_factory=SmartReader)
 
 
 def real_host(history: float = 0.0) -> Host:
@@ -81,5 +79,4 @@ def real_host(history: float = 0.0) -> Host:
         kernel_log=RealKernelLog(history),
         nccl=RasReader(),
         schedulers=RealSchedulers(),
-        smart=UdisksSmart(),
     )

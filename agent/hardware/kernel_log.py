@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from agent.model import Absent, Reason
@@ -24,7 +24,6 @@ MOST = 10_000
 KERNEL = 0
 """Facility of what the kernel wrote itself; a program may write here too, with another one."""
 
-AGAIN = 60.0  # s, between two attempts to open what could not be opened
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
     "writes it)"
@@ -105,35 +104,20 @@ class RealKernelLog:
     happens, some for a look.
     """
 
-    def __init__(self, history: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, history: float = 0.0) -> None:
         self._history = history
-        self._clock = clock
-        self._log: KernelLog | None = None
-        self._absent = Absent(Reason.MISSING, f"{DEVICE} is not there")
-        self._again = 0.0
+        self._log: DeviceLog | None = None
 
     def lines(self) -> Sequence[LogLine]:
         if self._log is None:
-            now = self._clock()
-            if now < self._again:
-                raise self._absent.without_traceback()
-            self._again = now + AGAIN
-            self._log = self._opened(now)
-        try:
-            return self._log.lines()
-        except Absent as absent:
-            self._log, self._absent = None, absent.without_traceback()
-            raise
-
-    def _opened(self, now: float) -> KernelLog:
-        since = max(0.0, now - self._history) if self._history else None
-        try:
-            return DeviceLog(_descriptor(), since)
-        except OSError as error:
-            missing = isinstance(error, FileNotFoundError)
-            reason = Reason.MISSING if missing else Reason.DENIED
-            self._absent = Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}")
-            raise self._absent.without_traceback() from error
+            since = max(0.0, time.monotonic() - self._history) if self._history else None
+            try:
+                self._log = DeviceLog(_descriptor(), since)
+            except OSError as error:
+                missing = isinstance(error, FileNotFoundError)
+                reason = Reason.MISSING if missing else Reason.DENIED
+                raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
+        return self._log.lines()
 
 
 def _descriptor() -> int:

@@ -59,7 +59,15 @@ UNTAPED_NAMES = frozenset(
     {
         *("address", "boot_id", "cmdline", "environ", "machine-id", "node_guid", "sys_image_guid"),
         *("product_serial", "product_uuid", "board_serial", "board_asset_tag"),
-        *("chassis_serial", "chassis_asset_tag", "serial", "serial_number", "uuid", "wwid"),
+        *(
+            "chassis_serial",
+            "chassis_asset_tag",
+            "serial",
+            "serial_number",
+            "uuid",
+            "wwid",
+            "objects.json",
+        ),
     }
 )
 """Files of these names identify a machine or hold a user's secrets, and no metric needs them."""

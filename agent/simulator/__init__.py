@@ -51,7 +51,6 @@ class SimulatedSystem(Machine):
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
             nccl=services,
             schedulers=services,
-            smart=services,
         )
 
 

@@ -1,6 +1,7 @@
 """Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, udisks2, RAS."""
 
 import errno
+import json
 import os
 from collections import namedtuple
 from collections.abc import Callable, Mapping
@@ -10,7 +11,6 @@ from typing import Any
 from agent.hardware.files import FileTree
 from agent.hardware.nccl import NcclAnswer, RanksReader, RasRequest, RasRound
 from agent.hardware.schedulers import Schedulers
-from agent.hardware.smart import SmartReader
 from agent.model import Absent, Reason
 from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
@@ -86,9 +86,9 @@ def _together(
     return total._replace(busy_time=busy, write_bytes=one.write_bytes)
 
 
-class SimulatedServices(Schedulers, RanksReader, SmartReader):
-    """Slurm with one job, which was given the last GPU, and runs nothing; SMART data of the disks,
-    as udisks2 would report it; and NCCL's RAS service, without its socket and its forms."""
+class SimulatedServices(Schedulers, RanksReader):
+    """Slurm with one job, which was given the last GPU, and runs nothing; and NCCL's RAS service,
+    without its socket and its forms."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -96,10 +96,6 @@ class SimulatedServices(Schedulers, RanksReader, SmartReader):
     def slurm(self, host: str) -> list[str]:
         who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
         return [f"{who} Nodes={host} GRES=gpu:1(IDX:{len(self._machine.gpus) - 1})"]
-
-    def failing(self) -> dict[str, bool]:
-        broken = self._machine.host_health.failing_disks
-        return {disk.name: disk.name in broken for disk in self._machine.system.disks}
 
     def read(self, request: RasRequest) -> RasRound:
         found = self._machine.communicator()
@@ -119,6 +115,7 @@ HCA_ERRORS = (
     *("link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors"),
     *("port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
 )
+UDISKS = "org.freedesktop.UDisks2"
 SERVICE = "1200"  # The pid of the Fabric Manager
 
 
@@ -156,17 +153,28 @@ def _sysfs(machine: Machine) -> Tree:
 
 
 def _unlisted(machine: Machine) -> Tree:
-    """Return the files that are read by path alone: processes of the Fabric Manager and of the
-    kernel."""
+    """Return the files that are read by path alone: SMART data of the disks, as udisks2 reports it,
+    and processes of the Fabric Manager and of the kernel."""
+
+    def smart() -> str:
+        broken = machine.host_health.failing_disks
+        objects: dict[str, Any] = {}
+        for name in (disk.name for disk in machine.system.disks):
+            verdict = {"SmartUpdated": {"data": 1}, "SmartFailing": {"data": name in broken}}
+            objects[name] = {f"{UDISKS}.Block": {"Drive": {"data": f"/drives/{name}"}}}
+            objects[f"/drives/{name}"] = {f"{UDISKS}.Drive.Ata": verdict}
+        return json.dumps({"data": [objects]})
+
+    found: Tree = {"/run/dgx-telemetry-smart/objects.json": smart}
     if not machine.system.nvswitches:
-        return {}
+        return found
 
     def running() -> str:
         if not machine.host_health.fabric_service:
             raise FileNotFoundError(2, "No such process")
         return "nv-fabricmanage"
 
-    return {
+    return found | {
         "/run/nvidia-fabricmanager/nv-fabricmanager.pid": SERVICE,
         f"/proc/{SERVICE}/comm": running,
         f"/proc/{SERVICE}/status": lambda: f"Name:\t{running()}\nUid:\t0\t0\t0\t0",

@@ -1,9 +1,11 @@
 """Whole disks and arrays: bytes, time at work, models, whether one has lost a member, and disks
 that fail, by what the kernel shows to everybody, and by SMART where udisks2 reports it."""
 
+import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
@@ -178,8 +180,19 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 """States of NVMe controllers and SCSI devices that do no work any more; others pass."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
+SMART = "/run/dgx-telemetry-smart/objects.json"
+"""What dgx-telemetry-smart.service has from udisks2, asked each ten minutes and gone with it: the
+disks themselves take root. Interfaces: storaged.org/udisks/docs, org.freedesktop.UDisks2.Drive.Ata
+and .NVMe.Controller."""
+
+UDISKS = "org.freedesktop.UDisks2"
 SILENT = Absent(
     Reason.UNSUPPORTED, "udisks2 does not show SMART of it (of an NVMe disk since its version 2.10)"
+)
+NOT_ASKED = Absent(
+    Reason.MISSING,
+    "SMART is for root, and dgx-telemetry-smart.service, which asks udisks2 for it, has no answer: "
+    "install both, or run smartd",
 )
 
 
@@ -208,11 +221,34 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
             out.add(FAULT, errors, volume, "file_system")
 
 
-def _smart(host: Host, out: ReadOutput) -> None:
-    disks = _real_disks(host.files)
-    failing = host.smart.failing()
+def _smart(files: FileTree, out: ReadOutput) -> None:
+    disks, text = _real_disks(files), text_or_nothing(files, SMART)
+    if not text:
+        raise NOT_ASKED.without_traceback()
+    try:
+        failing = verdicts(json.loads(text)["data"][0])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Absent(Reason.FAILED, f"{SMART} is of another form ({error!r})") from error
     for disk in bounded(out, FAULT, disks):
         out.add(FAULT, failing.get(disk, SILENT), disk, "smart")
+
+
+def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
+    """Verdict "failing" of whole disks by name, out of the objects that udisksd manages; none
+    before it has read a disk, and where it cannot. That an NVMe disk is too hot the kernel
+    reports."""
+    found: dict[str, bool] = {}
+    for path, interfaces in objects.items():
+        block = interfaces.get(f"{UDISKS}.Block")
+        if block is None or f"{UDISKS}.Partition" in interfaces:
+            continue
+        drive, name = objects.get(block["Drive"]["data"], {}), path.rpartition("/")[2]
+        ata, nvme = (drive.get(f"{UDISKS}.{of}", {}) for of in ("Drive.Ata", "NVMe.Controller"))
+        if "SmartCriticalWarning" in nvme and nvme["SmartUpdated"]["data"]:
+            found[name] = bool(set(nvme["SmartCriticalWarning"]["data"]) - {"temperature"})
+        if "SmartFailing" in ata and ata["SmartUpdated"]["data"]:
+            found[name] = bool(ata["SmartFailing"]["data"])
+    return found
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
@@ -222,6 +258,6 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
         ("disk", "info", INFO, partial(_infos, host, options), intervals.LINKS),
         ("disk", "arrays", MEMBERS, partial(_arrays, host, options), ARRAY_STATE),
         ("disk_faults", "signs", FAULT, partial(_signs, host.files), intervals.LINKS),
-        ("disk_faults", "smart", FAULT, partial(_smart, host), intervals.SMART),
+        ("disk_faults", "smart", FAULT, partial(_smart, host.files), intervals.SMART),
     ):
         yield Read(ReadKey(source, part), (metric,), done, fixed(every))

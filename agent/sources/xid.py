@@ -68,10 +68,7 @@ between them."""
 class XidCounts:
     """Counts by UUID and code; kept while a GPU is lost. Each way is written by one thread."""
 
-    def __init__(
-        self,
-        gpus: Callable[[], Iterator[GpuIdentity]],
-    ) -> None:
+    def __init__(self, gpus: Callable[[], Iterator[GpuIdentity]]) -> None:
         self._gpus = gpus  # every GPU known
         self._logged = False  # whether the kernel's log answers
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log")}
