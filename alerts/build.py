@@ -11,17 +11,10 @@ from agent.faults.fleet import fleet
 from agent.faults.model import Fault, Group
 from agent.faults.monitoring import DOWN
 from agent.faults.places import FLEET_BOARD
-from agent.faults.promql import Recording
-from agent.faults.records import (
-    fleet_records,
-    long_records,
-    once,
-    records,
-    report_records,
-)
+from agent.faults.promql import Recording, seconds
+from agent.faults.records import fleet_records, long_records, once, records, report_records
 from agent.faults.templates import described, sentence_of
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters, span
-from agent.faults.values import seconds
 from agent.faults.workload import workload
 from agent.sources.agent_health import LAST_TICK
 from alerts.receivers import Receivers

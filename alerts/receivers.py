@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.config.settings import Section
-from agent.faults.values import Email, SecretFile, Smarthost, Url, Word
+from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 
 
 class Receivers(Section, frozen=True):

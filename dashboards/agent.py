@@ -1,8 +1,8 @@
 """The agent itself: whether it answers, what it costs, which values are absent and why."""
 
 from agent.sources import agent_health, system
-from dashboards.board import BAD, GOOD, NEUTRAL, SHORT, Board, Json, Row
-from dashboards.kinds import Column, graph, stat, table, wide, words
+from dashboards.board import BAD, GOOD, NEUTRAL, SHORT, Board, Row
+from dashboards.kinds import Column, graph, stat, table, wide
 from dashboards.queries import (
     AGENT_CPU,
     AGENT_MEMORY,
@@ -17,8 +17,9 @@ from dashboards.queries import (
 from dashboards.scope import ABSENT as ABSENT_VALUES
 from dashboards.scope import OF_AGENTS, WHY, board
 
-YES_OR_NO: Json = {
-    "mappings": [{"type": "value", "options": words((0, "no", BAD), (1, "yes", GOOD))}]
+YES_OR_NO = {
+    "0": {"text": "no", "color": BAD, "index": 0},
+    "1": {"text": "yes", "color": GOOD, "index": 1},
 }
 
 ANSWER = Row(
@@ -30,8 +31,8 @@ ANSWER = Row(
             now(UP),
             SHORT,
             legend="{{instance}}",
-            fields=YES_OR_NO,
-            width=8,
+            fields={"mappings": [{"type": "value", "options": YES_OR_NO}]},
+            width=12,
             height=6,
         ),
         stat(
@@ -41,17 +42,7 @@ ANSWER = Row(
             Value(f"time() - {select(agent_health.LAST_TICK)}", "s"),
             NEUTRAL,
             legend="{{instance}}",
-            width=8,
-            height=6,
-        ),
-        stat(
-            "Configuration accepted",
-            agent_health.CONFIG_OK.meaning,
-            now(agent_health.CONFIG_OK),
-            SHORT,
-            legend="{{instance}}",
-            fields=YES_OR_NO,
-            width=8,
+            width=12,
             height=6,
         ),
         table(

@@ -11,20 +11,9 @@ from agent.faults.records import (
     TENSOR_RECORD,
 )
 from agent.model import WHAT_LOST, State
-from agent.sources import process, system
+from agent.sources import system
 from agent.sources.workload import JOB_INFO
-from dashboards.board import (
-    ANY,
-    FULL,
-    GOOD,
-    LOST,
-    SOME,
-    WARNING,
-    WELL,
-    Board,
-    Row,
-    Step,
-)
+from dashboards.board import ANY, FULL, GOOD, LOST, SOME, WARNING, WELL, Board, Row, Step
 from dashboards.kinds import Column, graph, matrix, stat, table
 from dashboards.queries import (
     CAUSE,
@@ -84,10 +73,13 @@ PEAK = summed(TENSOR_RECORD).over(summed(SECONDS_RECORD, state=State.BUSY))
 """Both from one group of rules: others are evaluated at other times."""
 
 
-def named(value: Value, state: State) -> Value:
-    return value.labelled("cause", state.value, "state", state.value)
-
-
+BY_CAUSE = (
+    summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
+    .labelled("cause", "held", "state", "held")
+    .labelled("cause", "hung", "state", "hung")
+)
+SPENT = Value(select(NODE_SECONDS), "s")
+STARVED = summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value)
 LOST_SHARE = either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", ""))
 
 OBSERVED = Value(f"{summed(NODE_SECONDS, NODE).expr} / {now(system.GPUS).total(NODE).expr}", "s")
@@ -104,8 +96,7 @@ HEALTH = Row(
         stat("Nodes", "Agents that answer.", now(UP).where("== 1").counted(), width=3),
         stat(
             "Nodes silent",
-            "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
-            "among them: an alert reports those for an hour.",
+            "Agents whose last scrape failed; without nodes taken out of the inventory.",
             now(UP).number("== 0"),
             ANY,
             width=3,
@@ -119,19 +110,12 @@ HEALTH = Row(
             width=3,
         ),
         stat(
-            "GPUs in use",
-            "Share of the GPUs that answer on which there is a process.",
-            now(process.PROCESSES).number("> 0").over(now(process.PROCESSES).counted()),
-            WELL,
-            width=3,
-        ),
-        stat(
             "GPU time starved",
             "Share of the GPU time observed in this time range for which GPUs waited for data, "
             "for the host or for a peer.",
             summed(NODE_SECONDS, (), state=State.STARVED).or_zero().over(summed(NODE_SECONDS, ())),
             LOST,
-            width=9,
+            width=12,
         ),
     ),
 )
@@ -186,10 +170,7 @@ LOSSES = Row(
             "single loss first: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
             "reliability), held or hung.",
-            named(
-                named(summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING), State.HELD), State.HUNG
-            )
-            .over(summed(NODE_SECONDS, NODE), on=NODE)
+            BY_CAUSE.over(summed(NODE_SECONDS, NODE), on=NODE)
             .among(LOST_SHARE.most(SHOWN), NODE)
             .descending(),
             "instance",
@@ -203,15 +184,7 @@ LOSSES = Row(
             "Share of all GPU time by state and cause, each five minutes. The active share of a "
             "starved second counts as busy.",
             Query(
-                Value(f"sum by (state, cause) ({select(NODE_SECONDS)})", "s")
-                .over(
-                    Value(f"sum ({select(NODE_SECONDS)})", "s"),
-                    on=(),
-                )
-                .linked(
-                    "account",
-                    *CAUSE,
-                ),
+                SPENT.total(CAUSE).over(SPENT.total(), on=()).linked("account", *CAUSE),
                 "{{state}}/{{cause}}",
             ),
             stacked=True,
@@ -223,15 +196,7 @@ LOSSES = Row(
             "GPUs, most starved first",
             f"The {WORST} largest losses by GPU and cause, as a share of its time in this range. "
             "A GPU leads to its board.",
-            (
-                Column(
-                    "Lost",
-                    summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value)
-                    .over(OBSERVED, on=NODE)
-                    .most(WORST),
-                    LOST,
-                ),
-            ),
+            (Column("Lost", STARVED.over(OBSERVED, on=NODE).most(WORST), LOST),),
             links={"instance": TO_NODE, "gpu": TO_GPU},
             hidden=("state",),
             empty="while no GPU starves",
@@ -281,6 +246,7 @@ PATHS_FULL = Row(
             f"The {WORST} paths that were longest at or above their threshold in this time range, "
             "as a share of the time for which the GPUs of their node were observed.",
             (Column("Saturated", FULL_PATHS.most(WORST), FULL),),
+            width=24,
             links={"instance": TO_LINKS},
             empty="while no path is full",
         ),

@@ -19,6 +19,7 @@ from dashboards.board import ANY, LOST, Board, Row
 from dashboards.kinds import Column, graph, table, wide
 from dashboards.queries import (
     GPU,
+    GPU_NAME,
     RANGE,
     RATE,
     Labels,
@@ -32,9 +33,8 @@ from dashboards.queries import (
     spread,
     time_in,
 )
-from dashboards.scope import RHYTHM, board, firing_alerts, goodput, time_panels
+from dashboards.scope import ACTIVITY, RHYTHM, board, firing_alerts, goodput, time_panels
 
-NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
 GPM = "on GPUs before Hopper, which do not count it"
 
@@ -72,17 +72,11 @@ TIME = Row(
 WORK = Row(
     "What does it compute?",
     (
-        graph(
-            "Activity",
-            activity.ACTIVITY.meaning,
-            *spread(now(activity.ACTIVITY), NAME),
-            whole=True,
-            height=7,
-        ),
+        ACTIVITY,
         graph(
             "Memory",
             memory.USED.meaning,
-            *spread(now(memory.USED), NAME),
+            *spread(now(memory.USED)),
             Query(now(memory.TOTAL).smallest(), "all of it", limit=True),
             height=7,
         ),
@@ -91,7 +85,7 @@ WORK = Row(
             "Share of the multiprocessors with work on them (least, mean, most), of the warps that "
             "they could hold, of time in which tensor cores worked, and of their peak at the "
             "highest clock that this gave: an upper bound of MFU.",
-            *spread(now(activity.SM_ACTIVE), f"{NAME} SM active"),
+            *spread(now(activity.SM_ACTIVE), f"{GPU_NAME} SM active"),
             Query(now(activity.SM_OCCUPANCY).mean(), "mean occupancy"),
             Query(now(activity.TENSOR_ACTIVE).mean(), "mean tensor"),
             Query(rate(activity.TENSOR_SECONDS).mean(), "mean tensor throughput"),
@@ -102,9 +96,8 @@ WORK = Row(
         ),
         graph(
             "Video engines",
-            "Share of time in which each engine worked, on the GPU where it worked most: video "
-            "decoder, video encoder. They work beside the multiprocessors. "
-            " No line for engines that a GPU does not have.",
+            "Share of time in which each engine worked, on the GPU where it worked most. They work "
+            "beside the multiprocessors. No line for engines that a GPU does not have.",
             Query(now(gpu.DECODER).largest(), "decoder (NVDEC)"),
             Query(now(gpu.ENCODER).largest(), "encoder (NVENC)"),
             width=8,
@@ -113,8 +106,8 @@ WORK = Row(
         graph(
             "Length of a step",
             f"{pulses.STEP.meaning} And in the first hour of the job.",
-            Query(now(pulses.STEP), NAME),
-            Query(now(job_watch.REFERENCE), f"{NAME} first hour", limit=True),
+            Query(now(pulses.STEP), GPU_NAME),
+            Query(now(job_watch.REFERENCE), f"{GPU_NAME} first hour", limit=True),
             width=24,
             height=6,
             empty=RHYTHM,
@@ -128,7 +121,7 @@ BRAKES = Row(
         graph(
             "Power",
             f"{power.POWER.meaning} And the smallest limit now enforced.",
-            *spread(now(power.POWER), NAME),
+            *spread(now(power.POWER)),
             Query(now(power.POWER_LIMIT).smallest(), "limit", limit=True),
             height=7,
         ),
@@ -136,7 +129,7 @@ BRAKES = Row(
             "SM clock",
             "Clock of the multiprocessors, and the highest that they can have; it falls when the "
             "GPU idles.",
-            *spread(now(clocks.CLOCK, clock="sm"), NAME),
+            *spread(now(clocks.CLOCK, clock="sm")),
             Query(now(clocks.CLOCK_LIMIT, clock="sm").smallest(), "highest", limit=True),
             height=7,
         ),
@@ -153,7 +146,7 @@ BRAKES = Row(
             "Temperature",
             "Temperature of the core, where the GPU slows down, and of the hottest memory. No line "
             "for that on GPUs before Volta.",
-            *spread(now(temperature.TEMPERATURE), NAME),
+            *spread(now(temperature.TEMPERATURE)),
             Query(now(temperature.MEMORY_TEMPERATURE).largest(), "memory, most"),
             Query(now(temperature.LIMIT, limit="slowdown").smallest(), "slowdown", limit=True),
             height=7,
@@ -223,7 +216,7 @@ WHO = Row(
         graph(
             "Memory of each process",
             process.PROCESS_MEMORY.meaning,
-            Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
+            Query(now(process.PROCESS_MEMORY), GPU_NAME + " {{name}} ({{pid}})"),
             empty="unless process.series in the agent's configuration is above 0",
         ),
         table(

@@ -2,45 +2,17 @@
 
 from agent.limits.paths import LIMIT
 from agent.model import State
-from agent.sources import activity, disk, host, infiniband, network
-from dashboards.board import FULL, LOST, Board, Row
-from dashboards.kinds import bars, graph, stat
-from dashboards.queries import (
-    GPU,
-    Query,
-    fullness,
-    limit,
-    now,
-    rate,
-    saturated,
-    spread,
-    time_in,
-)
-from dashboards.scope import board, time_panels
+from agent.sources import disk, host, infiniband, network
+from dashboards.board import FULL, Board, Row
+from dashboards.kinds import bars, graph
+from dashboards.queries import GPU, GPU_NAME, Query, fullness, limit, now, rate, saturated
+from dashboards.scope import ACTIVITY, board, time_panels
 
-NAME = "{{instance}} GPU {{gpu}}"
 DISK = "{{instance}} {{device}}"
 
 STARVED = Row(
     "What do the GPUs wait for?",
-    (
-        *time_panels("Time lost by cause", (12, 8), state=State.STARVED.value),
-        stat(
-            "Starved in total",
-            "Share of the observed GPU time in this range for which GPUs waited.",
-            time_in(State.STARVED),
-            LOST,
-            height=10,
-        ),
-        graph(
-            "Activity",
-            activity.ACTIVITY.meaning,
-            *spread(now(activity.ACTIVITY), NAME),
-            whole=True,
-            width=24,
-            height=6,
-        ),
-    ),
+    time_panels("Time lost by cause", (12, 12), state=State.STARVED.value),
 )
 
 DISKS = graph(
@@ -62,21 +34,18 @@ NICS = graph(
     Query(rate(network.RECEIVED, ("instance", "device")).bits(), f"{DISK} received"),
     Query(rate(network.TRANSMITTED, ("instance", "device")).bits(), f"{DISK} sent"),
     limit(path="network", direction="receive"),
-    width=8,
 )
-CPU_BUSY = graph(
-    "CPU busy", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True, width=8
-)
+CPU_BUSY = graph("CPU busy", host.BUSY.meaning, Query(now(host.BUSY), "{{instance}}"), whole=True)
 PRESSURE = graph(
     "Pressure",
     "Share of time for which some task, or all of them (full), waited for the resource.",
     Query(rate(host.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
-    width=8,
 )
 
 SUSPECTS = Row(
     "Is it the storage, the network, the CPU, or the way to the GPU?",
     (
+        ACTIVITY,
         DISKS,
         DISKS_BUSY,
         NICS,
@@ -85,7 +54,6 @@ SUSPECTS = Row(
             "Traffic that each port received, and the smallest limit among them.",
             Query(rate(infiniband.RECEIVED).bits(), "{{instance}} {{device}}:{{port}}"),
             limit(path="infiniband", direction="receive"),
-            width=8,
             empty="on systems without InfiniBand",
         ),
         bars(
@@ -99,16 +67,14 @@ SUSPECTS = Row(
                 "{{path}} {{direction}}",
             ),
             FULL,
-            width=8,
         ),
         CPU_BUSY,
         PRESSURE,
         graph(
             "PCIe to the GPUs",
             "What each GPU received over PCIe, over the limit of its slot.",
-            Query(fullness(GPU, path="pcie", direction="receive"), NAME),
+            Query(fullness(GPU, path="pcie", direction="receive"), GPU_NAME),
             whole=True,
-            width=8,
         ),
     ),
 )

@@ -132,12 +132,7 @@ def bars(
         *("bargauge", title, about, [query]),
         steps=steps,
         instant=True,
-        defaults={
-            "color": {"mode": "thresholds"},
-            **decimals(query.value),
-            "min": 0,
-            "max": most,
-        },
+        defaults={"color": {"mode": "thresholds"}, **decimals(query.value), "min": 0, "max": most},
         options={
             "reduceOptions": REDUCED,
             "orientation": "horizontal",
@@ -157,13 +152,6 @@ def decimals(value: Value) -> Json:
 def override(name: str, properties: Mapping[str, object]) -> Json:
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": "byName", "options": name}, "properties": listed}
-
-
-def words(*names: tuple[int, str, str]) -> Json:
-    return {
-        str(n): {"text": text, "color": colour, "index": place}
-        for place, (n, text, colour) in enumerate(names)
-    }
 
 
 LABELS = (
@@ -230,11 +218,7 @@ def table(
         instant=True,
         table=True,
         defaults=CELLS,
-        options={
-            "showHeader": True,
-            "cellHeight": cells,
-            "sortBy": [] if as_asked else [worst],
-        },
+        options={"showHeader": True, "cellHeight": cells, "sortBy": [] if as_asked else [worst]},
         transformations=_merged(columns, hidden),
         **(shape | Shape(overrides=[BLANK, *map(_column, columns), *links_of, *more])),
     )

@@ -7,6 +7,7 @@ from dashboards.kinds import Column, bars, graph, matrix, stat, table, wide
 from dashboards.queries import (
     DEVICE,
     GPU,
+    GPU_NAME,
     RATE,
     WHOLE_GPU,
     Query,
@@ -44,7 +45,6 @@ TOPOLOGY = Row(
 )
 
 
-NAME = "{{instance}} GPU {{gpu}}"
 PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 
@@ -63,7 +63,7 @@ NVLINK = Row(
                 f"NVLink {word}",
                 f"Payload {word} over all NVLinks of each GPU, and their limit, protocol included. "
                 "There is no line if a driver refuses the counters (V100 from 580 on).",
-                *spread(rate(metric), NAME),
+                *spread(rate(metric)),
                 limit(path="nvlink", device=WHOLE_GPU, direction=direction),
             )
             for word, direction, metric in (
@@ -75,7 +75,7 @@ NVLINK = Row(
             "NVLink on the wire",
             "Traffic on the wire (payload plus protocol; payload alone on P100) over the limit, "
             "in the fuller direction of each GPU.",
-            *spread(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
+            *spread(fullness(GPU, path="nvlink", device=WHOLE_GPU)),
             whole=True,
             width=24,
             height=6,
@@ -90,7 +90,7 @@ OTHERS = Row(
             graph(
                 f"PCIe {way} the host",
                 f"Bytes that each GPU {word}, protocol included, and the limit of its slot.",
-                *spread(rate(metric), NAME),
+                *spread(rate(metric)),
                 limit(path="pcie", direction=direction),
             )
             for way, word, direction, metric in (
@@ -205,7 +205,7 @@ SINGLE = Row(
                 f"Each NVLink, {word}",
                 f"{metric.meaning} No line for the limit if all links lead to one NVSwitch: only "
                 "their sum has one.",
-                Query(rate(metric), NAME + " link {{link}}"),
+                Query(rate(metric), GPU_NAME + " link {{link}}"),
                 limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction=direction),
                 named=False,
                 every=EACH_LINK,

@@ -4,14 +4,7 @@ from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.records import SECONDS_RECORD
 from agent.model import LOST_STATES, WHAT_LOST, State
-from agent.sources import (
-    activity,
-    disk,
-    memory,
-    power,
-    system,
-    temperature,
-)
+from agent.sources import activity, disk, memory, power, system, temperature
 from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
 from dashboards.gpu import ERRORS_OF_GPUS
 from dashboards.input_pipeline import CPU_BUSY, DISKS, DISKS_BUSY, NICS, PRESSURE
@@ -19,6 +12,7 @@ from dashboards.kinds import Column, bars, graph, stat, table, wide
 from dashboards.links import LINKS_DOWN
 from dashboards.queries import (
     GPU,
+    GPU_NAME,
     NODE,
     Query,
     Value,
@@ -28,12 +22,12 @@ from dashboards.queries import (
     now,
     rate,
     saturated,
-    spread,
     summed,
     time_in,
 )
 from dashboards.scope import (
     ABSENT,
+    ACTIVITY,
     RHYTHM,
     TO_GPU,
     WHY,
@@ -43,8 +37,6 @@ from dashboards.scope import (
     link_to,
     time_panels,
 )
-
-GPU_NAME = "{{instance}} GPU {{gpu}}"
 
 ERRORS = Row(
     "Is anything broken or missing?",
@@ -130,19 +122,12 @@ STATES = Row(
 WORK = Row(
     "How hard do they work?",
     (
-        graph(
-            "Activity",
-            activity.ACTIVITY.meaning,
-            *spread(now(activity.ACTIVITY), GPU_NAME),
-            whole=True,
-            width=8,
-        ),
+        ACTIVITY,
         bars(
             "Memory in use",
             "Device memory in use, as a share of all that the GPU has.",
             Query(now(memory.USED).over(now(memory.TOTAL)), GPU_NAME),
             PART,
-            width=8,
         ),
         bars(
             "Thermal headroom (below slowdown)",
@@ -150,15 +135,12 @@ WORK = Row(
             Query(now(temperature.MARGIN), GPU_NAME),
             MARGIN,
             most=60,
-            width=8,
         ),
         graph(
             "Power",
             "Power of all GPUs chosen, and the sum of their limits.",
             Query(rate(power.ENERGY).total(), "power"),
             Query(now(power.POWER_LIMIT).total(), "limit", limit=True),
-            width=24,
-            height=6,
         ),
     ),
 )

@@ -282,7 +282,10 @@ def of_spec() -> Value:
     return now(LIMIT).largest(DEVICE).over(now(SPEC).largest(DEVICE))
 
 
-def spread(value: Value, name: str) -> list[Query]:
+GPU_NAME = "{{instance}} GPU {{gpu}}"
+
+
+def spread(value: Value, name: str = GPU_NAME) -> list[Query]:
     """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
     rest by its name. Of one GPU the mean is all there is."""
     return [

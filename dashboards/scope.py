@@ -11,7 +11,7 @@ from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.workload import workload
 from agent.model import WHAT_LOST, Metric, State
-from agent.sources import agent_health, gpu
+from agent.sources import activity, agent_health, gpu
 from agent.sources.allocation import ALLOCATED
 from dashboards.board import BAD, PLAIN, STATES, WARNING, Board, Json, Panel, Row, Variable, name_of
 from dashboards.kinds import Column, bars, coloured_words, graph, override, table, wide, worded
@@ -30,6 +30,7 @@ from dashboards.queries import (
     range_by_cause,
     select,
     since,
+    spread,
     time_by_cause,
 )
 
@@ -94,6 +95,9 @@ RHYTHM = "while no job has steps that can be seen"
 TO_NODE = link_to("dgx-node", "instance")
 TO_GPU = link_to("dgx-gpu", "instance", "gpu")
 TO_LINKS = link_to("dgx-links", "instance")
+
+
+ACTIVITY = graph("Activity", activity.ACTIVITY.meaning, *spread(now(activity.ACTIVITY)), whole=True)
 
 
 def of_states() -> list[Json]:

@@ -13,7 +13,7 @@ from typing import Any
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action, by_kind
-from agent.faults.values import seconds
+from agent.faults.promql import seconds
 from agent.model import Fact, Figure, Finding, Pair, Severity, Verdict
 
 Document = dict[str, Any]

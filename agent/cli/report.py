@@ -14,8 +14,8 @@ from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
+from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
-from agent.faults.values import seconds as seconds_of
 from agent.model import BUSY, State
 from agent.report.gpu_time import (
     HOUR,

@@ -17,10 +17,9 @@ from agent.faults.model import (
     node_fault,
     ordered,
 )
-from agent.faults.promql import REMEMBERED, events, increase, of
+from agent.faults.promql import REMEMBERED, events, increase, of, seconds
 from agent.faults.templates import COUNT, GPU, NODE, by_label, list_of
 from agent.faults.thresholds import RuleParameters
-from agent.faults.values import seconds
 from agent.faults.xids import OF_LINKS
 from agent.limits.topology import StrayLinks, wiring
 from agent.model import Figure, GpuKey

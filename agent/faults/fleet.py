@@ -3,11 +3,11 @@
 from agent.faults import places
 from agent.faults.model import CRITICAL, Fault, Group, node_fault
 from agent.faults.monitoring import IN_SERVICE, JOB
+from agent.faults.promql import seconds
 from agent.faults.records import OWN_TIME, SAME_JOB
 from agent.faults.templates import COUNT, SHARE, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
-from agent.faults.values import seconds
 from agent.model import Metric, gauge
 
 SCRAPED: Metric = gauge("up", "1 if the last scrape succeeded.", "Prometheus")

@@ -14,16 +14,7 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import (
-    LOST,
-    NODE,
-    REMEMBERED,
-    Condition,
-    increase,
-    of,
-    one,
-    pick,
-)
+from agent.faults.promql import LOST, NODE, REMEMBERED, Condition, increase, of, one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters

@@ -128,9 +128,7 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 TARGET = ("instance", "job")
 ILL = for_each(
-    f"{series(disk.FAULT, TARGET, {})} == 1",
-    TARGET,
-    "; disk {{ .Labels.device }} has a fault",
+    f"{series(disk.FAULT, TARGET, {})} == 1", TARGET, "; disk {{ .Labels.device }} has a fault"
 )
 SIGN = by_label("kind", DISK_FAULTS)
 

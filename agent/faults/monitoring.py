@@ -18,11 +18,10 @@ from agent.faults.model import (
     Term,
     node_fault,
 )
-from agent.faults.promql import NODE, increase, pick
+from agent.faults.promql import NODE, increase, pick, seconds
 from agent.faults.templates import COUNT, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
-from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import Figure, Reason
 from agent.sources import chassis, disk, kernel_log, system

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.diagnosis import accounting
-from agent.faults.values import seconds
 from agent.model import Kind, Metric
 from agent.series import SampleStore
 from agent.sources import gpu, system
@@ -17,6 +16,18 @@ from agent.sources.agent_health import LAST_TICK
 NODE = "instance, job"
 GPU = f"{NODE}, gpu, uuid"
 """The labels that identify a machine, and a GPU of it."""
+
+
+SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
+
+
+def seconds(span: str) -> float:
+    """15m is 900; raises ValueError."""
+    found = SPAN.fullmatch(span)
+    if found is None:
+        raise ValueError(span)
+    return int(found[1]) * SPAN_UNITS[found[2]]
 
 
 class Recording(NamedTuple):

@@ -3,9 +3,18 @@
 from agent.diagnosis import accounting, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
-from agent.faults.promql import GPU, NODE, Recording, increase, observed_share, one, pick, rate
+from agent.faults.promql import (
+    GPU,
+    NODE,
+    Recording,
+    increase,
+    observed_share,
+    one,
+    pick,
+    rate,
+    seconds,
+)
 from agent.faults.thresholds import RuleParameters, span
-from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import GPU_LABELS, WHAT_LOST, Cause, Metric, State, gauge
 from agent.sources import activity, disk, power, workload

@@ -6,17 +6,62 @@ Durations are written as Prometheus writes them (15m, 1h). A window is at least 
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
-from agent.config.decoding import Mismatch, Share, shown, unknown
+from agent.config.decoding import Mismatch, Share, TextCheck, shown, unknown
 from agent.config.settings import Section
 from agent.faults.model import Fault, Group, alert_names
-from agent.faults.values import UNITS, Duration, Hold, RunbookPlace, Url, seconds
+from agent.faults.promql import SPAN_UNITS, seconds
 from agent.model import Severity
 
+SHORTEST, LONGEST = 60.0, 86_400.0
+"""Seconds: four scrapes of 15 s; a day."""
+
+
+def _is_url(text: str) -> bool:
+    """A URL without a password in it: what is written here may be read by everybody."""
+    parts = urlsplit(text)
+    parts.port  # noqa: B018 (raises where it is no number)
+    whole = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isprintable()
+    return whole and "@" not in parts.netloc and " " not in text
+
+
+def _is_smarthost(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
+
+
+def _is_word(text: str) -> bool:
+    return bool(text) and text.isprintable() and " " not in text
+
+
+def _or_nothing(holds: Callable[[str], bool], expected: str) -> TextCheck:
+    return TextCheck(lambda text: not text or holds(text), f"empty, or {expected}")
+
+
+Duration = Annotated[
+    str,
+    TextCheck(
+        lambda text: SHORTEST <= seconds(text) <= LONGEST,
+        "a duration from 1m to 1d, such as 15m or 1h",
+    ),
+]
+Hold = Annotated[
+    str, TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
+]
+RunbookPlace = Annotated[str, TextCheck(_is_word, "a URL or a path without spaces")]
+Url = Annotated[str, _or_nothing(_is_url, "an http or https URL without a name or password in it")]
+SecretFile = Annotated[
+    str, _or_nothing(lambda t: t.startswith("/") and t.isprintable(), "the absolute path of a file")
+]
+Email = Annotated[str, _or_nothing(lambda t: "@" in t and t.isprintable(), "an e-mail address")]
+Smarthost = Annotated[str, _or_nothing(_is_smarthost, "HOST:PORT of a mail server")]
+Word = Annotated[str, _or_nothing(_is_word, "one word")]
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
 Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
@@ -135,7 +180,7 @@ def span(length: float) -> str:
     """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
-        size = round(UNITS[unit] * 1000)
+        size = round(SPAN_UNITS[unit] * 1000)
         if milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms"

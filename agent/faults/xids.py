@@ -6,10 +6,9 @@ from itertools import groupby
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick
+from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick, seconds
 from agent.faults.templates import COUNT, GPU, by_label
 from agent.faults.thresholds import RuleParameters
-from agent.faults.values import seconds
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
 from agent.specs.xids import NVLINK5, XidAction, XidMeaning, catalogue, meaning, name

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
 from agent.faults.findings import USUAL, action, by_kind
+from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
-from agent.faults.values import seconds
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Pair, Severity, State
 from agent.ranges import consecutive
 from exporters.live.paths import PathDirection

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.diagnosis.advice import SUMMARIES, severity
 from agent.faults.findings import by_kind
 from agent.faults.gpus import NVML
-from agent.faults.values import seconds
+from agent.faults.promql import seconds
 from agent.jobs.job import Receipt
 from agent.model import Finding, Reason, Snapshot
 from agent.ranges import ranges

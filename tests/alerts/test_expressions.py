@@ -11,10 +11,9 @@ import yaml
 from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
 from agent.faults.model import Fault, alert_names
-from agent.faults.promql import Recording
+from agent.faults.promql import Recording, seconds
 from agent.faults.templates import described, sentence_of
 from agent.faults.thresholds import AlertThresholds, RuleParameters, span
-from agent.faults.values import seconds
 from agent.model import Kind
 from alerts.build import alert_rule, alerts_of, groups, rules
 from tests.alerts.test_rules import cases

@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.faults.model import Fault
-from agent.faults.values import seconds
+from agent.faults.promql import seconds
 from agent.polling import intervals
 from alerts.build import alerts_of, groups
 from alerts.routing import ROUTES, inhibitions

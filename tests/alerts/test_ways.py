@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
-from agent.faults.values import seconds
+from agent.faults.promql import seconds
 from agent.sources import ecc, gpu
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import ALERTS, TABLES

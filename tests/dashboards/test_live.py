@@ -71,8 +71,6 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABCE"},
     ("dgx-gpu", MEMORY, "D"): {"dgx-h100"},
     ("dgx-gpu", "Temperature", "E"): {"dgx-1-p100"},
-    ("dgx-gpu", "Video and image engines", "C"): NO_GPM,
-    ("dgx-gpu", "Video and image engines", "D"): NO_GPM,
     ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
     ("dgx-input-pipeline", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
@@ -146,7 +144,8 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
     }
     off = {("dgx-fleet", panel) for panel in OF_THE_ILL}
-    off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs"), ("dgx-gpu", STEPS)}
+    off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
+    off |= {("dgx-gpu", STEPS), ("dgx-gpu", "Video engines")}
     off |= {("dgx-node", title) for title in ("Not measured, and why", JOBS)}
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", FIRST), ("dgx-gpu", MEMORY)}

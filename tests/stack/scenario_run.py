@@ -15,8 +15,7 @@ from urllib.request import urlopen
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.thresholds import AlertThresholds
-from agent.faults.values import Duration
+from agent.faults.thresholds import AlertThresholds, Duration
 from agent.stack import programs
 from agent.stack.programs import choose
 from alerts.build import alertmanager, rules

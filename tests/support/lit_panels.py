@@ -17,7 +17,6 @@ OF_ALL_GPUS = (
     "dgx-fleet/GPU time starved",
     "dgx-fleet/Look here first: Of its time",
     "dgx-node/GPU time starved",
-    "dgx-input-pipeline/Starved in total",
 )
 STARVED = {**OF_SOME_GPUS, **red(*OF_ALL_GPUS)}
 FULL = red(
