@@ -107,29 +107,6 @@ class SentBytes(NamedTuple):
     sent: float
 
 
-class _Pair:
-    """Two GPUs with the same processes as before."""
-
-    def __init__(self, one: SentBytes, other: SentBytes) -> None:
-        self.in_lock_step = False
-        self._first = self._last = one, other
-
-    def take(self, one: SentBytes, other: SentBytes) -> None:
-        """Take the bytes that both had sent at their last read; ignore the reading if neither
-        sends: a job that hangs is still one."""
-        first, last = self._first, self._last
-        self._last = one, other
-        if one.at == last[0].at or other.at == last[1].at:  # they were read at different ticks
-            return
-        grown = one.sent - first[0].sent, other.sent - first[1].sent
-        if min(grown) < 0:  # counted from 0 again
-            self._first = one, other
-        elif one.at - first[0].at >= COMPARED:
-            self._first = one, other
-            if max(grown) > 0:
-                self.in_lock_step = max(grown) - min(grown) <= EQUAL * max(grown)
-
-
 class LockSteps:
     """GPUs that take the same steps, where nothing else shows that they work for one job: in a
     collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
@@ -137,18 +114,29 @@ class LockSteps:
     processes are on."""
 
     def __init__(self) -> None:
-        self._pids: dict[GpuKey, Set[int]] = {}
-        self._pairs: dict[tuple[GpuKey, GpuKey], _Pair] = {}
+        self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}
+        self._last: dict[GpuKey, SentBytes] = {}
+        self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Pairs of GPUs that have taken the same steps for minutes."""
-        pids = {gpu: one.pids for gpu, one in now.items()}
-        changed = {gpu for gpu, before in self._pids.items() if pids.get(gpu) != before}
-        self._pids = pids
-        for gone in [pair for pair in self._pairs if changed & {*pair}]:
-            del self._pairs[gone]
-        for one, other in combinations(sorted(now), 2):
-            pair = self._pairs.setdefault((one, other), _Pair(now[one], now[other]))
-            pair.take(now[one], now[other])
-            if pair.in_lock_step:
-                yield frozenset((one, other))
+        """Pairs of GPUs that have taken the same steps for minutes; pairs of which neither sends
+        stay what they are: a job that hangs is still one."""
+        same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
+        fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
+        self._last = dict(now)
+        self._first = {pair: first for pair, first in self._first.items() if same >= {*pair}}
+        self._equal = {pair for pair in self._equal if same >= {*pair}}
+        for pair in combinations(sorted(now), 2):
+            both = now[pair[0]], now[pair[1]]
+            first = self._first.setdefault(pair, both)
+            grown = [one.sent - before.sent for one, before in zip(both, first, strict=True)]
+            # those that were read at different ticks are not compared
+            if fresh >= {*pair} and (min(grown) < 0 or both[0].at - first[0].at >= COMPARED):
+                self._first[pair] = both
+                if min(grown) < 0 or max(grown) == 0:  # counted from 0 again, or neither sends
+                    continue
+                if max(grown) - min(grown) <= EQUAL * max(grown):
+                    self._equal.add(pair)
+                else:
+                    self._equal.discard(pair)
+        yield from map(frozenset, sorted(self._equal))

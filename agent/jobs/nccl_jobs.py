@@ -7,7 +7,7 @@ behind mean something, and then only that others wait, not why: the rank that th
 writing a checkpoint."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -55,21 +55,18 @@ def _same_counts(one: Communicator, other: Communicator) -> bool:
     return all(first.get(rank.rank, rank.counts) == rank.counts for rank in other.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class Stalled:
+class Stalled(NamedTuple):
     """Counts of one kind that stand still while they differ: some ranks wait for others.
 
     `behind` are the ranks that launched the fewest (`launched`), `waiting` all that launched more
-    (at most `others_launched`). `since` is the first reading that showed the same counts.
+    (at most `others_launched`).
     """
 
-    communicator: str
     kind: str
     launched: int
     others_launched: int
     behind: tuple[Rank, ...]
     waiting: tuple[Rank, ...]
-    since: float
 
 
 def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
@@ -81,29 +78,14 @@ def stalled(readings: Sequence[NcclReading]) -> tuple[Stalled, ...]:
     """
     if len(readings) < 2:
         return ()
-    busy = _movers(*readings[-2:])
-    found: list[Stalled] = []
-    for communicator in readings[-1].answer.communicators:
-
-        def unmoved(other: Communicator | None, one: Communicator = communicator) -> bool:
-            return other is not None and _same_counts(other, one)
-
-        since, count = _lasting(readings, communicator.key, unmoved)
-        if count >= 2:
-            found += _differing(communicator, since)
+    busy, before = _movers(*readings[-2:]), readings[-2].by_key
+    found = [
+        one
+        for communicator in readings[-1].answer.communicators
+        if (known := before.get(communicator.key)) and _same_counts(known, communicator)
+        for one in _differing(communicator)
+    ]
     return tuple(one for one in found if {rank.location for rank in one.behind} - busy)
-
-
-def _lasting(
-    readings: Sequence[NcclReading], key: str, holds: Callable[[Communicator | None], bool]
-) -> tuple[float, int]:
-    """Since when something holds of a communicator, and in how many readings on end."""
-    since, count = readings[-1].at, 0
-    for reading in reversed(readings):
-        if not holds(reading.by_key.get(key)):
-            break
-        since, count = reading.at, count + 1
-    return since, count
 
 
 def _movers(before: NcclReading, after: NcclReading) -> set[RankLocation]:
@@ -118,14 +100,14 @@ def _movers(before: NcclReading, after: NcclReading) -> set[RankLocation]:
     }
 
 
-def _differing(communicator: Communicator, since: float) -> Iterator[Stalled]:
+def _differing(communicator: Communicator) -> Iterator[Stalled]:
     for kind in sorted({kind for rank in communicator.ranks for kind in rank.counts}):
         counts = {rank: rank.counts[kind] for rank in communicator.ranks if kind in rank.counts}
         low, high = min(counts.values()), max(counts.values())
         if low < high:
             behind = tuple(rank for rank, count in counts.items() if count == low)
             waiting = tuple(rank for rank, count in counts.items() if count > low)
-            yield Stalled(communicator.key, kind, low, high, behind, waiting, since)
+            yield Stalled(kind, low, high, behind, waiting)
 
 
 def waited_for(standing: Iterable[Stalled]) -> frozenset[RankLocation]:
@@ -143,17 +125,12 @@ def waited_for(standing: Iterable[Stalled]) -> frozenset[RankLocation]:
 
 
 def lost(readings: Sequence[NcclReading]) -> tuple[Rank, ...]:
-    """Ranks whose processes did not answer in the newest readings, of each communicator."""
-    found: list[Rank] = []
-    for communicator in readings[-1].answer.communicators if readings else ():
-        for rank in communicator.silent:
-
-            def silent(other: Communicator | None, number: int = rank.rank) -> bool:
-                return other is not None and number in {one.rank for one in other.silent}
-
-            if _lasting(readings, communicator.key, silent)[1] >= 2:
-                found.append(rank)
-    return tuple(found)
+    """Ranks whose processes did not answer in the two newest readings, of each communicator."""
+    if len(readings) < 2:
+        return ()
+    silent = {(c.key, r.rank) for c in readings[-2].answer.communicators for r in c.silent}
+    every = ((c.key, r) for c in readings[-1].answer.communicators for r in c.silent)
+    return tuple(rank for key, rank in every if (key, rank.rank) in silent)
 
 
 def counted(reading: NcclReading) -> Mapping[int, int]:
@@ -288,40 +265,22 @@ class RasSchedule:
 
 
 class NcclHistory:
-    """The newest readings of each job; of a hang the first, however long it lasts."""
+    """The two newest readings of each job."""
 
     def __init__(self) -> None:
-        self._jobs: list[list[NcclReading]] = []
+        self._jobs: list[tuple[NcclReading, ...]] = []
 
     def add(self, at: float, answers: Iterable[NcclAnswer]) -> None:
         """Keep a round's answers; `at` in monotonic seconds."""
         for answer in answers:
-            reading = NcclReading(at, answer)
-            kept = self._of(answer)
-            if kept is None:
-                self._jobs.append([reading])
-            elif len(kept) >= 2 and _unchanged([*kept[-2:], reading]):
-                kept[-1] = reading
-            else:
-                kept.append(reading)
-                del kept[:-2]
+            kept = self.readings(answer)
+            self._jobs = [job for job in self._jobs if job is not kept]
+            self._jobs.append((*kept[-1:], NcclReading(at, answer)))
         self._jobs = [job for job in self._jobs if at - job[-1].at <= REST]
 
     def readings(self, answer: NcclAnswer) -> tuple[NcclReading, ...]:
         """The readings of the job that an answer is of, oldest first."""
-        return tuple(self._of(answer) or ())
-
-    def _of(self, answer: NcclAnswer) -> list[NcclReading] | None:
-        return next((job for job in self._jobs if job[-1].answer.same_job(answer)), None)
-
-
-def _unchanged(readings: Sequence[NcclReading]) -> bool:
-    """Return whether nothing moved, and no rank went missing or came back."""
-    silent = {
-        frozenset((c.key, rank.rank) for c in answer.communicators for rank in c.silent)
-        for _, answer in readings
-    }
-    return len(silent) == 1 and still(readings) is True
+        return next((job for job in self._jobs if job[-1].answer.same_job(answer)), ())
 
 
 class HangEvidence(NamedTuple):
@@ -343,24 +302,18 @@ def hang_evidence(readings: Sequence[NcclReading], group: JobGroup) -> HangEvide
     """Return the evidence in the readings of a job, which are sorted by age, oldest first."""
     if len(readings) < 2:
         return HangEvidence()
-    here, standing = _here(readings[-1], group), stalled(readings)
+    inner = {member.inner_pid for member in group.members}
+    named = (rank for c in readings[-1].answer.communicators for rank in c.ranks)
+    hosts = Counter(rank.host for rank in named if rank.pid in inner)
+    here = hosts.most_common(1)[0][0] if hosts else ""  # this host as its ranks call it
+    standing = stalled(readings)
     locations = waited_for(standing)
     behind = [r for one in standing for r in (*one.behind, *one.waiting) if r.location in locations]
-    unique = tuple(
-        dict.fromkeys(_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
-    )
+    culprits = (_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
+    unique = tuple(dict.fromkeys(culprits))
     elsewhere = bool(unique) and all(c.host and c.host != here and c.gpu is None for c in unique)
     stands = still(readings[-2:])
     return HangEvidence(stands, unique, standing[0] if standing else None, elsewhere)
-
-
-def _here(reading: NcclReading, group: JobGroup) -> str:
-    """This host as the job's ranks call it: as most of those do that are processes of the job."""
-    inner = {member.inner_pid for member in group.members}
-    hosts = Counter(
-        rank.host for c in reading.answer.communicators for rank in c.ranks if rank.pid in inner
-    )
-    return hosts.most_common(1)[0][0] if hosts else ""
 
 
 def _culprit(rank: Rank, here: str, group: JobGroup) -> Culprit:

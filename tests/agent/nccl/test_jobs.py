@@ -13,7 +13,6 @@ from agent.jobs.nccl_jobs import (
     RasSchedule,
     lost,
     match,
-    stalled,
 )
 from agent.model import Absent, Reason
 from tests.support.nccl_service import SimulatedRanks
@@ -127,17 +126,6 @@ def test_the_history_keeps_jobs_apart_and_little_of_each() -> None:
     assert {len(c.ranks) for reading in small for c in reading.answer.communicators} == {2}
     history.add(1000, [shown(SMALL, 1000)])
     assert history.readings(shown(BIG)) == ()
-
-
-def test_the_history_keeps_the_first_reading_of_a_standstill() -> None:
-    history = NcclHistory()
-    stuck = replace(SMALL, stuck=1, stuck_at=90)
-    for at in range(60, 700, 5):
-        history.add(at, [shown(stuck, at)])
-    kept = history.readings(shown(stuck, 695))
-    (found,) = stalled(kept)
-    assert (found.since, kept[-1].at) == (90, 695)
-    assert len(kept) == 2
 
 
 def test_the_history_sees_who_goes_missing_while_all_stands() -> None:

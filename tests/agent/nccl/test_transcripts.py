@@ -86,7 +86,6 @@ def test_a_rank_that_is_late_is_named() -> None:
     assert [(r.rank, r.host, r.pid, r.nvml_device) for r in found.behind] == [
         (1, "192.0.2.2", 3276, 1)
     ]
-    assert found.since == 6.02
     assert still(hang[1:]) is True
     assert waited_for([found]) == {RankLocation("192.0.2.2", 3276, 1)}
 
@@ -94,7 +93,6 @@ def test_a_rank_that_is_late_is_named() -> None:
 def test_ranks_that_wait_for_one_another_are_both_named() -> None:
     found = stalled(readings("crossed"))
     assert [[rank.pid for rank in stall.behind] for stall in found] == [[1018], [1020]]
-    assert {stall.since for stall in found} == {6.01}
     assert {rank.pid for rank in waited_for(found)} == {1018, 1020}
 
 
