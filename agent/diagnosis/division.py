@@ -19,10 +19,10 @@ from agent.diagnosis.inactive_share import (
     Share,
     Shares,
     divide_inactive,
+    launch_overhead,
     no_requests,
     serves,
 )
-from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
@@ -219,7 +219,8 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     if not e.history.nvlink_seen:
         return None
     peers = [peer for peer in e.peers if _together(e, peer)]
-    best = e.best_peer
+    known = [peer for peer in e.peers if peer.work is not None]
+    best = max(known, key=lambda peer: peer.work or 0.0, default=None)
     late = [p for p in peers if not p.looks_busy and p.processes and p.activity is not None]
     if e.sm_underutilised and late:
         return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
@@ -246,10 +247,10 @@ def host_copies(e: Evidence) -> Found:
         return ()
     uplink = e.context.shared_uplink(e.gpu, wire.direction)
     has_part = wire.ratio >= e.context.thresholds.communicating
-    if uplink is not None and uplink.ratio >= e.context.saturation("pcie") and has_part:
+    if uplink is not None and uplink.ratio >= e.context.bandwidth.threshold("pcie") and has_part:
         figures = (traffic("traffic", uplink.ratio, uplink.limit),)
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
-    if e.share_of_slot(wire) < e.context.saturation("pcie"):
+    if e.share_of_slot(wire) < e.context.bandwidth.threshold("pcie"):
         return ()
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
@@ -301,10 +302,6 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
         name = "sm" if e.quality is SignalQuality.GPM else "power"
         figures = ratio(name, e.work or 0.0), ratio(f"peer_{name}", peer.work or 0.0)
         yield Fact(FactKind.BUSIER_PEER, figures, gpu=peer.gpu)
-    levels = e.history.power
-    if levels is not None and levels.distinct:
-        watts = Figure("lower", levels.lower, levels.upper, "watts")
-        yield Fact(FactKind.TWO_POWER_LEVELS, (watts, ratio("time", levels.lower_share)))
     yield _work(e)
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 from agent.diagnosis.active_share import LINKS_AT_REST, NOTHING, ActiveSecond, only_spins
-from agent.diagnosis.process_evidence import SPAN, ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
-from agent.model import GpuKey, SignalQuality
-from agent.sources import activity, clocks, nvlink, pcie, power, process
+from agent.model import GpuKey, Metric, SignalQuality
+from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
 from agent.specs.sheets import BOTH_WAYS
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
@@ -22,6 +21,65 @@ that none draws without working: GPM that reads 0 then is silent."""
 
 NO_HISTORY = GpuHistory()
 
+SPAN = 6.0
+"""Seconds over which the time of threads is divided, and work distinguished from waiting: 300
+power samples."""
+
+MESSAGES = 0.25e6
+"""Bytes a second up to which what a process moves are lines of a log, and what a server receives or
+reads are requests. No load of the tapes is decided otherwise with 0.1 or 5 MB/s."""
+
+
+@dataclass(eq=False)
+class ProcessEvidence:
+    """Of the processes of one GPU and their children; None is what is not known, or not seen."""
+
+    labels: tuple[str, ...]
+    context: TickContext
+
+    def rate(self, metric: Metric, *labels: str, seconds: float = SPAN) -> float | None:
+        """Growth a second of a counter of the threads, the cgroup or the network namespace."""
+        return self.context.samples.rate(metric, *self.labels, *labels, seconds=seconds)
+
+    def mean(self, metric: Metric) -> float:
+        return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
+
+    def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
+        """Seconds a second that threads of a role spend so; 0 where that is not known."""
+        return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
+
+    def own(self, doing: str) -> float:
+        """The same of the threads that give the GPU its work."""
+        return self.share("launching", doing) + self.share("dispatching", doing)
+
+    @cached_property
+    def launching(self) -> float | None:
+        """Cores that the launching threads use; None where they cannot be seen."""
+        return self.rate(workload.THREADS, "launching", "running")
+
+    @cached_property
+    def workers(self) -> float:
+        """Threads and processes beside them that do anything, a mean."""
+        return self.mean(workload.WORKERS)
+
+    @cached_property
+    def at_rest(self) -> bool | None:
+        """True if they do nothing: next to no core, none in uninterruptible sleep; None if they
+        cannot be seen."""
+        rate = self.context.samples.rate
+        known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
+        return None if None in known else self._rests(sum(cores or 0.0 for cores in known))
+
+    @property
+    def rests_now(self) -> bool:
+        """The same over the last two seconds; false where they cannot be seen."""
+        recent = sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES)
+        return self.at_rest is not None and self._rests(recent)
+
+    def _rests(self, cores: float) -> bool:
+        blocked = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
+        return cores < workload.AT_REST and not blocked
+
 
 @dataclass(eq=False)
 class Evidence:
@@ -33,21 +91,15 @@ class Evidence:
     others: "Mapping[GpuKey, Evidence]" = field(default_factory=dict)  # every GPU at this tick
 
     def __post_init__(self) -> None:
-        self.labels = self.gpu.labels
+        value, self.labels = self.context.samples.value, self.gpu.labels
+        self.processes = value(process.PROCESSES, *self.labels)
+        self.activity = value(activity.ACTIVITY, *self.labels)
+        """Of this tick: it decides how much of the tick was lost."""
 
     @cached_property
     def host(self) -> ProcessEvidence:
         """Activity of its processes on the host."""
         return ProcessEvidence(self.labels, self.context)
-
-    @cached_property
-    def processes(self) -> float | None:
-        return self.context.samples.value(process.PROCESSES, *self.labels)
-
-    @cached_property
-    def activity(self) -> float | None:
-        """Of this tick: it decides how much of the tick was lost."""
-        return self.context.samples.value(activity.ACTIVITY, *self.labels)
 
     @cached_property
     def sm(self) -> float | None:
@@ -102,19 +154,12 @@ class Evidence:
 
     def throttled(self, *reasons: str) -> float:
         """Share of the window in which one of these held the clocks down."""
-        masks = self.throttle_masks
-        mask, unseen = _throttle_bits(reasons)
+        masks, mask = self.throttle_masks, sum(THROTTLE_BITS[reason] for reason in reasons)
         seen = sum([bool(held & mask) for held in masks]) / len(masks) if masks else 0.0
-        for reason in unseen:
+        for reason in (one for one in reasons if not THROTTLE_BITS[one]):  # only counted
             counted = self.context.samples.rate(clocks.THROTTLE, *self.labels, reason)
             seen = max(seen, counted or 0.0)
         return seen
-
-    @property
-    def is_held_down(self) -> bool:
-        """True if anything but the power cap at the board's own power holds the clocks down."""
-        capped = self.throttled("power_cap") > 0 and self.limit_lowered
-        return capped or self.throttled(*HOLDING_DOWN) > 0
 
     @cached_property
     def sm_clock(self) -> float | None:
@@ -141,12 +186,6 @@ class Evidence:
         rate = self.context.samples.rate
         sent = rate(pcie.TRANSMITTED, *self.labels, seconds=SPAN)
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
-
-    @cached_property
-    def mean_pcie_ratio(self) -> float:
-        """PCIe traffic of the fuller direction over its limit, of the last seconds."""
-        wire, known = self.fullest("pcie"), [r for r in self.pcie_rates if r is not None]
-        return 0.0 if wire is None else max(known) / wire.limit if known else wire.ratio
 
     def share_of_slot(self, wire: PathUse) -> float:
         """Return the PCIe traffic relative to what the slot can carry now: a slot that is stuck at
@@ -178,12 +217,6 @@ class Evidence:
     def peers(self) -> list["Evidence"]:
         """The other GPUs of the job."""
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
-
-    @cached_property
-    def best_peer(self) -> "Evidence | None":
-        """The GPU of the job that does most."""
-        known = [peer for peer in self.peers if peer.work is not None]
-        return max(known, key=lambda peer: peer.work or 0.0, default=None)
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:
@@ -274,13 +307,6 @@ class Evidence:
     def nvlink_active(self) -> bool | None:
         """True if NVLink carries anything; None if that is not known."""
         return None if self.nvlink is None else self.nvlink.ratio > LINKS_AT_REST
-
-
-@cache
-def _throttle_bits(reasons: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """NVML's bits of these reasons together, and those without one: only a counter reports."""
-    mask = sum(THROTTLE_BITS[reason] for reason in reasons)
-    return mask, tuple(reason for reason in reasons if not THROTTLE_BITS[reason])
 
 
 PAYLOAD = {"transmit": nvlink.TRANSMITTED, "receive": nvlink.RECEIVED}

@@ -48,7 +48,6 @@ class FactKind(StrEnum):
     JOB_READS = "job_reads"  # rate
     JOB_WRITES = "job_writes"  # rate
     JOB_RECEIVES = "job_receives"  # rate
-    TWO_POWER_LEVELS = "two_power_levels"  # lower, upper, time: at the lower one
     QUIET = "quiet"  # held_after: at rest, but not for long enough to be held
     UNEXPLAINED = "unexplained"  # activity
     NO_REQUESTS = "no_requests"  # activity: in bursts

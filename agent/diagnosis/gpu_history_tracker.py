@@ -2,14 +2,14 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf, sqrt
+from statistics import fmean
 
 from agent.bounds import HOUR, POWER_SAMPLES
 from agent.diagnosis.active_share import ActiveSecond, only_spins
-from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.evidence import HOLDING_DOWN, SPAN, Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
-from agent.diagnosis.process_evidence import SPAN
-from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
 from agent.model import EXPIRY_INTERVALS, TimedSeries
 from agent.polling import intervals
@@ -24,6 +24,47 @@ is: no GPU of the tapes is held down."""
 
 POWER_STEP = 0.05
 """Shares of the power limit that count as alike."""
+
+READINGS = 30
+"""Readings of activity, a second apart, that must be uneven, those of the first work among them: a
+job that starts is uneven. Where fewer did, three of 112 GPUs fewer were right on the tapes."""
+
+UNEVEN = 0.12
+"""Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
+for data or a peer have 0.00 to 0.08 on tapes, servers 0.31 to 1.5, from 0.15 at full load. With 0.2
+the waits of three GPUs of servers at 80 and 100 % are unknown."""
+
+
+@dataclass(slots=True)
+class Bursts:
+    """Follows one GPU while the same processes are on it, from their first work: loading is no
+    request."""
+
+    _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
+    _at: float = -inf  # of the newest
+    _worked: float = -inf
+    _uneven: bool = False
+
+    def take(self, activity: float, at: float, quiet: float) -> None:
+        """Take in a reading (0-1) of the moment `at` (s), unless it is the one of before. What is
+        below `quiet` is no work: a thread that polls may copy a flag now and then."""
+        if activity >= quiet:
+            self._worked = at
+        if self._worked == -inf or at <= self._at:
+            return
+        self._at = at
+        self._readings.append(activity)
+        if len(self._readings) < READINGS or max(self._readings) < quiet:  # a rest says nothing
+            return
+        mean = fmean(self._readings)
+        variance = fmean((value - mean) ** 2 for value in self._readings)  # pstdev adds fractions
+        spread = sqrt(variance)
+        self._uneven = spread >= UNEVEN * mean
+
+    def seen(self, now: float) -> bool:
+        """Return whether it has worked in bursts, within the last hour: what rests for longer may
+        be forgotten."""
+        return self._uneven and now - self._worked <= HOUR
 
 
 @dataclass(slots=True)
@@ -72,7 +113,7 @@ class GpuHistoryTracker:
         self._learn(e, now)
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
-        if self._idle_since is None or e.host.job_rate(workload.RECEIVED):
+        if self._idle_since is None or e.host.rate(workload.RECEIVED):
             self._asked = now
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
@@ -119,7 +160,9 @@ class GpuHistoryTracker:
             return
         step = int(power / POWER_STEP)
         highest, at = self._clocks.get(step, (0.0, -HOUR))
-        if (clock >= highest or now - at > HOUR) and not e.is_held_down:
+        # the power cap at the board's own power is health
+        held = e.throttled(*HOLDING_DOWN) > 0 or (e.limit_lowered and e.throttled("power_cap") > 0)
+        if (clock >= highest or now - at > HOUR) and not held:
             self._clocks[step] = clock, now
 
     def _clock_at(self, e: Evidence, now: float) -> float | None:

@@ -5,25 +5,21 @@ only shortens the time.
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from agent.diagnosis.evidence import MESSAGES, Evidence
 from agent.diagnosis.facts import SECONDS, FactKind, Found
-from agent.diagnosis.process_evidence import MESSAGES
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
 from agent.jobs.nccl_jobs import EVERY_SUSPECTED
 from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
-if TYPE_CHECKING:
-    from agent.diagnosis.evidence import Evidence
-
 REMOTE_AFTER = 600.0
 """Seconds of a wait from which a job on several hosts hangs where no process of this host explains
 it: a rank elsewhere may write a checkpoint. Chosen, not measured."""
 
 
-def activity_of(e: "Evidence") -> RankActivity:
+def activity_of(e: Evidence) -> RankActivity:
     """Return the activity of one GPU's processes and kernels at this tick."""
     return RankActivity(
         kernels_spin=e.spins,
@@ -33,23 +29,23 @@ def activity_of(e: "Evidence") -> RankActivity:
     )
 
 
-def _moves_bytes(e: "Evidence") -> bool:
+def _moves_bytes(e: Evidence) -> bool:
     """Return whether the processes read or write. Their own count needs the right to trace them;
     without it what their cgroup reads stands for it (what it writes may be older pages). Lines of a
     log are none."""
-    moved = e.host.job_rate(workload.PROCESS_BYTES)
+    moved = e.host.rate(workload.PROCESS_BYTES)
     if moved is None:
-        moved = e.host.job_rate(workload.CGROUP_READ)
+        moved = e.host.rate(workload.CGROUP_READ)
     return (moved or 0.0) >= MESSAGES
 
 
-def waits_at_rest(e: "Evidence", rank: RankActivity) -> bool:
+def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
     """Return whether the GPU is idle, and its processes are at rest or cannot go on: those of a job
     in which one process is stopped may spin on the host, and get no further."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
-def hung(e: "Evidence") -> tuple[bool, Found] | None:
+def hung(e: Evidence) -> tuple[bool, Found] | None:
     """Return true if a job whose GPUs all wait hangs and false if it waits for another host, with
     the evidence; None if any of its GPUs works, or nothing shows that one waits for another."""
     job = [e, *e.peers]
@@ -73,7 +69,7 @@ def hung(e: "Evidence") -> tuple[bool, Found] | None:
     return not remote, (Fact(kind, (time,)),)
 
 
-def _on_several_hosts(e: "Evidence") -> bool:
+def _on_several_hosts(e: Evidence) -> bool:
     """Return whether the job has ranks on other hosts: as its environment says where that can be
     read; else whether the host's network carried as much both ways as collectives do."""
     hosts = e.context.samples.last(workload.HOSTS, *e.labels)

@@ -11,12 +11,10 @@ threshold but whom the wait belongs to.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.evidence import SPINNING_POWER, Evidence
+from agent.diagnosis.evidence import MESSAGES, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
-from agent.diagnosis.process_evidence import MESSAGES
-from agent.diagnosis.tick_context import DiskActivity
 from agent.model import Cause, Fact, Figure, SignalQuality
-from agent.sources import workload
+from agent.sources import host, workload
 
 DATA_RATE = 5e6
 """Bytes a second that count as data on its way to the GPU. With MESSAGES here one GPU of 112 more
@@ -97,7 +95,7 @@ def serves(e: Evidence) -> bool:
         return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # it may wait for a rank of another host
-    received, read = e.host.job_rate(workload.RECEIVED), e.host.job_rate(workload.CGROUP_READ)
+    received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     helpers = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
@@ -120,9 +118,9 @@ def _blocked(e: Evidence) -> float:
     sampled = e.host.own("blocked")
     if e.host.share("working", "blocked") > sampled:
         return sampled
-    counted = e.host.stalled("io")
+    counted = e.host.rate(workload.CGROUP_STALLED, "io")
     if counted is None and sampled:
-        counted = e.context.pressure("io")
+        counted = e.context.samples.rate(host.PRESSURE, "io", "some")
     return sampled if counted is None else counted
 
 
@@ -132,8 +130,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     what they do not explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = e.host.share("working", "blocked")
-    received = e.host.job_rate(workload.RECEIVED) or 0.0
-    arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
+    received = e.host.rate(workload.RECEIVED) or 0.0
+    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
     left, working = waiting - arriving, running + blocked
     # Who brings data over the network does so all the time, others as long as they run.
     scale = left / working if working and (arriving or working > left) else 1.0
@@ -146,7 +144,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 def _disk(e: Evidence) -> Cause:
     """Return the cause of uninterruptible sleep: the disk, or a network file system if local disks
     are quiet."""
-    remote = e.context.network_mounts and e.context.active_disk(written=True) is None
+    remote = e.context.network_mounts and e.context.active_disk is None
     return Cause.NETWORK if remote else Cause.DISK
 
 
@@ -174,32 +172,26 @@ def blocked_on_files(e: Evidence) -> Found:
     own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
-    read = e.host.job_rate(workload.CGROUP_READ) or 0.0
-    written = e.host.job_rate(workload.CGROUP_WRITTEN) or 0.0
+    read = e.host.rate(workload.CGROUP_READ) or 0.0
+    written = e.host.rate(workload.CGROUP_WRITTEN) or 0.0
     if max(read, written) >= DATA_RATE:
         kind = FactKind.JOB_WRITES if written > read else FactKind.JOB_READS
         return Fact(kind, (Figure("rate", max(read, written), None, RATE),)), asleep
-    active = e.context.active_disk(written=True)
-    return (asleep,) if active is None else (_disk_fact(active), asleep)
-
-
-def _disk_fact(disk: DiskActivity) -> Fact:
-    """Return the fact of how much it reads or writes, and for how much of the time."""
-    busy = () if disk.busy is None else (ratio("busy", min(1.0, disk.busy)),)
-    if disk.wire is not None:
-        read = traffic("read", disk.wire.ratio, disk.wire.limit)
-        return Fact(FactKind.DISK_READS, (read,), (disk.device,))
-    if not disk.reads:
-        return Fact(FactKind.DISK_WRITES, busy, (disk.device,))
-    read = Figure("read", disk.reads, None, RATE)
-    return Fact(FactKind.DISK_READS, (read, *busy), (disk.device,))
+    disk = e.context.active_disk
+    if disk is None:
+        return (asleep,)
+    busy = ratio("busy", min(1.0, disk.busy))
+    if disk.reads:
+        figures = Figure("read", disk.reads, None, RATE), busy
+        return Fact(FactKind.DISK_READS, figures, (disk.device,)), asleep
+    return Fact(FactKind.DISK_WRITES, (busy,), (disk.device,)), asleep
 
 
 def comes_over_network(e: Evidence) -> Found:
     """Bytes from the network, or a file system behind it."""
     if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
-    received = Figure("rate", e.host.job_rate(workload.RECEIVED) or 0.0, None, RATE)
+    received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)
 
 
@@ -217,7 +209,9 @@ def copies(e: Evidence) -> Found:
     if wire is None:
         return ()
     kind = FactKind.COPIES_FROM_GPU if wire.direction == "transmit" else FactKind.COPIES_TO_GPU
-    return (Fact(kind, (traffic("traffic", e.mean_pcie_ratio, wire.limit),)),)
+    known = [rate for rate in e.pcie_rates if rate is not None]
+    share = max(known) / wire.limit if known else wire.ratio
+    return (Fact(kind, (traffic("traffic", share, wire.limit),)),)
 
 
 FACTS = {
@@ -234,9 +228,52 @@ FACTS = {
 
 def doubts(e: Evidence) -> Iterator[Fact]:
     """Return the facts that were asked for and could not be read."""
-    if e.host.hidden:
-        yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
+    hidden = e.context.samples.absence(workload.THREADS, *e.labels)
+    if hidden and hidden.detail:
+        yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
     if e.quality is SignalQuality.NVML:
         yield Fact(FactKind.WITHOUT_GPM)
     elif not e.activity and e.power is not None and e.power >= SPINNING_POWER:
         yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, SPINNING_POWER),))
+
+
+SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
+"""Bytes of PCIe traffic that a GPU sends and receives for one launch, which it fetches from the
+host; nothing else takes PCIe at these sizes. On an H200 a kernel launched by itself was measured to
+make it send 200 to 270 bytes (seven kinds of kernels and a small training, 23,000 to 243,000 a
+second; two kinds with long lists of arguments 360 to 440) and receive seven to thirteen times as
+many, a node of a CUDA graph 1.3."""
+
+RECEIVED_BY_COPY = 16.0
+"""Bytes that it receives for each that it sends while data is copied to it (1,122 for 70 MB/s,
+1,254 for 78 on H100s)."""
+
+LEAST_RECEIVED = 5.0
+"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. With 6.5
+six of 409 s lose their cause on the tapes without GPM."""
+
+ACTIVE_BY_LAUNCH = 1.18e-6
+"""Seconds for which a launch counts as active beside its kernel where launches do not queue: 1.05
+to 1.32 us on an H200, against a graph."""
+
+MOST_OF_INACTIVE = 0.25
+"""That over the time for which the GPU has nothing to do, at most: launches that wait in a queue
+cost none, and of a GPU that is nearly always active most do. With 0.5 one GPU fewer of 112 is right
+on the tapes, with GPM and without."""
+
+
+def launch_rate(e: Evidence) -> float | None:
+    """Kernels launched a second, of the last seconds, beside copies to the GPU; None where PCIe is
+    not read or copies from the GPU hide them."""
+    sent, received = e.pcie_rates
+    if sent is None or received is None or received < LEAST_RECEIVED * sent:
+        return None
+    by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
+    return max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
+
+
+def launch_overhead(e: Evidence, inactive: float) -> float:
+    """Return the share that launching takes of the active part of a second with this inactive
+    share."""
+    rate = launch_rate(e)
+    return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.diagnosis.active_share import ALWAYS
-from agent.diagnosis.process_evidence import SPAN
+from agent.diagnosis.evidence import SPAN
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,

@@ -1,7 +1,6 @@
 """Context of one tick, common to all GPUs: samples, data paths, host, and which GPUs work
 together."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -59,10 +58,6 @@ class TickContext:
     thresholds: Thresholds
     job_status: JobStatus = field(default_factory=JobStatus)
 
-    def saturation(self, path: str) -> float:
-        """The share of its limit at which a path counts as saturated."""
-        return self.bandwidth.threshold(path)
-
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
         """The paths of one kind whose traffic is known now: the host's, or those of a GPU, the
         fullest first."""
@@ -110,22 +105,17 @@ class TickContext:
         return workload.stopped(self.samples)
 
     @cached_property
-    def disks(self) -> list["DiskActivity"]:
-        """Every disk and array, the busiest first."""
-        return sorted(self._disks(), key=lambda d: (d.busy or 0.0, d.reads), reverse=True)
-
-    def _disks(self) -> Iterator["DiskActivity"]:
-        at_limit = {w.device: w for w in self.path_usage("disk") if w.direction == "read"}
-        for (device,) in self.samples.all(disk.READ_BYTES):
-            busy = self.samples.rate(disk.BUSY, device)
-            reads = self.samples.rate(disk.READ_BYTES, device)
-            yield DiskActivity(device, busy, reads or 0.0, at_limit.get(device))
-
-    def active_disk(self, *, written: bool) -> "DiskActivity | None":
-        """The busiest local disk that works; one that is only written to counts where `written`."""
-        least = self.thresholds.disk_active
-        working = (d for d in self.disks if (d.busy or 0.0) >= least and (written or d.reads > 0))
-        return next(working, None)
+    def active_disk(self) -> "DiskActivity | None":
+        """The busiest local disk or array that works."""
+        rate = self.samples.rate
+        found = [
+            DiskActivity(
+                device, rate(disk.BUSY, device) or 0.0, rate(disk.READ_BYTES, device) or 0.0
+            )
+            for (device,) in self.samples.all(disk.READ_BYTES)
+        ]
+        busiest = max(found, key=lambda one: (one.busy, one.reads), default=None)
+        return busiest if busiest and busiest.busy >= self.thresholds.disk_active else None
 
     @cached_property
     def sends_abroad(self) -> bool:
@@ -142,34 +132,24 @@ class TickContext:
         """Types of the network file systems that are mounted."""
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
-    @cached_property
-    def uplinks(self) -> dict[str, tuple[float, list[GpuKey]]]:
-        """Capacity of each PCIe switch's uplink (bytes a second), and the GPUs below it."""
-        found: dict[str, tuple[float, list[GpuKey]]] = {}
-        for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
-            found.setdefault(bridge, (limit, []))[1].append(GpuKey(int(index), uuid))
-        return found
-
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """The fullest uplink that this GPU shares with others, in one direction; None where it has
-        its own."""
+        """The fullest uplink of a PCIe switch that this GPU shares with others, in one direction;
+        None where it has its own."""
+        below: dict[tuple[str, float], list[GpuKey]] = {}
+        for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
+            below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))
         shared = []
-        for bridge, (limit, below) in self.uplinks.items():
-            if gpu in below and len(below) > 1:
-                wires = [w for one in below for w in self.path_usage("pcie", one)]
+        for (bridge, limit), gpus in below.items():
+            if gpu in gpus and len(gpus) > 1:
+                wires = [w for one in gpus for w in self.path_usage("pcie", one)]
                 moved = sum(w.ratio * w.limit for w in wires if w.direction == direction)
                 shared.append(PathUse(bridge, direction, moved / limit, limit))
         return max(shared, key=lambda wire: wire.ratio, default=None)
 
-    def pressure(self, resource: str) -> float | None:
-        """Share of the time in which some task waited for the resource."""
-        return self.samples.rate(host.PRESSURE, resource, "some")
-
 
 class DiskActivity(NamedTuple):
-    """One disk: share of time busy (None where not counted), bytes read a second, its limit."""
+    """One disk: share of time busy, bytes read a second."""
 
     device: str
-    busy: float | None
+    busy: float
     reads: float
-    wire: PathUse | None

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
-from agent.diagnosis.requests import Bursts
+from agent.diagnosis.gpu_history_tracker import Bursts, GpuHistoryTracker
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.model import Reading, ReadKey, Sample

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.diagnosis.division import divide_second
-from agent.diagnosis.launches import (
+from agent.diagnosis.inactive_share import (
     ACTIVE_BY_LAUNCH,
     MOST_OF_INACTIVE,
     RECEIVED_BY_COPY,

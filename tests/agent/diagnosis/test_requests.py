@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from agent.bounds import HOUR
 from agent.diagnosis.accounting import STATE, STATE_SECONDS
 from agent.diagnosis.division import divide_second
+from agent.diagnosis.gpu_history_tracker import Bursts
 from agent.diagnosis.inactive_share import divide_inactive, serves
-from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import Cause, State
 from agent.simulator import loads
