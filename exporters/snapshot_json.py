@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 from agent.diagnosis.accounting import LONGEST
 from agent.errors import encodable
-from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
+from agent.model import GPU_LABELS, Absence, Sample, Snapshot
+from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
 from exporters.messages import Document, finding_document, verdict_document, verdict_figures
 
-Kept = dict[tuple[str, tuple[str, ...]], tuple[Metric, dict[str, str], Any]]
-"""By name and further labels: the metric, these labels, and its value or why there is none."""
+Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
+"""By name and further labels: whether a device has one at most, and the entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 SOURCE_KEYS = {
@@ -34,29 +35,20 @@ class DeviceEntries:
     values: Kept = field(default_factory=dict)
     absent: Kept = field(default_factory=dict)
 
-    @property
-    def rank(self) -> tuple[float, str]:
-        """GPU 10 comes after GPU 9, and one without a number last."""
-        return (int(self.gpu) if self.gpu.isdecimal() else inf, self.uuid)
-
-    def document_of(self, kept: Kept, *without: str) -> Document:
-        """Return the values that were kept of each metric, by name; a list if one device has
-        several."""
-        found: Document = {}
-        for (name, _), (metric, labels, value) in sorted(kept.items(), key=lambda item: item[0]):
-            if name in without:
-                continue
-            if set(metric.labels) <= set(GPU_LABELS):
-                found[name] = value
-            elif kept is self.values:
-                found.setdefault(name, []).append({**labels, "value": value})
-            else:
-                found.setdefault(name, []).append({"labels": labels, **value})
-        return found
-
     def info(self, wanted: str) -> dict[str, str]:
-        found = [labels for (name, _), (_, labels, _) in self.values.items() if name == wanted]
-        return found[-1] if found else {}
+        found = [entry for (name, _), (_, entry) in self.values.items() if name == wanted]
+        return {name: text for name, text in found[-1].items() if name != "value"} if found else {}
+
+
+def document_of(kept: Kept, *without: str) -> Document:
+    """Return the entries of each metric by name; a list if one device may have several."""
+    found: Document = {}
+    for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
+        if alone and name not in without:
+            found[name] = entry
+        elif name not in without:
+            found.setdefault(name, []).append(entry)
+    return found
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
@@ -74,16 +66,16 @@ def document(snapshot: Snapshot, now: float) -> Document:
                 "gpu": device.gpu,
                 "uuid": device.uuid,
                 "info": device.info(GPU_INFO),
-                "values": device.document_of(device.values, GPU_INFO),
-                "absent": device.document_of(device.absent),
+                "values": document_of(device.values, GPU_INFO),
+                "absent": document_of(device.absent),
                 "verdict": verdicts.get(device.uuid, {}),
             }
-            for device in sorted(devices.values(), key=lambda d: d.rank)
+            for device in sorted(devices.values(), key=lambda d: (natural(d.gpu), d.uuid))
         ],
-        "host": host.document_of(host.values, SYSTEM_INFO, *(m.name for m in SOURCE_KEYS)),
+        "host": document_of(host.values, SYSTEM_INFO, *(m.name for m in SOURCE_KEYS)),
         "absent": [
-            {"metric": name, "labels": labels, **why}
-            for (name, _), (_, labels, why) in sorted(host.absent.items(), key=lambda i: i[0])
+            {"metric": name, "labels": {}, **entry}
+            for (name, _), (_, entry) in sorted(host.absent.items(), key=lambda i: i[0])
         ],
         "sources": sources_of(SampleStore.of(snapshot, now)),
     }
@@ -118,22 +110,24 @@ def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}
 
-    def device_of(entry: Sample | Absence) -> tuple[DeviceEntries, dict[str, str], str]:
+    def device_of(entry: Sample | Absence) -> tuple[DeviceEntries, dict[str, str], bool]:
         labels = dict(zip(entry.metric.labels, map(encodable, entry.labels), strict=False))
         index, uuid = (labels.pop(name, "") for name in GPU_LABELS)
-        return devices.setdefault(uuid or index, DeviceEntries(uuid, index)), labels, index
+        device = devices.setdefault(uuid or index, DeviceEntries(uuid, index))
+        if isinstance(entry, Sample):
+            device.gpu = index
+        return device, labels, set(entry.metric.labels) <= set(GPU_LABELS)
 
     for sample in aged.samples(now):
         if isfinite(sample.value):
-            device, labels, index = device_of(sample)
-            device.gpu = index
-            key = sample.metric.name, tuple(labels.values())
-            device.values[key] = sample.metric, labels, sample.value
+            device, labels, alone = device_of(sample)
+            value = sample.value if alone else {**labels, "value": sample.value}
+            device.values[sample.metric.name, tuple(labels.values())] = alone, value
     for absence in aged.absences(now):
-        device, labels, _ = device_of(absence)
-        why = {"reason": absence.reason.value, "detail": absence.detail}
-        key = absence.metric.name, tuple(labels.values())
-        device.absent[key] = absence.metric, labels, why
+        device, labels, alone = device_of(absence)
+        why: Document = {} if alone else {"labels": labels}
+        why |= {"reason": absence.reason.value, "detail": absence.detail}
+        device.absent[absence.metric.name, tuple(labels.values())] = alone, why
     return devices
 
 

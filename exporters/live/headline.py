@@ -60,7 +60,6 @@ class GpuSummary(NamedTuple):
     pair: Pair | None
     seconds: float = 0.0  # for which that has been so, or the GPU has been lost
     lost: bool = False
-    settling: bool = False  # it does something else since a moment ago: `pair` is of before
     share: float | None = None  # of the window that went to `pair`
     beside: tuple[Pair, float] | None = None
     """Largest loss of the window, and its share; None if it is small."""
@@ -217,9 +216,6 @@ def _of_group(
     level = LEVELS[severity(pair)]
     if pair[0] is State.COMMUNICATING and full:
         level = COSTLY  # as the alert of links that are full
-    if all(gpu.settling and not gpu.beside and gpu.pair == pair for gpu in gpus):
-        were = "were" if several else "was"
-        return Clause(level, f"{who} {were} {SUMMARIES[pair]}; this seems to be over")
     names = facts.waited_for if pair[0] is State.HUNG else ()
     waits = "".join(f", waiting for {one}" for one in names[:1])
     waits += f" and {len(names) - 1} more" * (len(names) > 1)
@@ -254,8 +250,6 @@ def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
 
 def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
     """`, busy now`; `, 3 of 8 now`: what GPUs do now that lost time in the window."""
-    if any(gpu.settling for gpu in gpus):
-        return ", changing now"
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"
@@ -287,7 +281,7 @@ def _main_loss(gpus: Iterable[GpuSummary]) -> Pair | None:
     """Return the largest loss of GPUs that are at work now; a known cause before an unknown one."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
-        at_work = gpu.pair and (gpu.settling or not costs(gpu.pair))
+        at_work = gpu.pair and not costs(gpu.pair)
         if at_work and gpu.beside and gpu.beside[0] != gpu.pair:
             sums[gpu.beside[0]] = sums.get(gpu.beside[0], 0.0) + gpu.beside[1]
     return max(sums, key=lambda pair: (pair[1] is not Cause.UNKNOWN, sums[pair]), default=None)
@@ -298,7 +292,7 @@ def shown(gpu: GpuSummary, main: Pair | None) -> Pair | None:
     small or what costs now has stood for long."""
     if gpu.pair is None or gpu.beside is None or gpu.pair[0] in (State.HUNG, State.HELD):
         return gpu.pair
-    if gpu.settling or not costs(gpu.pair):
+    if not costs(gpu.pair):
         return main if gpu.beside[0] == main else gpu.pair
     stands = gpu.seconds >= STANDS or not costs(gpu.beside[0])
     return gpu.pair if stands else gpu.beside[0]
@@ -318,7 +312,7 @@ def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int
 
 
 def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
-    by_now = all(gpu.pair == pair and not gpu.settling for gpu in gpus)
+    by_now = all(gpu.pair == pair for gpu in gpus)
     if not costs(pair) and (by_now or all((gpu.beside or [0])[0] != pair for gpu in gpus)):
         return SUMMARIES[pair]
     shares = [one[1] if (one := gpu.beside) and one[0] == pair else gpu.share for gpu in gpus]

@@ -35,7 +35,6 @@ class PageState:
         self._cures: dict[tuple[str, Pair], str] = {}  # last found for a loss of a GPU
         self._receipts: Sequence[Receipt] = ()
         self._snapshot = Snapshot(-1, 0.0, 0.0)
-        self._announced: dict[GpuKey, Pair] = {}  # by the headline
         self._beside: set[Pair] = set()  # what it says that GPUs lose though they work
         self._started: float | None = None  # the first look (wall time)
         self._began: float | None = None  # when the host did, on the agent's clock
@@ -139,7 +138,6 @@ class PageState:
         found = []
         for key in (one.key for one in inventory.gpus):
             if key.uuid in inventory.lost or key not in verdicts:
-                self._announced.pop(key, None)
                 why = "divided by MIG" if key.uuid in divided else self._why_not(key)
                 at, lost = self._snapshot.at, key.uuid in inventory.lost
                 kept = self._history.gpus.get(key.uuid) if self._history and not lost else None
@@ -212,27 +210,20 @@ class PageState:
     ) -> headline.GpuSummary:
         now = self._snapshot.at
         self._cures[gpu.uuid, verdict.pair] = advice(verdict)
-        before = self._announced.get(gpu)
-        settling = before is not None and tiles.settles(verdict, now)
-        shares = verdict.shares.items()
-        low = (p for p, share in shares if p[0] is State.THROTTLED and share >= COSTS)
-        pair = before if settling and before else next(low, verdict.pair)
-        self._announced[gpu] = pair
-        beside = None if State.IDLE in (pair[0], verdict.state) else _costly(window, self._beside)
+        low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
+        pair = next(low, verdict.pair)
+        beside = None if pair[0] is State.IDLE else _costly(window, self._beside)
         late = verdict.waits_for.index if verdict.waits_for else None
-        hung = job.hang if job and pair[0] is State.HUNG and not settling else None
+        hung = job.hang if job and pair[0] is State.HUNG else None
         began = self.known.timeline.began((*pair, gpu.uuid), verdict.since)
         if job:
             began = max(began, now - job.receipt.watched)  # not in the job before
         stood = max(hung.seconds if hung else 0.0, now - min(began, verdict.since))
-        found = headline.GpuSummary(gpu.index, pair, beside=beside, window=known)
-        if settling:
-            found = found._replace(settling=True)
-        else:
-            found = found._replace(seconds=stood, share=window.get(pair), waits_for=late)
+        found = headline.GpuSummary(
+            gpu.index, pair, stood, share=window.get(pair), beside=beside, window=known
+        )._replace(waits_for=late)
         loss = headline.shown(found, beside[0] if beside else None) or pair
         to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
-        to_do = "" if settling and not beside else to_do
         return found._replace(advice=hang_action(hung) if hung else to_do)
 
 

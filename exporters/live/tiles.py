@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agent.diagnosis.advice import severity
 from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import by_kind
-from agent.model import GpuKey, Metric, Snapshot, State, Verdict
+from agent.model import GpuKey, Metric, Snapshot, State
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, pcie, power, process, temperature, workload
 from agent.sources import instances as mig
@@ -56,9 +56,6 @@ LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
 }
 """The limit of a meter: the first of these labels that answers. A ratio ends at 1."""
 
-UNSETTLED = 0.2
-"""Share of those seconds that went elsewhere from which a new state settles."""
-
 NOTHING: Document = {
     "state": None,
     "cause": None,
@@ -104,8 +101,7 @@ def dynamic(
         of_it = of_window(summary.share, summary.window) * (pair[0] is State.STARVED)
     elif summary.beside:
         pair, beside = summary.beside[0], beside_words(summary)
-    settling = summary.settling and not silent
-    if not settling and not silent and not summary.lost and pair:
+    if not silent and not summary.lost and pair:
         document |= {"seconds": round(summary.seconds), "advice": summary.advice}
     level = LEVELS[severity(pair)] if pair and not silent else UNKNOWN
     return {
@@ -114,7 +110,6 @@ def dynamic(
         "beside": beside,
         "of_window": of_it,
         "lost": summary.lost,
-        "settling": settling,
         "values": values,
     }
 
@@ -179,13 +174,6 @@ def instances(samples: SampleStore) -> dict[str, list[Document]]:
     for rows in found.values():
         rows.sort(key=lambda row: row["number"])
     return found
-
-
-def settles(verdict: Verdict, now: float) -> bool:
-    """Return whether the GPU changed its state a moment ago: means still include the time
-    before."""
-    rest = 1.0 - verdict.shares.get(verdict.pair, 0.0)
-    return now - verdict.since < SETTLED and rest > UNSETTLED
 
 
 def _value(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:

@@ -25,7 +25,7 @@ function runsOf(gpus) {
   let last = "";
   let run = [];
   for (const gpu of gpus) {
-    const gist = [stateOf(gpu), gpu.settling, gpu.beside, gpu.instances.length, ...gpu.evidence].join().replace(/[\d.]+/g, "#");
+    const gist = [stateOf(gpu), gpu.beside, gpu.instances.length, ...gpu.evidence].join().replace(/[\d.]+/g, "#");
     if (gist !== last) runs.set(gpu.uuid, (run = []));
     run.push(gpu);
     last = gist;
@@ -105,7 +105,6 @@ function namesOf(run, all) {
 function showRow(tile, row, gpu, history, jobs) {
   putState(tile, gpu);
   put(tile, "data-gpu", gpu.gpu);
-  put(tile, "data-settling", gpu.settling);
   const [title, strip, cells, who] = row.children;
   say(title.firstChild, `GPU ${gpu.gpu}`);
   put(title.firstChild, "aria-label", `GPU ${gpu.gpu}: ${stateOf(gpu)}. Why?`);
@@ -150,7 +149,6 @@ export function stateOf(gpu) {
 }
 
 export function sinceOf(run, now) {
-  if (run[0].settling) return "changing";
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
   const gaps = Math.max(...run.map((gpu) => gpu.gaps ?? 0));
   return seconds < 0 ? "" : `since ${clock(now - seconds, now)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;

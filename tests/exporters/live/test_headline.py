@@ -93,26 +93,6 @@ def test_every_scenario_is_said(name: str) -> None:
     assert frame["level"] == level
 
 
-def test_a_transition_settles_and_nothing_is_said_in_between() -> None:
-    """The causes that shares pass through on their way are no news; the change itself is."""
-    machine = watched("dgx-station-v100:training").run(14)
-    machine.bench.machine.set_scenario("idle")
-    said, settling = [], []
-    for _ in range(20):
-        frame = machine.run(1).frame()
-        said.append(frame["headline"])
-        settling.append([gpu["settling"] for gpu in frame["gpus"]])
-        for gpu in frame["gpus"]:
-            activity = next(m["value"] for m in gpu["meters"] if m["name"] == "activity")
-            assert gpu["state"] != "idle" or gpu["settling"] or activity < 0.1
-    assert list(dict.fromkeys(said)) == [
-        "4 GPUs busy",
-        "4 GPUs were busy; this seems to be over",
-        "4 GPUs idle",
-    ]
-    assert settling[-1] == [False] * 4
-
-
 GPU, WARNING = GpuKey(0, "GPU-0"), Severity.WARNING
 BUSY: Pair = (State.BUSY, Cause.NONE)
 IDLE: Pair = (State.IDLE, Cause.NONE)
@@ -191,10 +171,6 @@ def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     assert headline(facts)[2].startswith("Look at the GPU that it waits for")
     alone = HeadlineFacts(gpus=[late._replace(number=0)])
     assert headline(alone)[1] == "The GPU is starved by the CPU, 12 % of the time, busy now"
-    settling = HeadlineFacts(gpus=[one._replace(settling=True, window=900.0) for one in lose])
-    assert headline(settling)[1] == (
-        "3 GPUs starved by a slow peer, 11 % of the last 15 min, changing now"
-    )
 
 
 def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
