@@ -10,12 +10,10 @@ from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Pair, Severity, State
 from agent.ranges import consecutive
-from exporters.live.paths import PathDirection
 from exporters.messages import (
     COSTLY,
     GOOD,
     LEVELS,
-    PATHS,
     SOON,
     UNKNOWN,
     WORST_FIRST,
@@ -29,22 +27,7 @@ from exporters.messages import (
     worst_level,
 )
 
-PATH_OF = {
-    Cause.NVLINK: "nvlink",
-    Cause.INFINIBAND: "infiniband",
-    Cause.PCIE: "pcie",
-    Cause.DISK: "disk",
-    Cause.NETWORK: "network",
-}
-"""Data path that a verdict is about."""
-
 ONLY = "the GPU"
-
-ALIKE = 0.9
-"""GPUs whose path carries so much of what the fullest does are not distinguished."""
-
-WORTH_SHOWING = 0.2
-"""Ratio from which the fullest path is reported."""
 
 STANDS = 20.0
 """Seconds from which what costs now is shown, whatever cost more before."""
@@ -69,14 +52,6 @@ class GpuSummary(NamedTuple):
     window: float = 0.0  # seconds that shares are of; 0: the last few
 
 
-class PathFullness(NamedTuple):
-    """Utilisation of one data path, in one direction."""
-
-    path_direction: PathDirection
-    ratio: float
-    saturated: bool
-
-
 @dataclass(frozen=True, slots=True)
 class HeadlineFacts:
     """Facts from which the headline is made."""
@@ -86,7 +61,7 @@ class HeadlineFacts:
     driver_known: bool = True  # whether a driver has ever answered, and was not released
     silence: float = 0.0  # s for which the driver has not answered
     gpus: Sequence[GpuSummary] = ()
-    full: Sequence[PathFullness] = ()  # in any order
+    full: bool = False  # a link is at its limit
     findings: Sequence[Finding] = ()
     over: Set[Finding] = frozenset()  # of which only the counter of events is left
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
@@ -109,7 +84,7 @@ def banner(facts: HeadlineFacts) -> list[Clause]:
     if not facts.ticked:
         return [Clause(UNKNOWN, "the first readings are under way")]
     broken = _broken(facts)
-    doing = list(_doing(facts, broken=bool(broken)))
+    doing = list(_doing(facts))
     shown = "; ".join(one.sentence for one in doing)
     first = next((one for one in doing if one.action), None)
     work = (
@@ -179,7 +154,7 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     return finding not in facts.over
 
 
-def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
+def _doing(facts: HeadlineFacts) -> Iterator[Clause]:
     if facts.silence:
         if facts.gpus:
             yield Clause(UNKNOWN, f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}")
@@ -196,17 +171,11 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
     for gpu in there:
         alike.setdefault((shown(gpu, main), gpu.why), []).append(gpu)
     groups = sorted(((pair, its) for (pair, _), its in alike.items()), key=_weight)
-    full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     for pair, gpus in groups:
-        yield _of_group(pair, gpus, facts, full=full)
-    known = [pair for pair, _ in groups if pair]
-    if not main and known and (fullest := _of_fullest(facts.full, known[0], broken=broken)):
-        yield Clause(GOOD, fullest)
+        yield _of_group(pair, gpus, facts)
 
 
-def _of_group(
-    pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFacts, *, full: bool
-) -> Clause:
+def _of_group(pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFacts) -> Clause:
     """Return the clause for GPUs of one verdict: of the window, then what they do now."""
     who, several = _gpus_named(gpus, facts.gpus), len(gpus) > 1
     if pair is None:
@@ -214,7 +183,7 @@ def _of_group(
         are = "" if why.startswith("cannot") else " are" if several else " is"
         return Clause(GOOD if are else UNKNOWN, f"{who}{are} {why}{_for(gpus) * (not are)}")
     level = LEVELS[severity(pair)]
-    if pair[0] is State.COMMUNICATING and full:
+    if pair[0] is State.COMMUNICATING and facts.full:
         level = COSTLY  # as the alert of links that are full
     names = facts.waited_for if pair[0] is State.HUNG else ()
     waits = "".join(f", waiting for {one}" for one in names[:1])
@@ -328,23 +297,6 @@ def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
 def _for(gpus: Sequence[GpuSummary]) -> str:
     seconds = max(gpu.seconds for gpu in gpus)
     return f" for {duration(seconds)}" if seconds >= SOON else ""
-
-
-def _of_fullest(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
-    """The path that the first verdict speaks of; else the fullest, where it is full, or where
-    there is nothing worse to report."""
-    paths = sorted(full, key=lambda f: f.ratio / f.path_direction.threshold, reverse=True)
-    named = PATH_OF.get(pair[1])
-    of_verdict = [f for f in paths if f.path_direction.key.path == named]
-    others = [f for f in paths if f.saturated or not (broken or costs(pair))]
-    chosen = next(iter(of_verdict or others), None)
-    if chosen is None or chosen.ratio < WORTH_SHOWING:
-        return ""
-    alike = (f for f in paths if f.path_direction.key.path == chosen.path_direction.key.path)
-    near = {f.path_direction.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}
-    key = chosen.path_direction.key
-    whose = f" of GPU {key.gpu}" * (len(near) < 2) if key.gpu else f" {key.device}"
-    return f"{PATHS[key.path]}{whose} at {100 * chosen.ratio:.0f} % of its limit"
 
 
 def _gpus_named(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str:

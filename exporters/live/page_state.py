@@ -169,13 +169,12 @@ class PageState:
             driver_known=inventory.most > 0 and inventory.reason is not Reason.RELEASED,
             silence=silence(snapshot),
             gpus=summaries,
-            full=[
-                headline.PathFullness(path_direction, ratio, saturated)
-                for path_direction, (ratio, _, saturated) in zip(
+            full=any(
+                saturated and way.key.path != "hbm"
+                for way, (*_, saturated) in zip(
                     self._directions.path_directions, paths, strict=True
                 )
-                if ratio is not None and ratio >= headline.WORTH_SHOWING
-            ],
+            ),
             findings=self.known.findings,
             over=self.known.over,
             notices={
