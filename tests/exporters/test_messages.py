@@ -62,7 +62,6 @@ FACT_TEXTS = {
     "waiting for GPU 0, which works harder (92 % of its power limit; this one 46 %)": Fact(
         FactKind.BUSIER_PEER, (share("power", 0.46), share("peer_power", 0.92)), gpu=PEER
     ),
-    "md0 reads 1.9 of 2 GB/s": Fact(FactKind.DISK_READS, (rate(1.94e9, 2e9, "read"),), ("md0",)),
     "sda reads 0.48 GB/s, busy 99 % of the time": Fact(
         FactKind.DISK_READS, (rate(0.48e9, name="read"), share("busy", 0.99)), ("sda",)
     ),
