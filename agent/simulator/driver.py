@@ -1,10 +1,13 @@
-"""The simulated driver: its versions, its state, what it refuses and what it logs."""
+"""The simulated driver: its calls, its versions, its state, what it refuses and what it logs."""
 
+import ctypes
 import tomllib
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+import pynvml
 
 from agent.hardware.kernel_log import LogLine
 from agent.simulator.models import AMPERE, BLACKWELL, VOLTA, GpuModel, SystemModel, address
@@ -130,6 +133,41 @@ class Question(NamedTuple):
     def link_code(self, link: int) -> int:
         links = self.model.links
         return ANSWERED if links and 0 <= link < links.number else NOT_SUPPORTED
+
+
+class Call(NamedTuple):
+    """A function of the library: what it answers, which GPUs answer it, since which driver the
+    library has it. `answer` gets the library, the GPU where its first argument is one, the rest."""
+
+    answer: Callable[..., Any]
+    answers: Callable[[Question], bool] = lambda _: True
+    since: Driver = ()
+    of_gpu: bool = True
+
+
+def refuse(code: int) -> NoReturn:
+    raise pynvml.NVMLError(code)
+
+
+def check(code: int) -> None:
+    if code:
+        refuse(code)
+
+
+HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes
+
+
+def pointer_to(address: int, kind: Any) -> Any:
+    """An opaque pointer of NVML that is never followed."""
+    return ctypes.cast(ctypes.c_void_p(address), kind)
+
+
+def address_of(pointer: Any) -> int:
+    """The address of an opaque pointer; 0 for what is none."""
+    try:
+        return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return 0
 
 
 _TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import driver
-from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
-from agent.simulator.driver import MOST_LINKS, Driver, Question
+from agent.simulator.driver import (
+    MOST_LINKS,
+    Call,
+    Driver,
+    Question,
+    address_of,
+    pointer_to,
+    refuse,
+)
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 from agent.simulator.models import AMPERE, BLACKWELL, PASCAL, VOLTA
@@ -108,7 +115,7 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
     for entry, one in zip(values, questions, strict=True):
         field, scope = one if isinstance(one, tuple | list) else (one, 0)
         entry.fieldId, entry.scopeId = field, scope
-        entry.nvmlReturn = field_code(field, scope, nvml.guard.asked(gpu))
+        entry.nvmlReturn = field_code(field, scope, nvml.asked(gpu))
         if entry.nvmlReturn:
             continue
         if field in SUMMED and scope != ALL_LINKS and not gpu.active(gpu.links[scope]):

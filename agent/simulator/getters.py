@@ -7,7 +7,7 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.call_guard import Call, check, refuse
+from agent.simulator.driver import Call, check, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
 
@@ -159,7 +159,7 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
 
 
 def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
-    check(nvml.guard.asked(gpu).link_code(link))
+    check(nvml.asked(gpu).link_code(link))
     return int(gpu.active(gpu.links[link]))
 
 

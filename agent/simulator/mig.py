@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import driver
-from agent.simulator.call_guard import HANDLES, Call, address_of, pointer_to, refuse
-from agent.simulator.driver import Driver
+from agent.simulator.driver import HANDLES, Call, Driver, address_of, pointer_to, refuse
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
@@ -103,7 +102,7 @@ def instance_behind(
     index, place = divmod((address - FIRST) // 16, PLACES)
     if address < FIRST or index >= len(nvml.machine.gpus):
         return None
-    nvml.guard.enter(function, index, since)
+    nvml.enter(function, index, since)
     gpu = nvml.machine.gpus[index]
     if gpu.lost:
         refuse(driver.GPU_IS_LOST)

@@ -8,16 +8,29 @@ from typing import Any
 
 import pynvml
 
+from agent.clock import SystemClock
 from agent.simulator import driver, fields, getters, mig
-from agent.simulator.call_guard import Call, CallGuard, address_of, pointer_to, refuse
+from agent.simulator.driver import (
+    HANDLES,
+    Call,
+    Driver,
+    Question,
+    address_of,
+    check,
+    pointer_to,
+    refuse,
+)
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
 SETS = 0x6000_0000  # Address below the first event set
+NAP = 0.02  # s, between two checks whether a hung driver has woken
 GLANCE = 0.05  # s, between two checks of a set that is waited on
 FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
+OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_v2")
+"""Ends of the functions that show of a whole GPU under MIG what is shown to root alone."""
 
 
 class EventSet:
@@ -73,14 +86,15 @@ class SimulatedNvml:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.guard = CallGuard(machine)
-        self.handed_out = 0
+        self.real_time = isinstance(machine.clock, SystemClock)
+        self.handed_out = self._users = 0
+        self._generation = -1  # of the driver, when NVML was initialised
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
         """Return the number of open resources: connections, which keep the driver from being
         unloaded, event sets and GPM samples."""
-        return self.guard.users, len(self.sets), len(self.samples)
+        return self._connections, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
         self.samples: dict[int, fields.GpmCounters | None] = {}
@@ -91,20 +105,45 @@ class SimulatedNvml:
         self.handed_out += 16
         return first + self.handed_out
 
+    @property
+    def _connections(self) -> int:
+        return self._users if self._generation == self.machine.driver.generation else 0
+
     def nvmlInit(self) -> None:
-        if self.guard.open():
+        self._users = self._connections + 1
+        self._generation = self.machine.driver.generation
+        if self._users == 1:
             self._forget()
 
     def nvmlShutdown(self) -> None:
-        self.guard.close()
+        if not self._connections:
+            refuse(driver.UNINITIALIZED)
+        self._users -= 1
+
+    def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
+        """Check all that does not depend on the GPU."""
+        self.machine.advance()
+        if self.machine.driver.numbers < since:
+            refuse(driver.FUNCTION_NOT_FOUND)
+        if function.startswith(("nvmlDevice", "nvmlGpmSampleGet", "nvmlGpmQuery")):
+            self._hang()
+        if not self._connections:
+            refuse(driver.UNINITIALIZED)
+        check(self.machine.driver.failure(function, index))
+
+    def asked(self, gpu: SimulatedGpu) -> Question:
+        return Question(gpu.model, self.machine.driver.numbers, gpu.mig)
+
+    def handle(self, index: int) -> Any:
+        return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
-        self.guard.enter("nvmlDeviceGetHandleByIndex", index)
+        self.enter("nvmlDeviceGetHandleByIndex", index)
         if not 0 <= index < len(self.machine.gpus):
             refuse(driver.INVALID_ARGUMENT)
         if self.machine.gpus[index].lost:
             refuse(driver.GPU_IS_LOST)
-        return self.guard.handle(index)
+        return self.handle(index)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
         if version is None:
@@ -113,13 +152,13 @@ class SimulatedNvml:
 
     def nvmlEventSetWait(self, event_set: Any, milliseconds: int) -> Any:
         wait = milliseconds / 1000
-        wait = wait if self.guard.real_time else min(FROZEN_WAIT, wait)
+        wait = wait if self.real_time else min(FROZEN_WAIT, wait)
         deadline = time.monotonic() + wait
         while True:
-            self.guard.enter("nvmlEventSetWait")
+            self.enter("nvmlEventSetWait")
             if happened := _find(self, event_set).happened:
                 index, code = happened.popleft()
-                handle = self.guard.handle(index)
+                handle = self.handle(index)
                 return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, NO_INSTANCE, NO_INSTANCE)
             left = deadline - time.monotonic()
             if left <= 0:
@@ -142,14 +181,14 @@ class SimulatedNvml:
     def _ask(self, name: str, *args: Any) -> Any:
         call, machine = CALLS[name], self.machine
         if not call.of_gpu:
-            self.guard.enter(name, None, call.since)
+            self.enter(name, None, call.since)
             with machine.lock:
                 return call.answer(self, *args)
         try:
             instance = mig.instance_behind(self, name, call.since, args[0])
             if instance is not None:
                 return mig.OF_INSTANCE[name.removeprefix("nvmlDeviceGet")](instance)
-            gpu = self.guard.device(name, call, args[0])
+            gpu = self._device(name, call, args[0])
         except pynvml.NVMLError_FunctionNotFound as error:
             if not name.endswith("RunningProcesses"):
                 raise
@@ -158,3 +197,36 @@ class SimulatedNvml:
             ) from error
         with machine.lock:
             return call.answer(self, gpu, *args[1:])
+
+    def _device(self, function: str, call: Call, handle: Any) -> SimulatedGpu:
+        place, odd = divmod(address_of(handle) - HANDLES, 16)
+        known = not odd and 0 <= place < len(self.machine.gpus)
+        self.enter(function, place if known else None, call.since)
+        if not known:
+            refuse(driver.INVALID_ARGUMENT)
+        gpu = self.machine.gpus[place]
+        if gpu.lost:
+            refuse(driver.GPU_IS_LOST)
+        if gpu.slow:
+            self._wait(gpu)
+        asked = self.asked(gpu)
+        if asked.mig and function.endswith(OF_ROOT):
+            refuse(driver.NO_PERMISSION)
+        if not call.answers(asked):
+            refuse(driver.NOT_SUPPORTED)
+        return gpu
+
+    def _wait(self, gpu: SimulatedGpu) -> None:
+        """A call of a slow GPU takes its time; on a clock that stands still it fails instead."""
+        over = self.machine.clock.monotonic() + gpu.slow
+        while gpu.slow and self.machine.clock.monotonic() < over:
+            if not self.real_time:
+                refuse(driver.UNKNOWN)
+            time.sleep(NAP)
+
+    def _hang(self) -> None:
+        while self.machine.driver.hung:
+            if not self.real_time:
+                refuse(driver.TIMEOUT)
+            time.sleep(NAP)
+            self.machine.advance()

@@ -18,7 +18,7 @@ from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.model import Snapshot
 from agent.polling import intervals
 from agent.series import SampleStore
-from agent.simulator.call_guard import CallGuard
+from agent.simulator.nvml import SimulatedNvml
 from agent.sources import power
 
 Step = Callable[[float], None]
@@ -69,9 +69,9 @@ def hanging(driver: object, now: float) -> int:
     for frame in sys._current_frames().values():
         known = frame.f_locals
         if known.get("self") is driver:
-            if frame.f_code.co_name == CallGuard._wait.__name__:
+            if frame.f_code.co_name == SimulatedNvml._wait.__name__:
                 count += known["gpu"].slow > 0 and known.get("over", now) > now
-            elif frame.f_code.co_name == CallGuard._hang.__name__:
+            elif frame.f_code.co_name == SimulatedNvml._hang.__name__:
                 count += known["self"].machine.driver.hung
     return count
 
@@ -143,7 +143,7 @@ class IllGpus:
         busy = {worker.name for worker in workers if worker.busy_since is not None}
         ended = all(turn.done() for name, turn in self._turns.items() if name not in busy)
         calls = len(busy) + sum(gpu.busy_since is not None for gpu in left)
-        return ended and calls == hanging(self.machine.nvml.guard, self.clock.monotonic())
+        return ended and calls == hanging(self.machine.nvml, self.clock.monotonic())
 
     @property
     def values(self) -> SampleStore:

@@ -11,8 +11,8 @@ import pynvml
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import SimulatedSystem
-from agent.simulator.call_guard import HANDLES as FIRST_HANDLE
-from agent.simulator.call_guard import address_of
+from agent.simulator.driver import HANDLES as FIRST_HANDLE
+from agent.simulator.driver import address_of
 
 ONES, LONG_ONES = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 KINDS: dict[str, tuple[Any, ...]] = {

@@ -24,7 +24,7 @@ GETTERS = (
     *("Name", "VbiosVersion", "Architecture", "PciInfo", "PersistenceMode", "MigMode"),
     *("UtilizationRates", "MemoryBusWidth", "PowerUsage", "EnforcedPowerLimit"),
     "PowerManagementDefaultLimit",
-    *("TotalEnergyConsumption", "MarginTemperature", "CurrentClocksEventReasons"),
+    *("TotalEnergyConsumption", "CurrentClocksEventReasons"),
     *("CurrPcieLinkGeneration", "PcieReplayCounter", "RemappedRows"),
     *("ComputeRunningProcesses", "GraphicsRunningProcesses", "RetiredPagesPendingStatus"),
 )
@@ -40,7 +40,7 @@ def machine(clock: Any, count: int = 2) -> SimulatedSystem:
 _EIGHT = machine(FrozenClock(), 8)
 _EIGHT.nvml.nvmlInit()
 UUIDS = [gpu.uuid for gpu in _EIGHT.gpus]
-SERIALS = [_EIGHT.nvml.nvmlDeviceGetSerial(_EIGHT.nvml.guard.handle(n)) for n in range(8)]
+SERIALS = [_EIGHT.nvml.nvmlDeviceGetSerial(_EIGHT.nvml.handle(n)) for n in range(8)]
 
 
 class FakeFiles(FileTree):

@@ -11,7 +11,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Read, ReadOutput
-from agent.simulator.call_guard import HANDLES, address_of
+from agent.simulator.driver import HANDLES, address_of
 from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power
 from agent.specs import xids
 from tests.support.fake_gpus import NOT_SUPPORTED, TIMEOUT, GpuBench
