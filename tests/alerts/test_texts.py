@@ -8,11 +8,9 @@ import pytest
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import (
     FLAGS,
-    NOT_SCRAPED,
     SYSTEMS,
     TARGET,
     Case,
-    Points,
     Series,
     group,
 )
@@ -52,14 +50,6 @@ def without(case: Case, *labels: str) -> Case:
     return case._replace(series=series, title=f"{case.title}{DROPPED}")
 
 
-def aligned(case: Case) -> Case:
-    """The same, begun later, so that its end is evaluated: the rest of the time is unknown."""
-    gap = (1 - max(map(len, case.series.values()))) % SELDOM
-    unknown: Points = [NOT_SCRAPED] * gap
-    later = {name: unknown + points for name, points in case.series.items()}
-    return case._replace(series=later, fires=())
-
-
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """Names of annotations and texts by case, with its labels and without those of a GPU: promtool
@@ -82,7 +72,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str,
             "group_eval_order": [
                 one["name"] for one in sorted(groups, key=lambda g: "alert" in g["rules"][0])
             ],
-            "tests": [group(aligned(case)) for case in same],
+            "tests": [group(case._replace(fires=()), SELDOM) for case in same],
         }
         title = ""
         for line in run_promtool(folder, content).splitlines():

@@ -241,14 +241,16 @@ def test_what_is_left_out_exists() -> None:
 
 
 def in_turn() -> list[Any]:
-    """Each table in each way; in the short form in one of them, in turn."""
+    """Each table in each way; in the short form, but for days of samples, in one of them,
+    in turn."""
     found = []
     for number, table in enumerate(TABLES):
         names = [{case.alert, case.title} for case in table(S)]
         ways = [way for way in WAYS if not all(name & way.without for name in names)]
         for at, way in enumerate(ways):
             title = f"{table.__module__[26:]}-{table.__name__}-{way.name}"
-            marks = () if number % len(ways) == at else (NIGHTLY,)
+            short = number % len(ways) == at and not table.__name__.endswith("_long")
+            marks = () if short else (NIGHTLY,)
             found.append(pytest.param(table, way, id=title, marks=marks))
     return found
 

@@ -142,12 +142,16 @@ def with_ticks(case: Case) -> Series:
     return series
 
 
-def group(case: Case) -> dict[str, object]:
-    """One test of a file for promtool."""
+def group(case: Case, scrapes: int = 1) -> dict[str, object]:
+    """One test of a file for promtool; it ends with an evaluation where rules are evaluated each so
+    many scrapes."""
     interval = case.every
     series = with_ticks(case)
     length = max(len(points) for points in series.values())
-    padded = {n: [*p, *[None] * (length - len(p))] for n, p in series.items()}
+    before = (1 - length) % scrapes
+    padded = {
+        n: [*[NOT_SCRAPED] * before, *p, *[None] * (length - len(p))] for n, p in series.items()
+    }
     wanted = [{"exp_labels": {"severity": "", **TARGET, **labels}} for labels in case.fires]
     return {
         "name": f"{case.alert}: {case.title}",
@@ -155,7 +159,7 @@ def group(case: Case) -> dict[str, object]:
         "input_series": [{"series": n, "values": notation(p)} for n, p in padded.items()],
         "alert_rule_test": [
             {
-                "eval_time": f"{(length - 1) * interval}s",
+                "eval_time": f"{(before + length - 1) * interval}s",
                 "alertname": case.alert,
                 "exp_alerts": [
                     {"exp_labels": {k: v for k, v in a["exp_labels"].items() if v}} for a in wanted
