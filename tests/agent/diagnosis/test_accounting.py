@@ -61,7 +61,7 @@ SECONDS = {"held": 80}
 LED_BY = 25
 """Seconds by which every other scenario's pair leads: traces of the start have left the window."""
 
-SHOWN = ("dgx-h100", "dgx-station-v100")
+SHOWN = ("dgx-h100", "dgx-a100")
 """One with GPM and one without."""
 
 SHARES: dict[str, dict[str, tuple[float, float]]] = {
