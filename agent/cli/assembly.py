@@ -17,7 +17,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
-from agent.jobs.allocation import Allocations
+from agent.jobs.allocation import Allocations, driver_gpus
 from agent.jobs.nccl_jobs import NcclMode
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
@@ -102,7 +102,10 @@ class Agent:
         )
         if hardware.releasable:
             self.gpus.asked_back = lambda: asked_by(self.settings[DriverConfig])
-        self._counts = xid.XidCounts(lambda: iter(self.gpus.inventory.gpus))
+        self._counts = xid.XidCounts(
+            lambda: iter(self.gpus.inventory.gpus),
+            lambda: {pci: uuid for pci, _, uuid in driver_gpus(self._host.files)},
+        )
         off = "xid" in self.settings[SourcesConfig].disable
         self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
         self.nccl = nccl.NcclPoller(

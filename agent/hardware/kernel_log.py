@@ -1,5 +1,5 @@
 """The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
-drivers write to it: XID errors and NVSwitch errors.
+drivers write to it: XID errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -143,6 +143,14 @@ SWITCH = re.compile(
     r"(Fatal|Non-fatal)(?:,.*)?",
     re.DOTALL | re.IGNORECASE,
 )
+FALLEN = re.compile(
+    rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
+    re.DOTALL,
+)
+"""Of a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
+NVIDIA/NVSentinel); of one at work too, beside its XID."""
+
+LOST_XID = 79
 NVLINK5 = re.compile(
     r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i\d+\s+Link\s+-?\d+\s+"
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
@@ -152,7 +160,8 @@ LONGEST = 1000  # Characters of a line that are looked at: the driver's are shor
 
 
 class KernelXid(NamedTuple):
-    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone."""
+    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
+    "fallen" for a line on a lost GPU without an XID."""
 
     pci: str
     code: int
@@ -160,6 +169,7 @@ class KernelXid(NamedTuple):
     fatal: bool = False
     first: int = 0
     status: int = 0
+    way: str = "log"
 
 
 class SwitchError(NamedTuple):
@@ -180,7 +190,9 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
         if (link := NVLINK5.search(rest)) is None:
             return KernelXid(pci, int(code))
         unit, severity, *words = link.groups()
-        return KernelXid(pci, int(code), unit, severity == "Fatal", *(int(w, 16) for w in words))
+        first, status = (int(word, 16) for word in words)
+        return KernelXid(pci, int(code), unit, severity == "Fatal", first, status)
     if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
-    return None
+    found = FALLEN.fullmatch(text)
+    return KernelXid(found[1], LOST_XID, way="fallen") if found else None

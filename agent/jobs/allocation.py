@@ -7,7 +7,7 @@ UUID.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import NamedTuple
@@ -97,18 +97,22 @@ class Allocations:
         return tuple(one for one in self.given.jobs if uuid in one.gpus)
 
 
-def by_minor(files: FileTree) -> dict[int, str]:
-    """UUIDs by the minor number of the device file, as the driver reports both; without GPUs that
-    were not started, whose UUID has question marks."""
-    found = {}
+def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
+    """Address, minor number of the device file and UUID of each GPU, as the driver reports them of
+    GPUs that NVML no longer lists too; without those that were not started, whose UUID has question
+    marks."""
     for name in sorted(names_in(files, DRIVER)):
         text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())
         known = {key.strip(): value.strip() for key, _, value in pairs}
-        minor, uuid = whole(known.get("Device Minor", "")), known.get("GPU UUID", "")
-        if minor is not None and uuid and "?" not in uuid:
-            found[minor] = uuid
-    return found
+        if (uuid := known.get("GPU UUID", "")) and "?" not in uuid:
+            yield name, known.get("Device Minor", ""), uuid
+
+
+def by_minor(files: FileTree) -> dict[int, str]:
+    """UUIDs by the minor number of the device file."""
+    known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))
+    return {minor: uuid for minor, uuid in known if minor is not None}
 
 
 def numbers(text: str) -> list[int]:

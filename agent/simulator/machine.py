@@ -11,7 +11,7 @@ from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import ProcessTeam, SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import VOLTA, SystemModel
+from agent.simulator.models import VOLTA, SystemModel, address
 from agent.simulator.scenarios import SLACK, Change, parts, timeline
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
@@ -149,6 +149,8 @@ class Machine:
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus; links to it go down."""
+        bus = address(self.gpus[index].bus)
+        self.kernel_log.write(f"NVRM: GPU {bus}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
         for gpu in self.gpus:

@@ -8,7 +8,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
+from agent.config.configuration import in_time
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import KernelXid
 from agent.model import (
@@ -68,10 +70,17 @@ between them."""
 class XidCounts:
     """Counts by UUID and code; kept while a GPU is lost. Each way is written by one thread."""
 
-    def __init__(self, gpus: Callable[[], Iterator[GpuIdentity]]) -> None:
+    def __init__(
+        self,
+        gpus: Callable[[], Iterator[GpuIdentity]],
+        listed: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._gpus = gpus  # every GPU known
+        self._listed = listed  # UUIDs of the driver's GPUs by address, also of those that are lost
+        self._sought: set[str] = set()
+        self._unmet: Mapping[str, str] = {}
         self._logged = False  # whether the kernel's log answers
-        self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log")}
+        self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
         self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
@@ -90,9 +99,14 @@ class XidCounts:
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """A line of the kernel's log; on a GPU that was never met it is only logged."""
-        where = f"{PCI}:{line.pci.lower()}"
-        self._note("log", where, line.code)
+        """A line of the kernel's log. A GPU that was never met is the one that the driver lists at
+        its address; else the line is only logged."""
+        where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
+        if self._met(where) == where and where not in self._sought:
+            self._sought.add(where)
+            with suppress(TimeoutError):  # the driver's files hang with it
+                self._unmet = in_time(self._listed)
+        self._note(line.way, where, line.code)
         if line.unit:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
@@ -117,6 +131,9 @@ class XidCounts:
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
+        for number, (address, uuid) in enumerate(self._unmet.items()):
+            if self._places.setdefault(pci_address(address), uuid) == uuid:
+                self._known.setdefault(uuid, str(number))
         self._now = out.at
         with self._lock:
             seen = self._together()

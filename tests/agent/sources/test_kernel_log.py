@@ -3,9 +3,11 @@
 import logging
 import os
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from agent.config.configuration import in_time
 from agent.hardware.kernel_log import (
     DeviceLog,
     KernelXid,
@@ -14,6 +16,8 @@ from agent.hardware.kernel_log import (
     parsed,
     record,
 )
+from agent.model import GpuIdentity
+from agent.polling.reads import ReadOutput
 from agent.sources import kernel_log, xid
 from tests.support.machine_controls import lose
 from tests.support.machines import AgentBench, simulated
@@ -93,6 +97,50 @@ def test_what_a_program_writes_to_the_kernels_log_is_not_the_kernels() -> None:
         os.write(device, f"{priority}{claimed(79)} by test".encode())
     os.close(device)
     assert not [line for line in log.lines() if line.text.endswith("by test")]
+
+
+LOSSES = (
+    "NVRM: GPU 0000:52:00.0: GPU has fallen off the bus.",
+    "NVRM: GPU at PCI:0000:52:00.0 has fallen off the bus.",
+    "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+    "NVRM: fallen off the bus and is not responding to commands.",
+    r"NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:1e07) installed in this\x0aNVRM: system has "
+    "fallen off the bus and is not responding to commands.",
+)
+"""At work; and when the driver was loaded, as written, and escaped by /dev/kmsg."""
+
+
+@pytest.mark.parametrize(
+    ("uuid", "hangs", "counted_as"),
+    [("GPU-b", False, {("1", "GPU-b", "79"): 1.0}), ("", False, {}), ("GPU-b", True, {})],
+    ids=["listed", "never started", "the driver's files hang"],
+)
+@pytest.mark.parametrize("text", LOSSES)
+def test_a_gpu_that_was_lost_before_it_was_met_is_the_one_at_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    uuid: str,
+    counted_as: dict[tuple[str, ...], float],
+    *,
+    hangs: bool,
+) -> None:
+    """The driver reports it with an XID beside, or without; it is one error."""
+    there = GpuIdentity(0, "GPU-a", "V100", "volta", "0000:07:00.0", "", "")
+    listed = {"0000:07:00.0": "GPU-a"} | ({"0000:52:00.0": uuid} if uuid else {})
+    never = Event()
+    monkeypatch.setattr(xid, "in_time", lambda work: in_time(work, 0.05 if hangs else 5.0))
+    counts = xid.XidCounts(
+        lambda: iter([there]), lambda: listed if not hangs or never.wait() else {}
+    )
+    for line in (text, "NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', GPU has fallen off."):
+        found = parsed(line)
+        assert isinstance(found, KernelXid)
+        counts.note_line(found)
+    out = ReadOutput(5.0)
+    counts.read(out)
+    never.set()
+    found_now = {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS and s.value}
+    assert found_now == counted_as
 
 
 OTHERS = (
