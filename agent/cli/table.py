@@ -72,6 +72,7 @@ def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[
         width - 2,
         initial_indent=indent,
         subsequent_indent=indent + hanging,
+        break_on_hyphens=False,  # commands and devices have them
     )
     return [line.replace("\u00a0", " ") for line in lines]
 
