@@ -41,7 +41,7 @@ from agent.sources.gpu import INFO
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
-from exporters.messages import finding_notifies, finding_text, rate
+from exporters.messages import finding_text, notifies, rate
 from exporters.snapshot_json import document
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
@@ -225,7 +225,7 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
     yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
-        calls = finding_notifies(finding)
+        calls = notifies(finding.severity, alert)
         page = f"; more: RUNBOOK.md#{alert}" * bool(alert)
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")
