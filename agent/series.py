@@ -124,16 +124,14 @@ class SampleStore:
         before = read[-1] if read else None
         if read is None:
             read = self._reads[key] = deque()
-        if before and metrics == before.shape.metrics and labels == before.shape.labels:
-            kept = _Kept(at, reading.expires, self.turn, values, before.shape, absences)
-            read.append(kept)
-        else:
-            kept = _Kept(
-                at, reading.expires, self.turn, values, _Shape.of(metrics, labels), absences
-            )
+        shape = before.shape if before else None
+        same = shape and metrics == shape.metrics and labels == shape.labels
+        if not shape or not same:
+            shape = _Shape.of(metrics, labels)
             if before:
                 self._leave(read)
-            read.append(kept)
+        read.append(_Kept(at, reading.expires, self.turn, values, shape, absences))
+        if not same:
             self._enter(key, read)
         if absences and (before is None or absences != before.absences):
             for absence in absences:
@@ -241,63 +239,52 @@ class SampleStore:
                     return value
         return value
 
-    def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> list[Point]:
-        """The values within so many seconds, the newest first; where all are older, the newest."""
+    def _back(self, metric: Metric, labels: Labels) -> Iterator[tuple[float, float]]:
+        """The values of one series, each after its time, the newest first."""
         found = self._find(metric, labels)
-        points: list[Point] = []
-        for kept in reversed(found[0]) if found else ():
-            if points and kept.at <= self.now - seconds:
-                break
-            value = kept.value((metric.name, labels))
+        if found is None:
+            return
+        read, place = found
+        shape = read[-1].shape
+        for kept in reversed(read):
+            same = kept.shape is shape
+            value = kept.values[place] if same else kept.value((metric.name, labels))
             if value is not None:
-                points.append(Point(kept.at, value, kept.until))
-        return points
+                yield kept.at, value
+
+    def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> list[float]:
+        """The values within so many seconds, the newest first; where all are older, the newest."""
+        values: list[float] = []
+        for at, value in self._back(metric, labels):
+            if values and at <= self.now - seconds:
+                break
+            values.append(value)
+        return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
         """Mean of a gauge over so many seconds."""
         known = (metric.name, labels, seconds)
         if known not in self._means:
-            self._means[known] = self._mean(metric, labels, seconds)
+            values = self.recent(metric, *labels, seconds=seconds)
+            self._means[known] = sum(values) / len(values) if values else None
         return self._means[known]
-
-    def _mean(self, metric: Metric, labels: Labels, seconds: float) -> float | None:
-        found = self._find(metric, labels)
-        if found is None:
-            return None
-        read, place = found
-        shape, earliest = read[-1].shape, self.now - seconds
-        total, number = 0.0, 0
-        for kept in reversed(read):
-            if number and kept.at <= earliest:
-                break
-            same = kept.shape is shape
-            value = kept.values[place] if same else kept.value((metric.name, labels))
-            if value is not None:
-                total, number = total + value, number + 1
-        return total / number
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
         """Growth a second of a counter; None before two readings, or after a fall.
 
         Where it is read less often than that, over its last two readings.
         """
-        found = self._find(metric, labels)
-        if found is None:
-            return None
-        read, place = found
-        newest, first, then = read[-1], None, 0.0
-        for kept in reversed(read):
-            if first and newest.at - kept.at > seconds:
+        newest = first = None
+        for at, value in self._back(metric, labels):
+            if newest is None:
+                newest = at, value
+            elif first and newest[0] - at > seconds:
                 break
-            if kept is newest:
-                continue
-            same = kept.shape is newest.shape
-            value = kept.values[place] if same else kept.value((metric.name, labels))
-            if value is not None:
-                first, then = kept, value
-        if first is None or newest.at <= first.at or newest.values[place] < then:
+            else:
+                first = at, value
+        if newest is None or first is None or newest[0] <= first[0] or newest[1] < first[1]:
             return None
-        return (newest.values[place] - then) / (newest.at - first.at)
+        return (newest[1] - first[1]) / (newest[0] - first[0])
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the reason why a value is absent; None if it is present, or nothing is known of

@@ -148,9 +148,7 @@ class Evidence:
     @cached_property
     def throttle_masks(self) -> list[int]:
         """NVML's clock event reasons at each look of the window."""
-        return [
-            int(look.value) for look in self.context.samples.recent(clocks.REASONS, *self.labels)
-        ]
+        return [int(look) for look in self.context.samples.recent(clocks.REASONS, *self.labels)]
 
     def throttled(self, *reasons: str) -> float:
         """Share of the window in which one of these held the clocks down."""

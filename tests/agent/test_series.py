@@ -197,9 +197,10 @@ def test_the_store_answers_as_a_naive_one(run: list[Tick]) -> None:
             assert samples.point(metric, *labels) == (points[0] if points else None)
             assert samples.value(metric, *labels) == (points[0].value if points else None)
             for seconds in (1.0, WINDOW, KEPT):
-                recent = [p for p in points if p.at > naive.now - seconds] or points[:1]
+                recent = [p.value for p in points if p.at > naive.now - seconds]
+                recent = recent or [p.value for p in points[:1]]
                 assert samples.recent(metric, *labels, seconds=seconds) == recent
-                mean = sum(p.value for p in recent) / len(recent) if recent else None
+                mean = sum(recent) / len(recent) if recent else None
                 assert samples.mean(metric, *labels, seconds=seconds) == pytest.approx(mean)
                 assert samples.rate(metric, *labels, seconds=seconds) == pytest.approx(
                     rate(points, seconds)
