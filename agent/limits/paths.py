@@ -1,17 +1,14 @@
 """Utilisation of each data path, integrated over every reading: nothing is sampled."""
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
-from agent.errors import LogEvent
 from agent.limits.resolution import (
     LimitInputs,
     Limits,
     LimitsConfig,
-    PathFigures,
     PathKey,
     find_paths,
     resolve,
@@ -35,8 +32,6 @@ from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.sources.context import NvlinkConfig
 from agent.specs.sheets import MachineSpecs, SaturationConfig
-
-log = logging.getLogger(__name__)
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 
@@ -231,7 +226,6 @@ class PathMonitor:
         self._inventory = inventory
         self._resolved_by: Settings | None = None
         self._without: list[tuple[str, str, str]] = []  # configured limits without a device
-        self._logged: set[tuple[str, str, str]] = set()
         self.bandwidth = PathAccounts(configuration)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -240,14 +234,12 @@ class PathMonitor:
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
         if due or settings is not self._resolved_by:
             self._resolved_by = settings
-            configured: dict[tuple[str, str, str], float] = {
-                (limit.path, limit.device, limit.direction): limit.bytes_per_second
-                for limit in settings[LimitsConfig].limit
-            }
+            configured = settings[LimitsConfig].by_path
             system = settings[MachineSpecs].system_of(self._inventory().gpus)
             machine = LimitInputs(samples, system, configured)
             found = find_paths(machine)
-            self._note(configured, found, snapshot)
+            here = {(key.path, key.device, key.direction) for key, *_ in found}
+            self._without = sorted(configured.keys() - here)
             kept = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]
             self.bandwidth.limits = resolve(machine, kept)
             self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in kept if f.spec}
@@ -255,22 +247,6 @@ class PathMonitor:
             self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(samples)
         return snapshot
-
-    def _note(
-        self,
-        configured: Mapping[tuple[str, str, str], float],
-        found: Sequence[PathFigures],
-        snapshot: Snapshot,
-    ) -> None:
-        """See which limits name a device that is not here: a mistake, or it is plugged in later."""
-        here = {(key.path, key.device, key.direction) for key, *_ in found}
-        self._without = sorted(configured.keys() - here)
-        settled = snapshot.tick >= REFRESH
-        for limit in self._without if settled else ():
-            if limit not in self._logged:
-                names = zip(("path", "device", "direction"), limit, strict=True)
-                log.warning(LogEvent("limit_without_device", **dict(names)))
-        self._logged = set(self._without) if settled else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
         out = ReadOutput(snapshot.at)

@@ -46,19 +46,15 @@ class LimitConfig(Struct, frozen=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Every limit that is configured, each path once."""
+    """Every limit that is configured; of two for the same the last counts."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
 
-    def __post_init__(self) -> None:
-        seen: set[tuple[str, ...]] = set()
-        for number, one in enumerate(self.limit):
-            path = (one.path, one.device, one.direction)
-            if path in seen:
-                found = f"the second of {' '.join(path)}"
-                raise Mismatch(f"limit[{number}]", found, "one", of_key=True)
-            seen.add(path)
+    @property
+    def by_path(self) -> dict[tuple[str, str, str], float]:
+        """Bytes per second by path, device and direction."""
+        return {(one.path, one.device, one.direction): one.bytes_per_second for one in self.limit}
 
 
 DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
@@ -111,15 +107,6 @@ class LimitInputs:
         return found
 
     @cached_property
-    def link_speeds(self) -> Mapping[tuple[str, str], float]:
-        """Bytes a second of one NVLink, of each GPU whose architecture has other than the usual."""
-        return {
-            (info["gpu"], info["uuid"]): nvlink.LINK_SPEED[info["architecture"]]
-            for info in self.samples.labelled(gpu.INFO)
-            if info["architecture"] in nvlink.LINK_SPEED
-        }
-
-    @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
         """Links that end at another GPU: behind a switch all carry the same, and the sum counts
         all."""
@@ -155,11 +142,13 @@ def _of_path(
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
     """So many links, by the system's sheet where it is known, each as the GPU's sheet says."""
+    infos = machine.samples.labelled(gpu.INFO)
+    architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
         index, uuid = who
         sheet = machine.sheets.get((index, uuid))
         links = machine.samples.value(nvlink.LINKS_EXPECTED, *who) or up
-        known = machine.link_speeds.get((index, uuid), nvlink.USUAL_LINK_SPEED)
+        known = nvlink.LINK_SPEED.get(architectures.get((index, uuid), ""), nvlink.USUAL_LINK_SPEED)
         for key, one, _ in _of_path("nvlink", f"gpu{index}", sheet, None, (index, uuid)):
             speed, spec = one.bytes_per_second if one else known, None
             if one:

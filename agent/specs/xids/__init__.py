@@ -6,11 +6,11 @@ depends on what the kernel's log reports besides: the unit, whether it was fatal
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
+
+from msgspec import Struct, convert
 
 from agent.model import Severity
 
@@ -35,8 +35,7 @@ class XidAction(StrEnum):
     SERVICE = "service"
 
 
-@dataclass(frozen=True, slots=True)
-class XidMeaning:
+class XidMeaning(Struct, frozen=True, kw_only=True):
     """One code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is what it
     means on GPUs up to Volta where that differs, else empty."""
 
@@ -45,7 +44,7 @@ class XidMeaning:
     severity: Severity
     action: XidAction
     generations: str
-    older: str
+    older: str = ""
     source: str
 
 
@@ -66,30 +65,21 @@ HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
 def catalogue() -> Mapping[int, XidMeaning]:
     """Every code of the table."""
     rows = tomllib.loads((files(__name__) / "codes.toml").read_text(encoding="utf-8"))["xid"]
-    return MappingProxyType(
-        {
-            code: XidMeaning(
-                code,
-                row["name"],
-                Severity(row["severity"]),
-                XidAction(row["action"]),
-                row["generations"],
-                row.get("older", ""),
-                row["source"],
-            )
-            for row in rows
-            for code in row["codes"]
-        }
-    )
+    return {
+        code: convert({**row, "code": code}, XidMeaning) for row in rows for code in row["codes"]
+    }
 
 
 def meaning(code: int) -> XidMeaning:
     """Return the meaning of a code; a code that the table does not have gets a meaning that says
     so."""
-    unknown = "a code that this table does not have"
-    found = catalogue().get(code)
-    return found or XidMeaning(
-        code, unknown, Severity.WARNING, XidAction.SERVICE, "all", "", "none"
+    return catalogue().get(code) or XidMeaning(
+        code=code,
+        name="a code that this table does not have",
+        severity=Severity.WARNING,
+        action=XidAction.SERVICE,
+        generations="all",
+        source="none",
     )
 
 

@@ -272,14 +272,11 @@ def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def test_one_path_has_one_limit(tmp_path: Path) -> None:
+def test_of_two_limits_of_one_path_the_last_counts(tmp_path: Path) -> None:
     one = '[[limit]]\npath = "disk"\ndevice = "md0"\ndirection = "write"\nbytes_per_second = 1e9\n'
     file = tmp_path / "config.toml"
-    file.write_text(one * 2)
-    with pytest.raises(
-        ConfigError, match=r"limit\[1\] is the second of disk md0 write, expected one"
-    ):
-        load(SECTIONS, file, {})
+    file.write_text(one + one.replace("1e9", "2e9"))
+    assert load(SECTIONS, file, {})[LimitsConfig].by_path == {("disk", "md0", "write"): 2e9}
 
 
 def test_a_retired_key_is_taken_with_a_warning(
