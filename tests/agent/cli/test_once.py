@@ -66,7 +66,7 @@ def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_
 
 
 def test_a_fault_from_the_start_says_since_when() -> None:
-    machine = watched("dgx-station-v100:pcie-degraded")
+    machine = watched("l40s:pcie-degraded")
     state = machine.run(5).page_state
     for seconds in (0, 90):
         seen = machine.run(seconds).tick()

@@ -169,7 +169,7 @@ def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
 
 
 def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time() -> None:
-    bench = simulated(f"{SMALL}:training").run(150)
+    bench = simulated("dgx-a100:training", gpus=2).run(150)
     bench.machine.advance()
     at = bench.clock.time()
     for gpu in bench.machine.gpus:

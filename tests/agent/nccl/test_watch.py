@@ -73,7 +73,7 @@ def test_nothing_is_asked_when_off_or_before_a_hang_is_sure(mode: NcclMode) -> N
 
 def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float], RasListener]:
     """A simulated machine whose agent asks a real socket; when each connection came."""
-    bench = simulated(f"dgx-station-v100:{scenario}", Settings(JobConfig(nccl=mode.value)))
+    bench = simulated(f"dgx-a100:{scenario}", Settings(JobConfig(nccl=mode.value)), gpus=2)
     times: list[float] = []
 
     def answer() -> object:

@@ -191,7 +191,7 @@ def counted(bench: AgentBench, code: int) -> float:
 
 @pytest.mark.parametrize("driver", ["", "@450", "@470"])
 def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
-    bench = simulated(f"dgx-a100{driver}:training").run(3)
+    bench = simulated(f"dgx-a100{driver}:training", gpus=2).run(3)
     for _ in range(3):
         bench.machine.driver.xid(0, 31)
         bench.run(2)
@@ -199,8 +199,8 @@ def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
 
 
 def test_what_only_one_way_shows_counts_too(caplog: pytest.LogCaptureFixture) -> None:
-    bench = simulated("dgx-h100:training").run(3)
-    lose(bench.machine, 2)
+    bench = simulated("dgx-h100:training", gpus=2).run(3)
+    lose(bench.machine, 1)
     bench.run(3)
     assert counted(bench, 79) == 1, "an XID and a line besides it, and no event of NVML"
     bench.machine.kernel_log.lines()
@@ -245,7 +245,7 @@ EXCEPTIONS = {
 
 @pytest.mark.parametrize("case", EXCEPTIONS)
 def test_an_exception_of_many_lines_counts_once(case: str) -> None:
-    bench, (lines, last, another) = simulated("dgx-h100:training").run(3), EXCEPTIONS[case]
+    bench, (lines, last, another) = simulated("dgx-h100:training", gpus=2).run(3), EXCEPTIONS[case]
     head = "NVRM: Xid (PCI:0000:1b:00): 13, "
     for line in lines:
         bench.machine.kernel_log.write(head + line)
@@ -265,7 +265,7 @@ def test_switch_errors_are_counted_by_severity() -> None:
 
 
 def test_a_line_that_came_before_its_gpu_was_met_is_counted() -> None:
-    bench = simulated("dgx-h100:training")
+    bench = simulated("dgx-h100:training", gpus=2)
     bench.machine.driver.log_xid(0, 94)
     bench.run(2)
     assert counted(bench, 94) == 1
