@@ -1,7 +1,8 @@
 """The account of every GPU's seconds, by state and cause."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
@@ -109,18 +110,15 @@ class GpuStateTime:
         """Book the time since the last tick and its energy, or leave them unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
-        known = e is not None and split is not None and seconds <= LONGEST
-        parts = split.parts if split is not None and known else None
-        if parts and not all(part >= 0 for part in parts.values()):
+        parts = split.parts if split is not None and seconds <= LONGEST else None
+        if parts and not all(part >= 0 for part in parts.values()):  # or NaN
             parts = None
         self.booked.energy.enter(parts, seconds, watts)
-        if e is None or split is None or seconds > LONGEST:
+        if e is None or split is None or parts is None:
             self.booked.miss(seconds, now)
             self.verdict = None
-            if e is None or split is None:
-                return
-        if seconds <= LONGEST:
-            self.booked.enter(split.parts, seconds, now)
+            return
+        self.booked.enter(parts, seconds, now)
         self._found.update(split.found)
         self._waits_for = split.waits_for
         if split.waits_for is not None:
@@ -171,8 +169,16 @@ class Diagnosis:
         for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, GpuStateTime())
             account.failure_logged, account.failure = account.failure is not None, None
-            if identity.uuid not in inventory.lost:
-                self._look(identity.key, account, context, evidence, now)
+            if identity.uuid in inventory.lost:
+                continue
+            e = Evidence(identity.key, context, others=evidence)
+            with self._guarded(account, e.gpu):
+                if e.activity is None:
+                    account.history.forget()
+                else:
+                    account.history.update(e, now)
+                    e.history = account.history.seen
+                    evidence[e.gpu] = e
         verdicts: dict[GpuKey, Verdict] = {}
         unjudged: dict[GpuKey, Absence] = {}
         for identity in inventory.gpus:
@@ -180,49 +186,29 @@ class Diagnosis:
             counted = samples.point(power.ENERGY, *gpu.labels)
             if counted is not None:
                 account.booked.energy.count(counted.at, counted.value)
-            watts, e = samples.value(power.POWER, *gpu.labels), evidence.get(gpu)
-            account.enter(e, self._divided(account, e), now, watts)
+            seen, split = evidence.get(gpu), None
+            if seen is not None:
+                with self._guarded(account, gpu):
+                    split = divide_second(seen)
+            account.enter(seen, split, now, samples.value(power.POWER, *gpu.labels))
             if account.verdict is not None:
                 verdicts[gpu] = account.verdict
             else:
                 unjudged[gpu] = _why_not(gpu, account, inventory)
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
-    def _look(
-        self,
-        gpu: GpuKey,
-        account: GpuStateTime,
-        context: TickContext,
-        evidence: dict[GpuKey, Evidence],
-        now: float,
-    ) -> None:
-        """See what one GPU shows; what is odd about it must not cost the others theirs."""
-        e = Evidence(gpu, context, others=evidence)
+    @contextmanager
+    def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
+        """Let a failure cost this GPU its verdict, and the others nothing."""
+        failure = None
         try:
-            if e.activity is None:
-                account.history.forget()
-                return
-            account.history.update(e, now)
+            yield
         except Exception as error:
-            self._fail(account, gpu, failure_of(error))
-            return
-        e.history = account.history.seen
-        evidence[gpu] = e
-
-    def _divided(self, account: GpuStateTime, e: Evidence | None) -> TimeSplit | None:
-        """The second of one GPU; None where nothing can be said of it."""
-        if e is None:
-            return None
-        try:
-            return divide_second(e)
-        except Exception as error:
-            self._fail(account, e.gpu, failure_of(error))
-            return None
-
-    def _fail(self, account: GpuStateTime, gpu: GpuKey, failure: Failure) -> None:
-        if not account.failure_logged:
-            log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
-        account.failure, account.failure_logged = failure, True
+            failure = failure_of(error)
+        if failure is not None:
+            if not account.failure_logged:
+                log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
+            account.failure, account.failure_logged = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Accounts and verdicts of the GPUs that are there."""

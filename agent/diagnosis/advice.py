@@ -115,10 +115,6 @@ BY_FACT: dict[FactKind, str] = {
     FactKind.JOB_READS: READ_FASTER,
     FactKind.DISK_WRITES: CHECKPOINT,
     FactKind.JOB_WRITES: CHECKPOINT,
-    FactKind.WORKERS_RUNNING: "Start more loader processes while cores are free, or decode "
-    "and augment on the GPU.",
-    FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
-    "one another.",
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "
     "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
     "is in a container. Until then it cannot see what they wait for.",

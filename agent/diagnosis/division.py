@@ -54,7 +54,11 @@ class TimeSplit:
 
 def divide_second(e: Evidence) -> TimeSplit:
     """Return the division of one second of a GPU; its activity must be known."""
-    return without_process(e) or _hung(e) or held(e) or _with_work(e)
+    found = without_process(e)
+    if found is None and (stands := hung(e)) is not None:  # or waits for a rank of another host
+        pair = HUNG if stands[0] else PEER
+        found = TimeSplit({pair: 1.0}, {pair: stands[1]})
+    return found or held(e) or _with_work(e)
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
@@ -81,15 +85,6 @@ def held(e: Evidence) -> TimeSplit | None:
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
     holding = Fact(FactKind.HOLDING, (*there, quiet_for))
     return TimeSplit({HELD: 1.0}, {HELD: (holding,)})
-
-
-def _hung(e: Evidence) -> TimeSplit | None:
-    """A job of several GPUs that hangs, or waits for a rank of another host."""
-    found = hung(e)
-    if found is None:
-        return None
-    pair = HUNG if found[0] else PEER
-    return TimeSplit({pair: 1.0}, {pair: found[1]})
 
 
 def _with_work(e: Evidence) -> TimeSplit:
@@ -136,11 +131,6 @@ def _pair(cause: Cause) -> Pair:
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
-def _is_doubtful(e: Evidence, cause: Cause) -> bool:
-    """Return whether most of what was counted for this cause in trials was something else."""
-    return is_doubtful(Likeness(e.quality, bool(e.peers), _pair(cause)))
-
-
 def _inactive(e: Evidence, inactive: float) -> Shares:
     """The inactive share of this tick, divided as that of the last seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
@@ -152,7 +142,9 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         cause: Share(inactive * share.seconds / whole, share.facts)
         for cause, share in shares.items()
     }
-    for cause in [cause for cause in found if _is_doubtful(e, cause)]:
+    for cause in list(found):  # unknown where most of it was something else in trials
+        if not is_doubtful(Likeness(e.quality, bool(e.peers), _pair(cause))):
+            continue
         share = found.pop(cause)
         unknown = found.get(Cause.UNKNOWN, Share(0.0, share.facts))
         found[Cause.UNKNOWN] = Share(unknown.seconds + share.seconds, unknown.facts)

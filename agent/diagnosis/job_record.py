@@ -55,7 +55,7 @@ class JobRecord:
     group: JobGroup
     wall: float
     began: float
-    speed: JobSpeed
+    speed: JobSpeed = field(init=False)
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
     names: tuple[str, JobLabels] = ("", JobLabels())
     step: float | None = None
@@ -70,7 +70,7 @@ class JobRecord:
     _older: float | None = None  # s for which it had run when the agent met it
 
     def __post_init__(self) -> None:
-        self._at, self._wall = self.began, self.wall
+        self._at, self._wall, self.speed = self.began, self.wall, JobSpeed(self.began)
 
     def take(
         self,

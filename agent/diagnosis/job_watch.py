@@ -15,6 +15,7 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
+from agent.diagnosis.tick_context import RankActivity
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.jobs.identity import JobLabels
@@ -26,7 +27,7 @@ from agent.jobs.nccl_jobs import (
     NcclExchange,
     hang_evidence,
 )
-from agent.jobs.speed import BIN, SLOWER, JobSpeed
+from agent.jobs.speed import BIN, SLOWER
 from agent.model import (
     GPU_LABELS,
     LOST_STATES,
@@ -193,23 +194,19 @@ class JobWatch:
                 first.group = group
                 following.append(first)
             else:
-                following.append(_begun(group, snapshot))
+                name = f"{snapshot.wall:.0f}-{min(group.pids)}"
+                following.append(JobRecord(name, group, snapshot.wall, snapshot.at))
+        lost = self.inventory().lost
         for record in left:
-            if self._is_over(record, samples):
+            # none of its processes is left on any of its GPUs that answer
+            there = [gpu.labels for gpu in record.group.gpus if gpu.uuid not in lost]
+            if all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
                 self._end(record, snapshot)
             else:
                 following.append(record)
         self._records = sorted(following, key=lambda record: record.group.gpus)
         for record in self._records:
             record.names = _names(record.group, samples) or record.names
-
-    def _is_over(self, record: JobRecord, samples: SampleStore) -> bool:
-        """Return whether none of its processes is left on any of its GPUs that answer."""
-        lost = self.inventory().lost
-        return all(
-            gpu.uuid in lost or samples.value(process.PROCESSES, *gpu.labels) is not None
-            for gpu in record.group.gpus
-        )
 
     def _end(self, record: JobRecord, snapshot: Snapshot) -> None:
         if snapshot.at - record.began < BIN:  # a test of the driver is no job
@@ -229,31 +226,36 @@ class JobWatch:
         still, elsewhere = set[str](), set[str]()
         self._hangs = {}
         for record in self._records:
-            uuids = {gpu.uuid for gpu in record.group.gpus}
-            waits = self._waits(record)
-            suspected = waits > intervals.TICK  # on two ticks
+            members, gpus = record.group.members, record.group.gpus
+            accounts = {gpu: self.accounts[gpu.uuid] for gpu in gpus if gpu.uuid in self.accounts}
+            seen = {gpu: account.history.seen for gpu, account in accounts.items()}
+            # seconds for which all GPUs of a job of several have waited
+            waits = min(one.waits_for for one in seen.values()) if len(gpus) > 1 and seen else 0.0
             # an answer of before says nothing of this wait
             reported = latest.readings.get(record.id, ())
             recent = [reading for reading in reported if reading.at >= snapshot.at - waits]
-            known = tuple(m for m in record.group.members if m.pid in latest.believed)
+            known = tuple(m for m in members if m.pid in latest.believed)
             stands = hang_evidence(recent, JobGroup(known, record.group.grouped_by))
-            still |= uuids if stands.still and stands.culprits else set()
-            elsewhere |= uuids if stands.elsewhere else set()
-            hangs = self._hangs_now(record, stands, waits, snapshot)
+            stuck = bool(stands.still and stands.culprits)
+            still |= {gpu.uuid for gpu in gpus if stuck}
+            elsewhere |= {gpu.uuid for gpu in gpus if stands.elsewhere}
+            verdicts = map(snapshot.verdicts.get, seen)
+            hung = [v.since for v in verdicts if v and v.state is State.HUNG]
+            early = stuck and not stands.elsewhere and waits >= EVERY_SUSPECTED  # by NCCL
+            hangs = waits > 0 and (len(hung) == len(seen) or early)
             if hangs:
-                verdicts = map(snapshot.verdicts.get, record.group.gpus)
-                hung = [v.since for v in verdicts if v and v.state is State.HUNG]
                 since = min(snapshot.at - waits, max(hung, default=snapshot.at))
-                here = () if stands.culprits else self._waited_for(record, stopped)
+                ranks = {gpu: one.rank for gpu, one in seen.items()}
+                who = stands.culprits or _waited_for(members, ranks, stopped)
                 times = record.wall_at(since), snapshot.at - since
-                self._hangs[record.id] = _hang(stands, here, *times)
+                self._hangs[record.id] = _hang(stands, who, *times)
             jobs.append(
                 LocalJob(
                     record.id,
                     {member.pid: member.inner_pid for member in record.group.members},
                     len(record.group.gpus),
                     record.age(snapshot.at),
-                    suspected,
+                    waits > intervals.TICK,  # on two ticks
                     hangs,
                 )
             )
@@ -264,37 +266,6 @@ class JobWatch:
         self.job_status.waits_on_remote = frozenset(elsewhere)
         self.exchange.jobs = tuple(jobs)
         self.exchange.gpus = {m.pid: m.gpu.labels for r in self._records for m in r.group.members}
-
-    def _waited_for(
-        self, record: JobRecord, stopped: Mapping[tuple[str, ...], Set[int]]
-    ) -> tuple[Culprit, ...]:
-        """The processes that a job waits for, by what /proc shows of those on this host."""
-        known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        late = late_gpus({gpu: self.accounts[gpu.uuid].history.seen.rank for gpu in known})
-        found = []
-        for gpu, pid, *_, rank in record.group.members:
-            halted = stopped.get(gpu.labels, frozenset())
-            if gpu in late and (not halted or pid in halted):
-                state = CulpritState.STOPPED if halted else CulpritState.ASLEEP
-                found.append(Culprit(rank, pid, gpu, "", state))
-        return tuple(found)
-
-    def _waits(self, record: JobRecord) -> float:
-        """Seconds for which all GPUs of a job of several have waited."""
-        gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        waits = [self.accounts[gpu.uuid].history.seen.waits_for for gpu in gpus]
-        return min(waits) if len(record.group.gpus) > 1 and waits else 0.0
-
-    def _hangs_now(
-        self, record: JobRecord, stands: HangEvidence, waits: float, snapshot: Snapshot
-    ) -> bool:
-        """Return whether all of its GPUs count as hung, or NCCL reports earlier that nothing is
-        launched any more."""
-        known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        verdicts = [snapshot.verdicts.get(gpu) for gpu in known]
-        called = all(v is not None and v.state is State.HUNG for v in verdicts)
-        stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
-        return waits > 0 and (called or (stuck and waits >= EVERY_SUSPECTED))
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
@@ -317,15 +288,19 @@ class JobWatch:
         )
 
 
-def _begun(group: JobGroup, snapshot: Snapshot) -> JobRecord:
-    pid = min(group.pids)
-    return JobRecord(
-        id=f"{snapshot.wall:.0f}-{pid}",
-        group=group,
-        wall=snapshot.wall,
-        began=snapshot.at,
-        speed=JobSpeed(snapshot.at),
-    )
+def _waited_for(
+    members: Iterable[JobMember],
+    ranks: Mapping[GpuKey, RankActivity],
+    stopped: Mapping[tuple[str, ...], Set[int]],
+) -> tuple[Culprit, ...]:
+    """The processes that a job waits for, by what /proc shows of those on this host."""
+    late, found = late_gpus(ranks), []
+    for gpu, pid, *_, rank in members:
+        halted = stopped.get(gpu.labels, frozenset())
+        if gpu in late and (not halted or pid in halted):
+            state = CulpritState.STOPPED if halted else CulpritState.ASLEEP
+            found.append(Culprit(rank, pid, gpu, "", state))
+    return tuple(found)
 
 
 def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | None:
@@ -354,8 +329,8 @@ def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> 
     return gpu if least < SLOWER <= second - least else None
 
 
-def _hang(stands: HangEvidence, here: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
-    behind, who = stands.behind, stands.culprits or here
+def _hang(stands: HangEvidence, who: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
+    behind = stands.behind
     if behind is None:
         return Hang(since, who, confirmed=stands.still is True, seconds=seconds)
     counts = behind.launched, behind.others_launched

@@ -53,10 +53,7 @@ class SecondsByState:
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count one tick of so many seconds that ended at `now`; what is no share of it is not."""
-        if not all(part >= 0 for part in parts.values()):  # or NaN
-            self.miss(seconds, now)
-            return
+        """Count one tick of so many seconds that ended at `now`."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0

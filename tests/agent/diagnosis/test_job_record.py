@@ -7,7 +7,6 @@ from agent.diagnosis.pulses import GpuPulse
 from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.job import GroupedBy
 from agent.jobs.pulse import PulseReading
-from agent.jobs.speed import JobSpeed
 from agent.model import GpuKey, Snapshot
 from agent.series import SampleStore
 
@@ -16,9 +15,7 @@ GPUS = [GpuKey(index, f"GPU-{index}") for index in range(2)]
 
 def record() -> JobRecord:
     members = tuple(JobMember(gpu, 10 + gpu.index, 10 + gpu.index, "job") for gpu in GPUS)
-    return JobRecord(
-        "1", JobGroup(members, GroupedBy.NCCL), wall=0.0, began=0.0, speed=JobSpeed(0.0)
-    )
+    return JobRecord("1", JobGroup(members, GroupedBy.NCCL), wall=0.0, began=0.0)
 
 
 def pulse(step: float | None, lag: float = 0.0) -> GpuPulse:
