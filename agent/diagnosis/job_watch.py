@@ -317,7 +317,7 @@ def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | Non
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     """Return the reason why a job has no step: that of most of its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
-    return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
+    return REASONS[max(reasons, key=reasons.count)].reason if reasons else Reason.NOT_ENOUGH
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:

@@ -8,10 +8,9 @@ from agent.diagnosis.evidence import SPAN
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,
-    Absence,
+    Absent,
     GpuKey,
     GpuMetric,
-    Metric,
     Reading,
     ReadKey,
     Reason,
@@ -44,12 +43,14 @@ CONFIDENCE = GpuMetric.gauge(
 
 KEY = ReadKey("pulse", "steps")
 REASONS = {
-    NoPulse.NOT_ENOUGH: (Reason.NOT_ENOUGH, "too few samples of its power so far"),
-    NoPulse.TOO_SHORT: (Reason.TOO_SHORT, "its steps are too short for the samples of its power"),
-    NoPulse.IRREGULAR: (Reason.IRREGULAR, "its power varies, and not in a rhythm"),
-    NoPulse.FLAT: (Reason.FLAT, "its power hardly varies, or is held at its limit"),
+    NoPulse.NOT_ENOUGH: Absent(Reason.NOT_ENOUGH, "too few samples of its power so far"),
+    NoPulse.TOO_SHORT: Absent(
+        Reason.TOO_SHORT, "its steps are too short for the samples of its power"
+    ),
+    NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies, and not in a rhythm"),
+    NoPulse.FLAT: Absent(Reason.FLAT, "its power hardly varies, or is held at its limit"),
 }
-"""Reasons for having no period: the agent's reason, and a sentence."""
+"""Reasons for having no period."""
 
 
 @dataclass(slots=True)
@@ -133,7 +134,7 @@ class GpuPulses:
         """The steps of every GPU that somebody works on, or why they are not known."""
         out = ReadOutput(snapshot.at)
         refused = {
-            absence.labels: absence
+            absence.labels: Absent(absence.reason, absence.detail)
             for reading in snapshot.readings.values()
             for absence in reading.absences
             if absence.metric is power.SAMPLES
@@ -142,31 +143,24 @@ class GpuPulses:
             gpu, one = identity.key, self.pulses.get(identity.uuid)
             if one is None:
                 continue
-            out.labels = gpu.labels
-            absence = refused.get(gpu.labels)
-            if absence is None:
-                out.add(STEPS, one.steps)
-                absence = self._why_not(gpu, one, snapshot.at)
-            else:
-                out.absences.append(absence._replace(metric=STEPS))
-            if absence is None and one.reading and one.step:
-                out.add(STEP, one.step)
-                out.add(CONFIDENCE, one.reading.confidence)
-            elif absence is not None and one.occupied:
-                out.absences += [absence._replace(metric=metric) for metric in OF_PERIOD]
+            out.labels, refusal = gpu.labels, refused.get(gpu.labels)
+            out.add(STEPS, refusal or one.steps)
+            if one.occupied:
+                why, reading = refusal or self._why_not(gpu, one, snapshot.at), one.reading
+                out.add(STEP, why or one.step or 0.0)
+                out.add(CONFIDENCE, why or (reading.confidence if reading else 0.0))
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
-    def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
+    def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
         """Return the reason why a GPU in use has no step; None if it has one."""
-        reading = one.reading
-        if reading is None:
-            return Absence(STEP, gpu.labels, *REASONS[NoPulse.NOT_ENOUGH])
+        if one.reading is None:
+            return REASONS[NoPulse.NOT_ENOUGH]
         if now - one.at > EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER:
-            return Absence(STEP, gpu.labels, Reason.STALLED, "no sample of its power came lately")
-        if reading.reason:
-            return Absence(STEP, gpu.labels, *REASONS[reading.reason])
+            return Absent(Reason.STALLED, "no sample of its power came lately")
+        if one.reading.reason:
+            return REASONS[one.reading.reason]
         why = one.ambiguous or (APART if gpu.uuid in self.apart else "")
-        return Absence(STEP, gpu.labels, Reason.IRREGULAR, why) if why else None
+        return Absent(Reason.IRREGULAR, why) if why else None
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
@@ -202,4 +196,3 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
 SEVERAL = "several loaders bring its batches: the period of its power may be several steps"
 SHARED = "several processes share it: the period of its power is not the step of any of them"
 APART = "its rhythm is not that of the other GPUs of its job"
-OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
