@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.confidence import Likeness, confidence
+from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.diagnosis.energy import STATE_JOULES
@@ -141,7 +141,7 @@ class GpuStateTime:
             evidence=self._found.get(leader, ()),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
-            confidence=confidence(Likeness(e.quality, bool(e.peers), leader)),
+            confidence=similar(Likeness(e.quality, bool(e.peers), leader)).confidence,
         )
 
 

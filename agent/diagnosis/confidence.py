@@ -43,9 +43,6 @@ class Trials(NamedTuple):
         return self.of > 0 and 2 * self.both < self.counted
 
 
-NOT_TRIED = Trials(0, 0, 0.0, 0.0, 0.0)
-
-
 @cache
 def trials() -> dict[Likeness, Trials]:
     """The counts of `confidence.toml`."""
@@ -60,11 +57,6 @@ def trials() -> dict[Likeness, Trials]:
     }
 
 
-def confidence(likeness: Likeness) -> float:
-    """Return the share of similar verdicts that were right, 0-1; 0.5 if none was tried."""
-    return trials().get(likeness, NOT_TRIED).confidence
-
-
-def is_doubtful(likeness: Likeness) -> bool:
-    """Return whether most seconds that were counted so had another state or cause."""
-    return trials().get(likeness, NOT_TRIED).is_doubtful
+def similar(likeness: Likeness) -> Trials:
+    """Return the trials of similar verdicts, none if there were none: a confidence of 0.5."""
+    return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from agent.config.settings import Configuration
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, WatchedJobs
-from agent.model import Labels, Metric, Reading, Sample, Snapshot
+from agent.model import Labels, Metric, Sample, Snapshot
 from agent.sources import process, workload
 
 PERSONAL: Mapping[Metric, tuple[str, ...]] = {
@@ -26,34 +26,28 @@ SOURCES = frozenset({workload.KEY.source, "process"})
 """The sources that such metrics come from."""
 
 
-def without_names(snapshot: Snapshot) -> Snapshot:
-    """A snapshot that names no one: these labels are empty, and dgx_gpu_job_info is left out."""
-    readings = {
-        key: _without_names(reading) if key.source in SOURCES else reading
-        for key, reading in snapshot.readings.items()
-    }
-    return replace(snapshot, readings=readings)
-
-
 PLACES = {
     metric.name: frozenset(map(metric.labels.index, names)) for metric, names in PERSONAL.items()
 }
 """By the name of the metric, the places of those labels."""
 
 
-def _without_names(reading: Reading) -> Reading:
-    """The reading with these labels empty. Series that are alike without them are one."""
-    kept: dict[object, Sample] = {}
-    for place, sample in enumerate(reading.samples):
-        places = PLACES.get(sample.metric.name)
-        if places is None:
-            kept[place] = sample
-        elif sample.metric is not workload.JOB_INFO:
-            labels: Labels = tuple(
-                "" if at in places else value for at, value in enumerate(sample.labels)
-            )
-            kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))
-    return replace(reading, samples=tuple(kept.values()))
+def without_names(snapshot: Snapshot) -> Snapshot:
+    """A snapshot that names no one: these labels are empty, series that are alike without them are
+    one, and dgx_gpu_job_info is left out."""
+    readings = dict(snapshot.readings)
+    for key in (key for key in readings if key.source in SOURCES):
+        kept: dict[object, Sample] = {}
+        for place, sample in enumerate(readings[key].samples):
+            places = PLACES.get(sample.metric.name)
+            if places is None:
+                kept[place] = sample
+            elif sample.metric is not workload.JOB_INFO:
+                shown = ("" if at in places else value for at, value in enumerate(sample.labels))
+                labels: Labels = tuple(shown)
+                kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))
+        readings[key] = replace(readings[key], samples=tuple(kept.values()))
+    return replace(snapshot, readings=readings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from agent.diagnosis.active_share import (
     in_lock_step,
     not_computing,
 )
-from agent.diagnosis.confidence import Likeness, is_doubtful
+from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.hang import hung
@@ -143,7 +143,7 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         for cause, share in shares.items()
     }
     for cause in list(found):  # unknown where most of it was something else in trials
-        if not is_doubtful(Likeness(e.quality, bool(e.peers), _pair(cause))):
+        if not similar(Likeness(e.quality, bool(e.peers), _pair(cause))).is_doubtful:
             continue
         share = found.pop(cause)
         unknown = found.get(Cause.UNKNOWN, Share(0.0, share.facts))

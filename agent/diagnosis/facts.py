@@ -10,8 +10,6 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 Found = tuple[Fact, ...]
 """Facts for a cause, the most important first; empty if there are none."""
 
-NOTHING: Found = ()
-
 
 class FactKind(StrEnum):
     """Kind of an observation, with the names of its figures."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.diagnosis.confidence import Likeness, Trials, confidence, is_doubtful, trials
+from agent.diagnosis.confidence import Likeness, Trials, similar, trials
 from agent.model import BUSY, Cause, SignalQuality, State
 from tests.support.repository import ROOT
 
@@ -23,12 +23,12 @@ def test_what_was_right_more_often_is_surer() -> None:
 
 def test_what_was_never_tried_is_neither_sure_nor_doubtful() -> None:
     never = Likeness(SignalQuality.GPM, True, (State.THROTTLED, Cause.RELIABILITY))
-    assert confidence(never) == 0.5
-    assert not is_doubtful(never)
+    assert similar(never).confidence == 0.5
+    assert not similar(never).is_doubtful
 
 
 def test_a_busy_gpu_is_sure() -> None:
-    assert confidence(Likeness(SignalQuality.GPM, False, BUSY)) > 0.9
+    assert similar(Likeness(SignalQuality.GPM, False, BUSY)).confidence > 0.9
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,12 @@ def claim(driver: str, *devices: str) -> bytes:
 FORMS = {
     "a UUID": pod("a", "b", "GPU-2"),
     "a replica of a sharing plugin": pod("a", "b", "GPU-2::1"),
-    "a share of memory": pod("a", "b", "GPU-2-7"),
     "GKE": pod("a", "b", "nvidia1"),
     "GKE with MIG": pod("a", "b", "nvidia1/gi1"),
     "GKE with time-sharing": pod("a", "b", "nvidia1/vgpu0"),
     "GKE with both": pod("a", "b", "nvidia1/gi1/vgpu0"),
     "an index": pod("a", "b", "2"),
     "MIG by GPU and instance": pod("a", "b", "2:1"),
-    "MIG of older drivers": pod("a", "b", "MIG-GPU-2/1/0"),
     "a claim": claim("gpu.nvidia.com", "gpu-1"),
     "a claim of MIG": claim("gpu.nvidia.com", "gpu-1-mig-9-0-1"),
 }
