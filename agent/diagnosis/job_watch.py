@@ -109,6 +109,10 @@ class JobWatch:
             exchanges = any(one and one.history.seen.nvlink_seen for one in known)
             record.take(snapshot, samples, self.pulses.pulses, booked, exchanges=exchanges)
         self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
+        self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
+        stepping = [r for r in self._records if r.step or r.speed.reference]
+        self.job_status.stepping = frozenset(uuid for r in stepping for uuid in r.uses)
+        self.exchange.gpus = {m.pid: m.gpu.labels for m in members}
         self._judge(snapshot, workload.stopped(samples))
         price = self.configuration.current[CostConfig].gpu_hour
         self._current = WatchedJobs(
@@ -249,23 +253,12 @@ class JobWatch:
                 who = stands.culprits or _waited_for(members, ranks, stopped)
                 times = record.wall_at(since), snapshot.at - since
                 self._hangs[record.id] = _hang(stands, who, *times)
-            jobs.append(
-                LocalJob(
-                    record.id,
-                    {member.pid: member.inner_pid for member in record.group.members},
-                    len(record.group.gpus),
-                    record.age(snapshot.at),
-                    waits > intervals.TICK,  # on two ticks
-                    hangs,
-                )
-            )
-        self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
-        stepping = [r for r in self._records if r.step or r.speed.reference]
-        self.job_status.stepping = frozenset(uuid for r in stepping for uuid in r.uses)
+            pids, suspected = {m.pid: m.inner_pid for m in members}, waits > intervals.TICK
+            age = record.age(snapshot.at)
+            jobs.append(LocalJob(record.id, pids, len(gpus), age, suspected, hangs))
         self.job_status.nccl_stalled = frozenset(still)
         self.job_status.waits_on_remote = frozenset(elsewhere)
         self.exchange.jobs = tuple(jobs)
-        self.exchange.gpus = {m.pid: m.gpu.labels for r in self._records for m in r.group.members}
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
