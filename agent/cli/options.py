@@ -46,8 +46,7 @@ def config_path(arguments: argparse.Namespace) -> Path | None:
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
     """The settings from file, environment and flags; raises ConfigError."""
-    keys = "listen", "web_config_file", "log.level", "log.format"
-    flags = {key: getattr(arguments, key.replace(".", "_"), None) for key in keys}
+    flags = {key: getattr(arguments, key, None) for key in ("listen", "web_config_file")}
     return load(SECTIONS, config_path(arguments), flags=flags)
 
 

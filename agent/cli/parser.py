@@ -26,13 +26,6 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Leave unknown arguments to the subcommand, whose help lists its own."""
-        known, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return known, unknown
-
     def format_help(self) -> str:
         text = super().format_help()
         return text + simulated_machines() if "--simulate" in text else text
@@ -152,8 +145,6 @@ COMMANDS = {
             _web("TLS and passwords (YAML, the format of Prometheus exporters)"),
             _speed("run the agent on a clock N times faster"),
             REPLAY,
-            _flag("--log.level", "debug, info, warning or error", dest="log_level"),
-            _flag("--log.format", "logfmt or json", dest="log_format"),
         ),
     ),
     "once": Command(

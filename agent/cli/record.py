@@ -5,7 +5,6 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
@@ -19,8 +18,13 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent between recorders for a while, then write the tape whole."""
+    from agent.replay.player import begins
+
     settings = settings_of(arguments)
-    replaces = check_what_is_there(arguments.file)
+    there = check_target(arguments.file)
+    if there and there.st_size and not begins(arguments.file):
+        why = "exists and is not a tape, expected a free name or a tape to replace"
+        raise BadInput(f"{arguments.file}: {why}")
     for number in ENDING:  # a lost terminal, or the end of the machine; nohup goes on
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop_once)
@@ -41,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in notes:  # last: who lost the terminal cannot be reported
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
-    print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")
+    print(f"{arguments.file}: {size:.0f} kB")
     return 0
 
 
@@ -51,21 +55,6 @@ def stop_once(*_: object) -> None:
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-def check_what_is_there(path: Path) -> bool:
-    """Return whether the tape will replace an existing one; raises BadInput if it would replace
-    anything else."""
-    from agent.replay.player import begins
-
-    there = check_target(path)
-    if there is None or not there.st_size:
-        return False
-    if not begins(path):
-        raise BadInput(
-            f"{path}: exists and is not a tape, expected a free name or a tape to replace"
-        )
-    return True
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:

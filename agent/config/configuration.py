@@ -130,7 +130,14 @@ def load(
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
             raise ConfigError(f"{named}{wrong.demand}") from wrong
         places[section] = where
-    return Settings(*(_made(section, values[section], places) for section in sections))
+    made = []
+    for section, given in values.items():
+        try:
+            made.append(section(**given))
+        except Mismatch as wrong:  # what its keys must be together, named where the last was set
+            named = wrong.within(section.table).demand
+            raise ConfigError(f"{places[section]}: {named}") from wrong
+    return Settings(*made)
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
@@ -142,14 +149,6 @@ def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.struct
         for section in sections
         for field in fields_of(section).values()
     }
-
-
-def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, str]) -> Section:
-    """The section; what its keys must be together is reported where the last one was set."""
-    try:
-        return section(**values)
-    except Mismatch as wrong:
-        raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
 
 
 def _in_file(
@@ -193,8 +192,9 @@ def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a file; raises ConfigError."""
     try:
-        content = in_time(partial(read_regular, path, LARGEST))
-        return _parsed(content.decode())
+        text = in_time(partial(read_regular, path, LARGEST)).decode()
+        long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE]
+        content = {} if long else tomllib.loads(text)
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}, expected a TOML file"
         raise ConfigError(message) from error
@@ -203,10 +203,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"line {number} has more than {LONGEST_LINE} letters")
-    return tomllib.loads(text)
+    if long:
+        why = f"line {long[0]} has more than {LONGEST_LINE} letters, expected a TOML file"
+        raise ConfigError(f"{path}: is not valid TOML: {why}")
+    return content

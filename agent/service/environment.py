@@ -212,13 +212,7 @@ class OwnEnvironment:
         self._clear()
 
     def _is_own(self) -> bool:
-        """By its mark; where somebody has lost that, by the command that only we write."""
-        if (self.home / MARK).exists():
-            return True
-        try:
-            return (self.home / COMMAND).read_text(encoding="utf-8") == self._script()
-        except (OSError, UnicodeDecodeError):
-            return False
+        return (self.home / MARK).exists()
 
     def _script(self) -> str:
         return SCRIPT.format(python=self.home / "bin" / "python")

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import CLOCK_MONOTONIC, clock_gettime_ns
@@ -99,7 +99,6 @@ class NotifySocket:
 
     address: str = ""
     watchdog: float = 0.0
-    _failing: bool = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "NotifySocket":
@@ -110,21 +109,17 @@ class NotifySocket:
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send news in one message; a service manager that is not there is reported once."""
+        """Send news in one message; a service manager that is not there is none."""
         if not self.address or not news:
             return
         abstract = self.address.startswith("@")  # the kernel writes it with a zero byte
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-                channel.settimeout(TIMEOUT)
-                address = f"\0{self.address[1:]}" if abstract else self.address
-                channel.sendto("\n".join(news).encode(), address)
-        except OSError as error:
-            if not self._failing:
-                log.warning(LogEvent("notify_failed", socket=self.address, error=str(error)))
-            self._failing = True
-        else:
-            self._failing = False
+        address = f"\0{self.address[1:]}" if abstract else self.address
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel,
+        ):
+            channel.settimeout(TIMEOUT)
+            channel.sendto("\n".join(news).encode(), address)
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:

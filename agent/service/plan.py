@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.hours import STATE
-from agent.errors import BadInput
 from agent.service.environment import COMMAND, KERNEL_LOG, OwnEnvironment, shipped
 
 
@@ -112,13 +111,6 @@ WANTED = (DEVICES, SMART)
 def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
     """One property of a unit, empty where the unit is not there."""
     return systemctl("show", "--property", name, "--value", unit).strip()
-
-
-def check_unmasked(systemctl: Systemctl) -> None:
-    """Raise BadInput where an administrator has forbidden a unit that the agent needs."""
-    for unit in (SERVICE, DEVICES):
-        if property_of(systemctl, unit, "UnitFileState").startswith("masked"):
-            raise BadInput(f"{unit} is masked: `systemctl unmask {unit}` permits it again")
 
 
 def enabled(systemctl: Systemctl) -> InstallPart:

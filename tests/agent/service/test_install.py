@@ -174,16 +174,6 @@ def test_a_program_that_lost_its_libraries_is_replaced(
     assert said == ["replace", "restart", "dgx-telemetry.service"]
 
 
-def test_an_environment_that_lost_its_mark_is_still_ours(machine: Machine) -> None:
-    install(machine.parts, dry=False)
-    (machine.places.home / environment.MARK).unlink()
-    install(machine.parts, dry=False)
-    assert (machine.places.home / environment.MARK).exists()
-    (machine.places.home / environment.MARK).unlink()
-    uninstall(machine.parts, purge=True)
-    assert not machine.places.home.exists()
-
-
 def test_a_dry_run_needs_no_systemd(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,19 +183,6 @@ def test_a_dry_run_needs_no_systemd(
     assert steps[-1] == "start dgx-telemetry.service"
     assert last == NO_SYSTEMD
     assert machine.listed() == []
-
-
-@pytest.mark.parametrize("state", ["masked", "masked-runtime"])
-def test_a_masked_unit_is_reported_before_anything_is_done(
-    state: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.systemd.state["UnitFileState"] = state
-    (machine.places.root / "run/systemd/system").mkdir(parents=True)
-    monkeypatch.setattr("agent.cli.install.systemctl", machine.systemd)
-    monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
-    with pytest.raises(BadInput, match=r"dgx-telemetry\.service is masked: `systemctl unmask"):
-        install_command(Namespace(command="install", dry_run=False))
-    assert (machine.listed(), machine.systemd.asked) == ([], [])
 
 
 def lines_of(work: Callable[[], object], last: int | None = None) -> int:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from agent.cli.run import StatusNotifier, condition_of
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
-from agent.service.journal import NotifySocket, status
+from agent.service.journal import TIMEOUT, NotifySocket, status
 from tests.stack.running import Running, eventually
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
@@ -73,13 +74,9 @@ def test_without_a_service_manager_nothing_is_sent_and_nothing_said(
     assert caplog.records == []
 
 
-def test_a_service_manager_that_is_gone_is_reported_once(
-    address: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_manager_that_is_gone_ends_nothing_and_may_come_back(address: str) -> None:
     gone = manager(address)
-    for _ in range(3):
-        gone.send("WATCHDOG=1")
-    assert [r.getMessage().split()[0] for r in caplog.records] == ["event=notify_failed"]
+    gone.send("WATCHDOG=1")
     receiver = NotifyReceiver(address)
     gone.send("WATCHDOG=1")
     assert receiver.lines() == ["WATCHDOG=1"]
@@ -88,11 +85,11 @@ def test_a_service_manager_that_is_gone_is_reported_once(
 
 def test_a_full_queue_delays_nothing(receiver: NotifyReceiver, address: str) -> None:
     silent = manager(address)
-    for _ in range(2000):  # the kernel queues far fewer
-        if silent._failing:
-            break
+    limit = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())
+    began = time.monotonic()
+    for _ in range(limit + 3):
         silent.send("WATCHDOG=1")
-    assert silent._failing, "the queue never got full"
+    assert 2 * TIMEOUT < time.monotonic() - began < 5.0, "the queue is full, and none waits long"
     assert receiver.lines()
 
 
