@@ -1,6 +1,5 @@
 """NVLink link by link: what is at the far end, whether it is up, and the graph they make."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from agent.model import Labels
 from agent.ranges import device_ranges, pci_address
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
-from agent.specs.sheets import LinkGraph, SystemSpec
+from agent.specs.sheets import SystemSpec
 from exporters.live.paths import DIGITS, INWARD
 from exporters.messages import Document, rate
 
@@ -60,21 +59,21 @@ class LinkStates:
             samples.all(nvlink.LINK_UP), key=lambda labels: (int(labels[0]), int(labels[2]))
         )
         drawn = spec.nvlink_graph if spec else None
-        known = {labels: self._ends.get(labels, UNKNOWN) for labels in found}
-        guessed = _guessed(known, drawn) if drawn else {}
-        self.links = [self._link(labels, guessed.get(labels, known[labels])) for labels in found]
-        kind = KINDS[drawn.kind] if drawn else _shape(self.links)
+        silent = Remote("switch") if drawn and not drawn.pairs else UNKNOWN  # links that are down
+        self.links = []
+        for labels in found:
+            index, uuid, number = labels
+            device = f"gpu{index}:{number}"
+            ways = tuple(PathKey("nvlink", device, index, uuid, w) for w in ("transmit", "receive"))
+            counted = ways if ways[0] in self.bandwidth.limits else ()
+            self.links.append(LinkState(labels, self._ends.get(labels, silent), counted))
+        kinds = {link.remote.kind for link in self.links}
+        kind = "switch" if "switch" in kinds else "direct" if self.links else "none"
         self.graph = {
-            "kind": kind,
+            "kind": KINDS[drawn.kind] if drawn else kind,
             "expected": [list(pair) for pair in drawn.pairs] if drawn else [],
         }
         self.rows = []
-
-    def _link(self, labels: Labels, remote: Remote) -> LinkState:
-        index, uuid, number = labels
-        device = f"gpu{index}:{number}"
-        ways = tuple(PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
-        return LinkState(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
 
     def static(self) -> list[Document]:
         return [
@@ -122,43 +121,6 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
             known = kind != "gpu" or peer is not None
             ends[end["gpu"], end["uuid"], end["link"]] = Remote(kind, peer) if known else UNKNOWN
     return ends
-
-
-def _guessed(known: dict[Labels, Remote], graph: LinkGraph) -> dict[Labels, Remote]:
-    """Far ends of links that report none, for they are down: what the system's graph leaves over.
-
-    Only where every other link is where the graph, as it is numbered, has it.
-    """
-    silent = [labels for labels, remote in known.items() if remote.kind == "unknown"]
-    if not graph.pairs:
-        return {labels: Remote("switch") for labels in silent}
-    left = Counter({(str(a), str(b)): n for a, b, n in graph.pairs})
-    left.update({(b, a): n for (a, b), n in list(left.items())})
-    for labels, remote in known.items():
-        if remote.gpu is not None:
-            left[labels[0], remote.gpu] -= 1
-    if any(number < 0 for number in left.values()):
-        return {}
-    guessed: dict[Labels, Remote] = {}
-    for labels in silent:
-        peers = [peer for (one, peer), number in left.items() if one == labels[0] and number > 0]
-        if len(peers) == 1:
-            guessed[labels] = Remote("gpu", peers[0])
-    return guessed
-
-
-def _shape(links: list[LinkState]) -> str:
-    if not links:
-        return "none"
-    if any(link.remote.kind == "switch" for link in links):
-        return "switch"
-    neighbours: dict[str, set[str]] = {link.labels[0]: set() for link in links}
-    for link in links:
-        if link.remote.gpu is not None:
-            neighbours[link.labels[0]].add(link.remote.gpu)
-    if len(neighbours) > 2 and all(len(n) == len(neighbours) - 1 for n in neighbours.values()):
-        return "full"
-    return "pairs" if all(len(found) <= 1 for found in neighbours.values()) else "mesh"
 
 
 SPEEDS = {

@@ -6,7 +6,7 @@ import { WIDTH, layout } from "./layout.js";
 import { LOADS, edgesOf } from "./links.js";
 
 const KINDS = {
-  switch: "through NVSwitch", mesh: "hybrid cube-mesh", full: "fully connected", pairs: "in pairs",
+  switch: "through NVSwitch", mesh: "hybrid cube-mesh", full: "fully connected",
 };
 const APART = 8; // between the links of one pair
 const THRESHOLD = 0.85; // if no path has one

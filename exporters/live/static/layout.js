@@ -6,7 +6,6 @@ const EDGE = 48; // from a node's centre to the border
 /** `{height, places: Map gpu -> [x, y], hub: [x, y, width] | null}` for these GPUs. */
 export function layout(kind, gpus, joined) {
   if (kind === "switch") return star(gpus);
-  if (kind === "pairs") return pairs(gpus, joined);
   const quads = gpus.length === 8 ? twoQuads(gpus, joined) : null;
   if (quads) return mesh(quads);
   if (gpus.length === 4) return square(gpus);
@@ -30,19 +29,6 @@ function star(gpus) {
 function square(gpus) {
   const corners = [[100, 50], [320, 50], [100, 270], [320, 270]];
   return { height: 320, places: new Map(gpus.map((gpu, i) => [gpu, corners[i]])), hub: null };
-}
-
-function pairs(gpus, joined) {
-  const places = new Map();
-  let row = 0;
-  for (const gpu of gpus) {
-    if (places.has(gpu)) continue;
-    const mate = gpus.find((other) => other !== gpu && !places.has(other) && joined(gpu, other));
-    places.set(gpu, [110, 50 + 80 * row]);
-    if (mate !== undefined) places.set(mate, [310, 50 + 80 * row]);
-    row += 1;
-  }
-  return { height: 20 + 80 * Math.max(row, 1), places, hub: null };
 }
 
 function ring(gpus) {
