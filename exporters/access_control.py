@@ -11,7 +11,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
@@ -115,8 +114,6 @@ OUR_OWN = frozenset({"same-origin", "none"})
 
 
 OURS = ("localhost", os.uname().nodename)
-SEEN = 256
-"""Names of which the answer is kept: the same few are asked for in every request."""
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
@@ -140,7 +137,6 @@ def is_cross_site(request: web.Request) -> bool:
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
 
 
-@lru_cache(SEEN)
 def _is_ours(host: str, names: tuple[str, ...]) -> bool:
     name = _name(host)
     return _is_loopback(name) or name in {_name(known) for known in (*names, *OURS)}
@@ -154,7 +150,6 @@ def _name(host: str) -> str:
     return host.partition(":")[0].removesuffix(".")
 
 
-@lru_cache(SEEN)
 def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address.partition("%")[0]).is_loopback

@@ -1,7 +1,6 @@
 """Jobs in words and as JSON, for `/api/v1/jobs`, the page and the terminal alike."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
 from agent.jobs.job import (
@@ -25,6 +24,7 @@ from exporters.messages import (
     pair_name,
     worst_level,
 )
+from exporters.snapshot_json import instant
 
 NO_STEP = {
     Reason.NOT_ENOUGH: "steps per second: not known yet",
@@ -276,11 +276,6 @@ def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
         if pair != BUSY and whole and part >= LEAST * whole:
             yield pair, part / whole
-
-
-def instant(moment: float) -> str:
-    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
-    return text.replace("+00:00", "Z")
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:

@@ -13,7 +13,6 @@ from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from ipaddress import ip_address
 from math import inf
 from time import monotonic
-from traceback import walk_tb
 from typing import Any
 
 from aiohttp import web, web_response
@@ -139,7 +138,7 @@ class RequestErrorFilter(logging.Filter):
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._now = now
-        self._logged_at: dict[tuple[object, ...], float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -147,9 +146,7 @@ class RequestErrorFilter(logging.Filter):
             return record.levelno > logging.INFO
         if isinstance(error, OF_THE_OTHER_END):
             return False
-        frames = walk_tb(error.__traceback__)
-        where = [(frame.f_code.co_filename, line) for frame, line in frames][-1:]
-        place = type(error).__name__, *where  # few, however often it is provoked
+        place = type(error).__name__  # few, however often it is provoked
         now = self._now()
         if now - self._logged_at.get(place, -REPEAT_AFTER) < REPEAT_AFTER:
             return False

@@ -1,6 +1,5 @@
 """The last 15 minutes, a slot a second of the agent's clock: bounded, whatever happens."""
 
-import sys
 from array import array
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -210,7 +209,4 @@ class History:
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
     """The newest codes, as base64 of little-endian integers."""
-    codes = _ordered(ring, newest)[SPAN - slots :]
-    if sys.byteorder == "big":
-        codes.byteswap()
-    return b64encode(codes.tobytes()).decode()
+    return b64encode(_ordered(ring, newest)[SPAN - slots :].tobytes()).decode()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from aiohttp import hdrs, web
 
@@ -20,8 +19,6 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".webmanifest": "application/manifest+json",
 }
 """Kinds of files that may be served; all others are not."""
 
@@ -106,14 +103,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     return response
 
 
-class Writer(Protocol):
-    """Protocol of the target of events."""
-
-    async def write(self, data: bytes) -> None:
-        """Send, and wait until there is room for more."""
-
-
-async def send(feed: Feed, client: Client, page: Writer) -> None:
+async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
     """Send new events to a page each time that it is ready for more; raises TimeoutError if it is
     not for too long."""
     while not feed.closed:

@@ -1,6 +1,6 @@
 """One tick as the open pages see it: what seldom changes, and what does (MESSAGES.md)."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
 from agent.faults.monitoring import ABSENT
@@ -35,7 +35,6 @@ class PageState:
         self._cures: dict[tuple[str, Pair], str] = {}  # last found for a loss of a GPU
         self._receipts: Sequence[Receipt] = ()
         self._snapshot = Snapshot(-1, 0.0, 0.0)
-        self._beside: set[Pair] = set()  # what it says that GPUs lose though they work
         self._started: float | None = None  # the first look (wall time)
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -133,8 +132,6 @@ class PageState:
     ) -> list[headline.GpuSummary]:
         inventory, verdicts = self._view.diagnosis.inventory(), self._snapshot.verdicts
         windows = {gpu: self._window(gpu, one, on) for gpu, one in verdicts.items()}
-        costly = (_costly(shares, self._beside) for shares, _ in windows.values())
-        self._beside = {one[0] for one in costly if one}
         found = []
         for key in (one.key for one in inventory.gpus):
             if key.uuid in inventory.lost or key not in verdicts:
@@ -206,7 +203,7 @@ class PageState:
         self._cures[gpu.uuid, verdict.pair] = advice(verdict)
         low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
         pair = next(low, verdict.pair)
-        beside = None if pair[0] is State.IDLE else _costly(window, self._beside)
+        beside = None if pair[0] is State.IDLE else _costly(window)
         late = verdict.waits_for.index if verdict.waits_for else None
         hung = job.hang if job and pair[0] is State.HUNG else None
         began = self.known.timeline.began((*pair, gpu.uuid), verdict.since)
@@ -282,22 +279,18 @@ def _host(samples: SampleStore) -> Document:
 COSTS = 0.25
 """Share of the time that low clocks take, from which they are reported though work takes more."""
 
-BESIDE_FROM, BESIDE_UNTIL = 0.07, 0.05
-"""Share of the time that a GPU at work loses to one cause, from which the headline reports it, and
-from which it names further GPUs; twice that for exposed communication, of which a healthy job has a
-few per cent."""
+BESIDE = 0.06
+"""Share of the time that a GPU at work loses to one cause, from which the headline reports it;
+twice that for exposed communication, of which a healthy job has a few per cent."""
 
 
-def _costly(shares: Mapping[Pair, float], said: Set[Pair]) -> tuple[Pair, float] | None:
-    """Return the state that costs most of the window, and its share; `said` states of any GPU come
-    first."""
+def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
+    """Return the state that costs most of the window, and its share."""
     lost = [
         (share, pair)
         for pair, share in shares.items()
         if pair[0] in (State.STARVED, State.THROTTLED, State.COMMUNICATING)
-        and share
-        >= (BESIDE_UNTIL if pair in said else BESIDE_FROM)
-        * (2 if pair[0] is State.COMMUNICATING else 1)
+        and share >= BESIDE * (2 if pair[0] is State.COMMUNICATING else 1)
     ]
     share, pair = max(lost, default=(0.0, None))
     return (pair, share) if pair else None

@@ -10,7 +10,7 @@ from agent.faults.findings import by_kind
 from agent.faults.gpus import NVML
 from agent.faults.promql import seconds
 from agent.jobs.job import Receipt
-from agent.model import Finding, Reason, Snapshot
+from agent.model import Finding, Snapshot
 from agent.ranges import ranges
 from exporters.job_words import receipt_level, title
 from exporters.messages import LEVELS, Document, duration, finding_text
@@ -35,9 +35,6 @@ OF_LATE = 900.0
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Findings that a read is late or failed: one late read ends by itself, and is no event."""
 
-LATE = (Reason.STALLED, Reason.FAILED)
-"""Reasons of an absent value that the next read may end."""
-
 Place = tuple[str, str, str]
 """Key of a stretch: a finding (its kind, the UUID of its GPU, its device), or a state of a GPU."""
 
@@ -58,10 +55,8 @@ class Stretch(NamedTuple):
 
 def hold(finding: Finding) -> float:
     """Return the seconds for which a finding must stand before it is more than one late read."""
-    lasting = finding.kind == "values_absent" and finding.names[0] not in LATE
-    if finding.kind not in READS or lasting:
-        return 0.0
-    return max(BRIDGED, seconds(by_kind()[finding.kind].hold))
+    known = finding.kind in READS
+    return max(BRIDGED, seconds(by_kind()[finding.kind].hold)) if known else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from aiohttp import ClientResponse, ClientSession
+from aiohttp.web import StreamResponse
 
 from agent.model import Snapshot
 from exporters.http import AgentPages
@@ -181,14 +182,14 @@ async def test_a_page_that_does_not_read_delays_nothing_else() -> None:
         writer.close()
 
 
-@dataclass
-class Stuck:
+class Stuck(StreamResponse):
     """A page whose buffers are full until it is let go."""
 
-    free: asyncio.Event = field(default_factory=asyncio.Event)
-    taken: list[bytes] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.free, self.taken = asyncio.Event(), list[bytes]()
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:  # type: ignore[override]
         self.taken.append(data)
         await self.free.wait()
 
