@@ -27,7 +27,10 @@ PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
 """Marks of tests that share the machine with their like, and what they run in turn with."""
 
-LONGEST = ("stack", "machine", "tests/test_soak.py", "tests/alerts/test_scenarios.py")
+LONGEST = (
+    *("stack", "machine", "tests/alerts/test_scenarios.py", "tests/agent/cli/test_commands.py"),
+    *("tests/alerts/test_rules.py", "tests/test_implausible.py", "tests/test_soak.py"),
+)
 """Groups that begin first: no worker is left alone with one of them at the end."""
 
 PROMTOOL = "promtool: needs Prometheus' promtool"

@@ -33,12 +33,12 @@ WARM = Measure(
 @pytest.mark.parametrize(
     "machine",
     [
-        ["--system", "dgx-h100", "--gpus", "2", "--ticks", "560", "--config", "processes"],
+        ["--system", "dgx-h100", "--gpus", "1", "--ticks", "560", "--config", "processes"],
         pytest.param(["--system", "dgx-station-v100", "--ticks", "560"], marks=NIGHTLY),
         pytest.param(["--system", "dgx-station-v100", "--ticks", "20000"], marks=NIGHTLY),
         pytest.param(["--system", "k40", "--ticks", "20000"], marks=NIGHTLY),
     ],
-    ids=["H100s with processes", "V100s", "long", "an old GPU, long"],
+    ids=["an H100 with processes", "V100s", "long", "an old GPU, long"],
 )
 def test_nothing_grows(machine: list[str]) -> None:
     """In a process of its own: what other tests left behind must not count."""

@@ -63,7 +63,7 @@ USUAL_SECONDS = 45
 SCALES = {"late-rank": 1 / 240}
 """Reported by the window of six hours alone, of which half must be observed."""
 
-SINGLE, SMALL, LARGE = "titan-x-pascal", "dgx-station-v100", "gb200-tray"
+SINGLE, WITH_ECC, SMALL, LARGE = "titan-x-pascal", "l40s", "dgx-station-v100", "gb200-tray"
 ALONE = {
     *("idle", "held", "starved-disk", "starved-network", "starved-pcie", "starved-cpu"),
     *("starved-host-thread", "throttled", "gpu-hot", "xid", "driver-hang", "checkpoint", "threads"),
@@ -71,9 +71,11 @@ ALONE = {
 }
 """Scenarios in which one GPU shows as much as four, in a fifth of the time."""
 
+OF_ONE = dict.fromkeys(ALONE, SINGLE) | dict.fromkeys(("training", "ecc"), WITH_ECC)
+
 PLAYED = [
     *(
-        (SINGLE if name in ALONE else SMALL, name)
+        (OF_ONE.get(name, SMALL), name)
         for name in NAMES
         if name != TOUR and name not in ("infiniband-saturated", "row-remap")
     ),
@@ -91,7 +93,7 @@ def test_every_scenario_is_played() -> None:
 @pytest.mark.promtool
 @pytest.mark.parametrize(
     ("system", "scenario"),
-    [*PLAYED, *(pytest.param(SMALL, name, marks=NIGHTLY) for name in sorted(ALONE))],
+    [*PLAYED, *(pytest.param(SMALL, name, marks=NIGHTLY) for name in sorted(OF_ONE))],
     ids=lambda x: x,
 )
 def test_raises_its_alerts_and_no_others(system: str, scenario: str, tmp_path: Path) -> None:

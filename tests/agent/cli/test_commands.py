@@ -189,7 +189,7 @@ PRINTING_COMMANDS = {
     "once --simulate dgx-1-v100:training": r"8 GPUs busy.*, driver\s+460\.106\.00,\s+8\s+of\s+8\s"
     r"+GPUs.*(\n    \d [^\n]*){8}\n",
     "once --json --simulate k40:training": r"\{",
-    "check --simulate dgx-a100:training": r".*No hardware fault found\.\n",
+    "check --simulate l40s:training": r".*No hardware fault found\.\n",
     "once --replay {dir}/whole.tape": r".*K40",
 }
 

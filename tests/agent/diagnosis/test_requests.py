@@ -16,11 +16,9 @@ from agent.diagnosis.tick_context import GpuHistory
 from agent.model import Cause, State
 from agent.simulator import loads
 from agent.sources import activity, process, workload
-from tests.hardware.share_replay import replayed
 from tests.support.evidence import GPU, KEY, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY
-from tests.support.repository import TAPES
 
 ANSWER = 0.12
 """Seconds of work for a request."""
@@ -153,20 +151,6 @@ def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:
     for bursts, pair in ((True, (State.IDLE, Cause.REQUESTS)), (False, (State.HELD, Cause.NONE))):
         parts = divide_second(evidence(figures, history=GpuHistory(300.0, bursts=bursts))).parts
         assert parts == {pair: 1.0}
-
-
-TAPED_SERVERS = ("poisson-server", "bursty-server", "generation-server")
-
-
-def test_servers_on_a_tape_are_known_after_half_a_minute_and_others_are_none() -> None:
-    """Loads of 53 s, of which 45 are watched."""
-    for one in replayed(TAPES / "shares/one-h200-irregular", "gpm"):
-        requests, true = one.shares.get("idle/requests", 0.0), one.span.shares
-        if one.span.load in TAPED_SERVERS:
-            assert one.shares["busy"] == pytest.approx(true["busy"], abs=0.03)
-            assert requests > 0.4 * true["starved/unknown"]
-        elif one.span.load != "notebook":  # whose user sends requests too
-            assert requests < 0.01, one.span.load
 
 
 TRAINERS = {

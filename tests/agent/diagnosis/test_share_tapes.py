@@ -19,6 +19,7 @@ import pytest
 
 from tests.hardware.share_comparison import WITHIN, Judged
 from tests.hardware.share_replay import replayed
+from tests.support.nightly import shortly
 from tests.support.repository import TAPES
 
 SHARES = TAPES / "shares"
@@ -328,13 +329,7 @@ def test_shares_are_right_but_for_what_is_known_to_be_wrong(tape: str, signals: 
     assert hung == {one.span.load for one in found if one.span.shares.get("hung", 0.0) > 0.0}
 
 
-@pytest.mark.parametrize(
-    "tape",
-    [
-        "two-h200",
-        *(pytest.param(one, marks=pytest.mark.nightly) for one in RIGHT_STEPS if one != "two-h200"),
-    ],
-)
+@pytest.mark.parametrize("tape", shortly(RIGHT_STEPS, ("two-h200",)))
 def test_steps_are_right_but_for_what_is_known_to_be_wrong(tape: str) -> None:
     found = all_of(tape, "gpm")
     steps = [(one.span.load, one.step_error) for one in found if one.step_error is not None]
@@ -372,7 +367,7 @@ irregular work, 53 s each. Of the last, three are held at the limit of their pow
 has a rhythm of its own, and two have steps that power hardly shows."""
 
 
-@pytest.mark.parametrize("tape", REPORTED_STEPS)
+@pytest.mark.parametrize("tape", shortly(REPORTED_STEPS, ("one-h200-steps", "one-h200-irregular")))
 def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
     found = all_of(tape, "gpm")
     lines = "\n".join(map(str, found))
@@ -386,3 +381,14 @@ def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
     assert said.right >= reached.right, lines
     assert said.wrong <= reached.wrong, lines
     assert said.irregular <= reached.irregular, lines
+
+
+def test_servers_on_a_tape_are_known_after_half_a_minute_and_others_are_none() -> None:
+    """Loads of 53 s, of which 45 are watched."""
+    for one in all_of("one-h200-irregular", "gpm"):
+        requests, true = one.shares.get("idle/requests", 0.0), one.span.shares
+        if one.span.load in ("poisson-server", "bursty-server", "generation-server"):
+            assert one.shares["busy"] == pytest.approx(true["busy"], abs=0.03)
+            assert requests > 0.4 * true["starved/unknown"]
+        elif one.span.load != "notebook":  # whose user sends requests too
+            assert requests < 0.01, one.span.load
