@@ -239,52 +239,59 @@ class SampleStore:
                     return value
         return value
 
-    def _back(self, metric: Metric, labels: Labels) -> Iterator[tuple[float, float]]:
-        """The values of one series, each after its time, the newest first."""
-        found = self._find(metric, labels)
-        if found is None:
-            return
-        read, place = found
-        shape = read[-1].shape
-        for kept in reversed(read):
-            same = kept.shape is shape
-            value = kept.values[place] if same else kept.value((metric.name, labels))
-            if value is not None:
-                yield kept.at, value
-
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> list[float]:
         """The values within so many seconds, the newest first; where all are older, the newest."""
+        found = self._find(metric, labels)
         values: list[float] = []
-        for at, value in self._back(metric, labels):
-            if values and at <= self.now - seconds:
+        for kept in reversed(found[0]) if found else ():
+            if values and kept.at <= self.now - seconds:
                 break
-            values.append(value)
+            value = kept.value((metric.name, labels))
+            if value is not None:
+                values.append(value)
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
         """Mean of a gauge over so many seconds."""
         known = (metric.name, labels, seconds)
-        if known not in self._means:
-            values = self.recent(metric, *labels, seconds=seconds)
-            self._means[known] = sum(values) / len(values) if values else None
-        return self._means[known]
+        if known in self._means:
+            return self._means[known]
+        found, total, number = self._find(metric, labels), 0.0, 0
+        if found is not None:
+            read, place = found
+            shape, earliest = read[-1].shape, self.now - seconds
+            for kept in reversed(read):
+                if number and kept.at <= earliest:
+                    break
+                same = kept.shape is shape
+                value = kept.values[place] if same else kept.value((metric.name, labels))
+                if value is not None:
+                    total, number = total + value, number + 1
+        mean = self._means[known] = total / number if number else None
+        return mean
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
         """Growth a second of a counter; None before two readings, or after a fall.
 
         Where it is read less often than that, over its last two readings.
         """
-        newest = first = None
-        for at, value in self._back(metric, labels):
-            if newest is None:
-                newest = at, value
-            elif first and newest[0] - at > seconds:
-                break
-            else:
-                first = at, value
-        if newest is None or first is None or newest[0] <= first[0] or newest[1] < first[1]:
+        found = self._find(metric, labels)
+        if found is None:
             return None
-        return (newest[1] - first[1]) / (newest[0] - first[0])
+        read, place = found
+        newest, first, then = read[-1], None, 0.0
+        for kept in reversed(read):
+            if first and newest.at - kept.at > seconds:
+                break
+            if kept is newest:
+                continue
+            same = kept.shape is newest.shape
+            value = kept.values[place] if same else kept.value((metric.name, labels))
+            if value is not None:
+                first, then = kept, value
+        if first is None or newest.at <= first.at or newest.values[place] < then:
+            return None
+        return (newest.values[place] - then) / (newest.at - first.at)
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the reason why a value is absent; None if it is present, or nothing is known of
