@@ -1,16 +1,8 @@
 """Errors of input, and events for the log."""
 
-import traceback
-
 
 class BadInput(ValueError):
     """Something that the user gave cannot be used; the message is one sentence. Exit status 2."""
-
-
-def described(error: Exception) -> str:
-    """An unexpected error in one line, with the place where it rose."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def printable(text: str) -> str:

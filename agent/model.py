@@ -1,5 +1,6 @@
 """The data model: what a metric is, what a read yields, what the agent knows at one tick."""
 
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -329,6 +330,11 @@ class Failure(NamedTuple):
     type: str
     place: str
     message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return cls(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" + (f" ({self.place})" if self.place else "")

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.errors import BadInput, described
+from agent.errors import BadInput
+from agent.model import Failure
 
 SHORTEST_TIMEOUT = 3.0
 """Most seconds that a check takes on a healthy, idle machine."""
@@ -37,7 +38,7 @@ def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | N
         reading, writing = os.pipe()
         child = os.fork()
     except OSError as error:
-        return {BROKEN: described(error)}
+        return {BROKEN: str(Failure.of(error))}
     if not child:
         os.close(reading)
         _answer(look, writing)
@@ -68,7 +69,7 @@ def _answer(look: Callable[[], Answer], writing: int) -> None:
     except BadInput as error:
         answer = {WRONG_INPUT: str(error)}
     except Exception as error:  # reported by the parent
-        answer = {BROKEN: described(error)}
+        answer = {BROKEN: str(Failure.of(error))}
     with open(writing, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
     os._exit(0)

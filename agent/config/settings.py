@@ -12,7 +12,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from agent.errors import BadInput, LogEvent, described
+from agent.errors import BadInput, LogEvent
+from agent.model import Failure
 
 T = TypeVar("T")
 
@@ -114,7 +115,7 @@ class Reload:
         try:
             settings = await asyncio.to_thread(self.read)
         except Exception as error:  # whatever is wrong with them, the agent goes on as before
-            why = str(error) if isinstance(error, BadInput) else described(error)
+            why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
             log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
             self.good = False
             return
@@ -124,7 +125,7 @@ class Reload:
         try:
             self.follow(settings)
         except Exception as error:  # they are in force; the agent does not end over the rest
-            log.error(LogEvent("reload_failed", error=described(error)))  # noqa: TRY400
+            log.error(LogEvent("reload_failed", error=str(Failure.of(error))))  # noqa: TRY400
             self.good = False
             return
         self.good = True

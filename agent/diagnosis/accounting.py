@@ -41,7 +41,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
-from agent.polling.reads import ReadOutput, failure_of
+from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import power
 
@@ -204,7 +204,7 @@ class Diagnosis:
         try:
             yield
         except Exception as error:
-            failure = failure_of(error)
+            failure = Failure.of(error)
         if failure is not None:
             if not account.failure_logged:
                 log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))

@@ -17,7 +17,7 @@ from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses, count_timeouts
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
-from agent.polling.reads import SOON, Read, ReadCosts, failure_of, is_due, is_pending, perform
+from agent.polling.reads import SOON, Read, ReadCosts, is_due, is_pending, perform
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit
 
@@ -242,7 +242,7 @@ class GpuWatch:
             if self.nvml is not None:
                 raise
             log.exception(LogEvent("connecting_failed"))
-            self._set_disconnected(Absent(Reason.FAILED, str(failure_of(error))))
+            self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the

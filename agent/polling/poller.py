@@ -12,7 +12,7 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey, Snapshot
 from agent.polling import intervals
-from agent.polling.reads import OFF, ReadCosts, failure_of
+from agent.polling.reads import OFF, ReadCosts
 from agent.polling.worker import Finished, Worker
 from agent.series import SampleStore
 
@@ -62,7 +62,7 @@ class GuardedObserver:
         try:
             return ask(), None
         except Exception as error:  # a bug or a surprise of the hardware must not end the agent
-            return None, failure_of(error)
+            return None, Failure.of(error)
 
 
 TURN_SHARE = 0.8

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -183,28 +182,16 @@ def _scope(question: Question) -> Scope | None:
 
 
 @dataclass(slots=True)
-class ReadCost:
-    """Cost of a source: seconds of wall time and of its thread's CPU time."""
-
-    wall: float = 0.0
-    cpu: float = 0.0
-
-
-@dataclass(slots=True)
 class ReadCosts:
-    """The price of every source, kept by the threads that pay it."""
+    """Seconds of wall time and of CPU time by source, kept by the threads that pay them."""
 
-    by_source: dict[str, ReadCost] = field(default_factory=dict)
+    by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, source: str) -> ReadCost:
-        return self.by_source.setdefault(source, ReadCost())
 
     def add(self, source: str, wall: float, cpu: float) -> None:
         with self._lock:
-            cost = self.of(source)
-            cost.wall += wall
-            cost.cpu += cpu
+            before = self.by_source.get(source, (0.0, 0.0))
+            self.by_source[source] = before[0] + wall, before[1] + cpu
 
 
 def everything_absent(
@@ -226,7 +213,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     except Absent as absent:
         raised = absent
     except Exception as error:  # a bug or a surprise of the hardware must not end the agent
-        failure = failure_of(error)
+        failure = Failure.of(error)
         raised = Absent(Reason.FAILED, str(failure))
     wall_after, cpu_after = clock.meter()
     read_costs.add(read.key.source, wall_after - wall, cpu_after - cpu)
@@ -257,12 +244,6 @@ def bound(out: ReadOutput) -> None:
 def is_pending(read: Read, reading: Reading) -> bool:
     """Return whether the read asked to run again at once: its last result stays valid."""
     return read.due <= reading.at
-
-
-def failure_of(error: Exception) -> Failure:
-    """An unexpected error, with the place where it rose."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return Failure(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:

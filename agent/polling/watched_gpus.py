@@ -8,11 +8,11 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import EXPIRY_INTERVALS, Absent, Reason
+from agent.model import EXPIRY_INTERVALS, Absent, Failure, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
-from agent.polling.reads import Read, everything_absent, failure_of
+from agent.polling.reads import Read, everything_absent
 from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class WatchedGpus:
         """Log a GPU that does not answer, once."""
         if isinstance(error, Absent) and error.reason is Reason.NO_DRIVER:
             raise error
-        why = str(error) if isinstance(error, Absent) else str(failure_of(error))
+        why = str(error) if isinstance(error, Absent) else str(Failure.of(error))
         if index not in self.unanswered:
             log.warning(LogEvent("gpu_not_answering", gpu=index, error=why))
         self.unanswered[index] = why

@@ -267,7 +267,7 @@ class TapeWriter:
         self._wall = 0.0
         self._last: dict[tuple[str, str], Json] = {}
         self._newest: dict[str, int] = {}
-        self._frame: dict[str, Json] = {}
+        self._frame: dict[str, dict[str, Json]] = {}
         self._opened = self._touched = self._frames = 0
         self._press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
         self._chunks: list[bytes] = []
@@ -306,15 +306,9 @@ class TapeWriter:
             seconds = self._now() / 1000
             self._flush()
             body = b"".join([*self._chunks, self._press.copy().flush()])
-            footer: Json = {"frames": self._frames, "seconds": seconds}
-            return packed(self._header()) + body + packed(footer)
-
-    def _header(self) -> Json:
-        driver = self._last.get((CALLS, "nvmlSystemGetDriverVersion()"))
-        known: Json = {"driver": driver} if isinstance(driver, str) else {}
-        assert isinstance(known, dict)
-        about: dict[str, Json] = {"recorded_at": round(self._wall, 3), "agent": __version__}
-        return {"tape": MAGIC, "version": VERSION, **about, **known}
+            about: dict[str, Json] = {"recorded_at": round(self._wall, 3), "agent": __version__}
+            header: Json = {"tape": MAGIC, "version": VERSION, **about}
+            return packed(header) + body + packed({"frames": self._frames, "seconds": seconds})
 
     def _now(self) -> int:
         now = self._clock.monotonic()
@@ -329,14 +323,11 @@ class TapeWriter:
         self._touched = now
 
     def _put(self, section: str, key: str, content: Json) -> None:
-        before = self._frame.get(section)
-        if isinstance(before, dict) and key in before:
+        if key in self._frame.get(section, {}):
             self._flush()
         if not self._frame:
             self._opened = self._touched
-        answers = self._frame.setdefault(section, {})
-        assert isinstance(answers, dict)
-        answers[key] = content
+        self._frame.setdefault(section, {})[key] = content
 
     def _flush(self) -> None:
         if not self._frame:

@@ -86,9 +86,9 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     for source, delivers in sorted(health.sources_up.items()):
         out.add(SOURCE_UP, delivers, source)
     for read_costs in health.read_costs:
-        for source, cost in sorted(read_costs.by_source.items()):
-            out.add(READ_SECONDS, cost.wall, source)
-            out.add(READ_CPU_SECONDS, cost.cpu, source)
+        for source, (wall, cpu) in sorted(read_costs.by_source.items()):
+            out.add(READ_SECONDS, wall, source)
+            out.add(READ_CPU_SECONDS, cpu, source)
     absent = Counter(
         (absence.metric.name, absence.reason.value)
         for absence in snapshot.absences(snapshot.at)

@@ -176,9 +176,7 @@ def test_price_adds_up_by_source() -> None:
     read_costs = ReadCosts()
     for _ in range(3):
         perform(read_of(lambda _: sum(range(20_000))), SystemClock(), read_costs)
-    price = read_costs.of("power")
-    assert price.cpu > 0
-    assert price.wall > 0
+    assert min(read_costs.by_source["power"]) > 0
     assert list(read_costs.by_source) == ["power"]
 
 
