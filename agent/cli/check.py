@@ -48,9 +48,6 @@ STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through, as `DgxGpuXid` does."""
 
-MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
-"""Marks in the sources of limits, as the sheets write them."""
-
 WASTED = 0.10
 """Share of the last seconds from which what GPUs lose without a fault is worth a look."""
 
@@ -194,10 +191,7 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "limit", "origin", "source")
-    limits = list(_limits(samples))
-    yield from table(header, limits, width=width)
-    marks = [words for mark, words in MARKS.items() if any(mark in row[-1] for row in limits)]
-    yield from prose("; ".join(marks), width) if marks else ()
+    yield from table(header, list(_limits(samples)), width=width)
     yield ""
     yield "Absent values:"
     yield from _absent(snapshot, width)

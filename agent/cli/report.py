@@ -33,7 +33,6 @@ from agent.report.questions import (
     from_agent,
     from_hours,
     from_prometheus,
-    price_of,
 )
 from exporters.settings import HttpConfig
 
@@ -51,12 +50,6 @@ body{{font:15px/1.5 system-ui,sans-serif;margin:2em}}td,th{{padding:.2em .7em;te
 </table><p>{sums}</p></body></html>
 """
 
-SHOWN = HOUR / 200
-"""GPU-seconds from which a state has a row: they round to 0.01 GPU-hours."""
-
-LEAST_SHARE = 0.005
-"""Share of the time of one of two jobs from which a state is compared."""
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, print or write, end."""
@@ -69,11 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
-    agent = arguments.agent or address_of(settings[HttpConfig])
-    price = settings[CostConfig].gpu_hour or (0.0 if arguments.prometheus else price_of(agent))
     asked = arguments.prometheus and not job  # what a job lost is not a scrape's
     failed = failed_scrapes(arguments.prometheus, arguments.since) if asked else 0.0
-    report = Report(by, since, source, price, rows, failed)
+    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows, failed)
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -104,7 +95,7 @@ def compared(rows: Sequence[GpuTime], price: float, width: int) -> Iterator[str]
     ]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
         shares = [job.seconds.get(pair, 0.0) / job.total for job in rows]
-        if pair != BUSY and max(shares) >= LEAST_SHARE:
+        if pair != BUSY and max(shares) >= 0.005:
             figures.append((words(pair), [*shares], ".1%"))
     lines = []
     for what, (before, after), form in figures:
@@ -221,7 +212,7 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s >= SHOWN]
+    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s >= 18.0]
     yield from table(("state", "GPU-hours", "share"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:

@@ -12,7 +12,6 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from agent.diagnosis.job_watch import PRICE
 from agent.errors import BadInput
 from agent.faults.monitoring import UP
 from agent.faults.promql import seconds as seconds_of
@@ -120,14 +119,6 @@ def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
     except (KeyError, TypeError, ValueError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
     return _merged(rows)
-
-
-def price_of(url: str) -> float:
-    """Return the price of a GPU-hour that this agent has; 0 without one."""
-    try:
-        return float(fetched(f"{url.rstrip('/')}/api/v1/snapshot")["host"][PRICE.name])
-    except (NoAnswer, LookupError, TypeError, ValueError):
-        return 0.0
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:

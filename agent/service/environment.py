@@ -62,16 +62,6 @@ class ProgramFiles:
             total.update(f"{name}\0{len(data)}\0".encode() + data)
         return total.hexdigest()
 
-    def copy_to(self, folder: Path) -> None:
-        """Write every file below `folder`; raises OSError."""
-        for name, content in self.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, str):
-                path.write_text(content, encoding="utf-8")
-            else:
-                path.write_bytes(content.read_bytes())
-
 
 @cache
 def running_program() -> ProgramFiles:
@@ -94,7 +84,7 @@ def needed(name: str) -> set[str]:
     found: set[str] = set()
     queue = [name]
     while queue:
-        wanted = canonical(queue.pop())
+        wanted = re.sub(r"[-_.]+", "-", queue.pop()).lower()
         if wanted in found:
             continue
         try:
@@ -107,10 +97,6 @@ def needed(name: str) -> set[str]:
             if "extra" not in marker or wanted == DISTRIBUTION:
                 queue.append(re.split(r"[^\w.-]", required.strip(), maxsplit=1)[0])
     return found
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def recorded(name: str) -> Iterator[tuple[str, Content]]:
@@ -182,7 +168,7 @@ class OwnEnvironment:
         return newest and whole and runs and not any(map(Path.exists, self._aside()))
 
     def there(self) -> bool:
-        return self._is_own() or any(map(Path.exists, self._aside()))
+        return (self.home / MARK).exists() or any(map(Path.exists, self._aside()))
 
     def putting(self) -> str:
         verb = "replace" if self.home.exists() else "make"
@@ -191,7 +177,7 @@ class OwnEnvironment:
 
     def put(self) -> None:
         """Beside its place first, so that a service that runs meanwhile finds all or nothing."""
-        if self.home.exists() and not self._is_own():
+        if self.home.exists() and not (self.home / MARK).exists():
             raise BadInput(f"{self.home} is there, and was not made by this command: move it away")
         new, old = self._clear()
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -207,12 +193,9 @@ class OwnEnvironment:
     def remove(self) -> None:
         """Out of its place first: what is left of an interrupted removal is known as ours."""
         _, old = self._clear()
-        if self._is_own():
+        if (self.home / MARK).exists():
             self.home.rename(old)
         self._clear()
-
-    def _is_own(self) -> bool:
-        return (self.home / MARK).exists()
 
     def _script(self) -> str:
         return SCRIPT.format(python=self.home / "bin" / "python")
@@ -234,7 +217,10 @@ class OwnEnvironment:
         builder.create(new)
         for script in (new / "bin").glob("*ctivate*"):
             script.unlink()  # they hold the path of `new`
-        self.program().copy_to(new / PACKAGES)
+        for name, content in self.program().files.items():
+            path = new / PACKAGES / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content.read_bytes())
         # As Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles; errors will say that it lies in `home`.
         here, final = str(new / PACKAGES), str(self.home / PACKAGES)
         for level in OPTIMISATIONS:

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,17 +22,14 @@ def hours(newest: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("price", [None, 3.0])
-def test_whole_hours_and_the_price_of_the_agent_are_named(
-    price: float | None, capsys: pytest.CaptureFixture[str]
+def test_whole_hours_and_the_price_are_named(
+    price: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now = time.time()
-    host = {} if price is None else {"dgx_cost_gpu_hour": price}
-
-    def answer(path: str, _: str) -> Any:
-        return hours(int(now // HOUR)) if path.endswith("/hours") else {"host": host}
-
-    with server(answer) as (address, _):
-        assert report("--agent", f"http://{address}", "--since", "60m") == 0
+    now, config = time.time(), tmp_path / "config.toml"
+    config.write_text("" if price is None else f"[cost]\ngpu_hour = {price}\n")
+    with server(lambda *_: hours(int(now // HOUR))) as (address, _):
+        words = ("--config", str(config), "--agent", f"http://{address}", "--since", "60m")
+        assert report(*words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"GPU-hours by node, {counted_from('60m', now)}, from one agent's" in said
     assert "last 60m in whole hours, from 20" in said
