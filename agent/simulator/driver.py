@@ -23,9 +23,6 @@ NEWEST = {
 }
 """Branch to a version of it, for a simulation that names the branch alone."""
 
-GENERATIONS = ((580, 13), (525, 12), (0, 11))
-"""First branch that ships with a CUDA generation, newest first: the head of the NVML version."""
-
 LOG_ONLY = frozenset({79, 119, 120})
 """XIDs that no event reports (DCGM issue 162): the GPU, or its system processor, is gone."""
 
@@ -51,14 +48,6 @@ def resolve(system: SystemModel, wanted: str) -> str:
     return wanted if len(version) > 1 else NEWEST[version[0]]
 
 
-def nvml_version(driver: str) -> str:
-    """Return the answer of `nvmlSystemGetNVMLVersion`: CUDA generation, then the driver's
-    version."""
-    branch = numbers(driver)[0]
-    generation = next(number for first, number in GENERATIONS if branch >= first)
-    return f"{generation}.{driver}"
-
-
 class SimulatedDriver:
     """One running driver: its version, whether it hangs, which calls fail, who listens for XIDs."""
 
@@ -82,9 +71,6 @@ class SimulatedDriver:
             self.failures.pop((function, index), None)
         else:
             self.failures[function, index] = code
-
-    def failure(self, function: str, index: int | None) -> int:
-        return self.failures.get((function, index), self.failures.get((function, None), 0))
 
 
 ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
@@ -147,11 +133,6 @@ class Call(NamedTuple):
 
 def refuse(code: int) -> NoReturn:
     raise pynvml.NVMLError(code)
-
-
-def check(code: int) -> None:
-    if code:
-        refuse(code)
 
 
 HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes

@@ -7,11 +7,10 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.driver import Call, check, refuse
+from agent.simulator.driver import Call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
 
-SUBSYSTEM = 0x118F10DE
 ALL_ONES = 0xFFFFFFFF
 CHASSIS = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
 
@@ -63,11 +62,9 @@ def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
     return 0
 
 
-def pci_info(bus: int, device_id: int) -> Any:
+def pci_info(bus: int) -> Any:
     info = pynvml.nvmlPciInfo_t()
     info.domain, info.bus, info.device = *divmod(bus, 256), 0
-    info.pciDeviceId, info.pciSubSystemId = device_id, SUBSYSTEM
-    info.busIdLegacy = address(bus).upper().encode()
     info.busId = f"0000{address(bus).upper()}".encode()
     return info
 
@@ -159,7 +156,8 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
 
 
 def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
-    check(nvml.asked(gpu).link_code(link))
+    if code := nvml.asked(gpu).link_code(link):
+        refuse(code)
     return int(gpu.active(gpu.links[link]))
 
 
@@ -167,7 +165,7 @@ def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
     """Return the far end of a link; a link that is down reports none, an NVSwitch all ones."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
-        return pci_info(nvml.machine.gpus[peer].bus, gpu.model.device_id)
+        return pci_info(nvml.machine.gpus[peer].bus)
     return pynvml.nvmlPciInfo_t(domain=ALL_ONES, bus=ALL_ONES, busId=b"FFFFFFFF:FF:FF.0")
 
 
@@ -195,12 +193,12 @@ CALLS: dict[str, Call] = {
         )
     ),
     "Serial": Call(
-        lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index + g.model.device_id % 997),
+        lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
         lambda q: q.model.datacentre,
     ),
     "VbiosVersion": Call(lambda _, g: g.model.vbios),
     "Architecture": Call(lambda _, g: g.model.architecture),
-    "PciInfo": Call(lambda _, g: pci_info(g.bus, g.model.device_id)),
+    "PciInfo": Call(lambda _, g: pci_info(g.bus)),
     "PersistenceMode": Call(lambda n, _: int(n.machine.system.dgx)),
     "MigMode": Call(lambda _, g: 2 * [int(g.mig)], lambda q: q.model.divides),
     "MemoryBusWidth": Call(lambda _, g: g.model.bus_width, since=(510,)),
@@ -247,7 +245,11 @@ CALLS: dict[str, Call] = {
     "NumFans": Call(lambda *_: 1, lambda q: q.model.fan),
     "FanSpeed_v2": Call(_fan, lambda q: q.model.fan),
     "PerformanceState": Call(lambda _, g: 8 * (not g.awake and not g.model.datacentre)),
-    "ClockInfo": Call(lambda _, g, kind: _clock(kind, g.sm_clock, g.memory_clock)),
+    "ClockInfo": Call(
+        lambda _, g, kind: _clock(
+            kind, g.sm_clock, g.model.clocks.memory if g.awake else g.model.clocks.idle_memory
+        )
+    ),
     "MaxClockInfo": Call(lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory)),
     "CurrentClocksEventReasons": Call(lambda _, g: g.reasons, since=(535,)),
     "CurrentClocksThrottleReasons": Call(lambda _, g: g.reasons),
@@ -292,8 +294,6 @@ CALLS: dict[str, Call] = {
 LIBRARY: dict[str, Call] = {
     "nvmlDeviceGetCount": Call(lambda n: len(n.machine.gpus), of_gpu=False),
     "nvmlSystemGetDriverVersion": Call(lambda n: n.machine.driver.version, of_gpu=False),
-    "nvmlSystemGetNVMLVersion": Call(
-        lambda n: driver.nvml_version(n.machine.driver.version), of_gpu=False
-    ),
+    "nvmlSystemGetNVMLVersion": Call(lambda n: f"12.{n.machine.driver.version}", of_gpu=False),
 }
 """Functions of the library as a whole."""

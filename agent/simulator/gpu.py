@@ -216,25 +216,21 @@ class SimulatedGpu:
 
     def _rates(self, load: GpuLoad) -> dict[str, float]:
         slot = PCIE_LANE[self.model.pcie_generation] * self.width
+        speed = self.model.links.speed if self.model.links else 0.0
+        payload = load.nvlink * speed / self.wire_per_payload
+        numbers = [link.number for link in self.links if self.active(link)]
         unlike = 1.0 + SPREAD * math.sin(2.1 * self.index)
         return {
             **{part: getattr(load, part) for part in SHARES},
             "energy": load.power * self.model.power_limit * unlike,
             "pcie_tx": PCIE_POLLING + load.transmit * slot,
             "pcie_rx": PCIE_POLLING + load.receive * slot,
-            **self._link_rates(load),
+            **({f"{way}{n}": payload for n in numbers for way in ("tx", "rx")} if speed else {}),
         }
 
     @property
     def wire_per_payload(self) -> float:
         return FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
-
-    def _link_rates(self, load: GpuLoad) -> dict[str, float]:
-        if self.model.links is None:
-            return {}
-        payload = load.nvlink * self.model.links.speed / self.wire_per_payload
-        numbers = [link.number for link in self.links if self.active(link)]
-        return {f"{way}{number}": payload for number in numbers for way in ("tx", "rx")}
 
     def _link_errors(self) -> dict[str, float]:
         faulty = [link for link in self.links if link.errors and self.active(link)]
@@ -275,10 +271,6 @@ class SimulatedGpu:
         if not self.awake:
             return clocks.idle_sm
         return clocks.sm - 15 * round(clocks.sm * (1.0 - self.work.clock) / 15)
-
-    @property
-    def memory_clock(self) -> int:
-        return self.model.clocks.memory if self.awake else self.model.clocks.idle_memory
 
     @property
     def pcie_generation(self) -> int:

@@ -22,10 +22,7 @@ SECTOR = 512
 LOOPBACK = "lo"
 
 
-SimulatedDiskCounters = namedtuple(
-    "SimulatedDiskCounters",
-    "read_bytes write_bytes busy_time",
-)  # bytes, milliseconds
+SimulatedDiskCounters = namedtuple("SimulatedDiskCounters", "read_bytes write_bytes busy_time")
 SimulatedNicCounters = namedtuple("SimulatedNicCounters", "bytes_sent bytes_recv")
 SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, of all CPUs
 
@@ -41,10 +38,7 @@ class SimulatedPsutil:
             self._machine.advance()
             system = self._machine.system
             disks = {disk.name: self._disk(disk) for disk in system.disks}
-            boot = system.disks[0].name
-            partition = f"{boot}p1" if boot[-1].isdigit() else f"{boot}1"
-            arrays = {array.name: _together(array, disks) for array in system.arrays}
-            return {**disks, partition: disks[boot], **arrays}
+            return disks | {array.name: _together(array, disks) for array in system.arrays}
 
     def _disk(self, disk: DiskModel) -> SimulatedDiskCounters:
         read, write = self._read(f"read:{disk.name}"), self._read(f"write:{disk.name}")
@@ -110,7 +104,6 @@ Content = str | int | Callable[[], str | int]
 Tree = dict[str, Content]
 
 PCI = "/sys/bus/pci/devices"
-MELLANOX = "0x15b3"
 HCA_ERRORS = (
     *("link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors"),
     *("port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
@@ -238,9 +231,7 @@ def _array(machine: Machine, array: ArrayModel) -> Tree:
 def _nic(machine: Machine, nic: NicModel) -> Tree:
     speed = machine.traffic.speed
     files: Tree = {
-        "device/vendor": MELLANOX,
         "operstate": lambda: "up" if speed(nic) else "down",
-        "carrier": lambda: int(bool(speed(nic))),
         "speed": lambda: speed(nic) or -1,
     }
     return _below(f"/sys/class/net/{nic.name}", files)

@@ -53,9 +53,6 @@ class SimulatedProcess:
     stopped: bool = False  # by a signal
     uid: int = USER
 
-    def state(self, now: float) -> str:
-        return "T" if self.stopped else self.threads[0].state(now)
-
     def counters(self) -> list[str]:
         of_threads = [f"{part}:{t.number}" for t in self.threads for part in ("cpu", "queued")]
         return [*of_threads, f"read:{self.pid}", f"written:{self.pid}"]

@@ -54,21 +54,14 @@ class SimulatedInstance:
         return PROFILES[self.place]
 
     @property
-    def memory(self) -> int:
-        """Bytes: less than its share, where somebody has published how much."""
-        sizes = self.gpu.model.instances
-        if sizes:
-            return int(sizes[self.profile.slices - 1] * GIB)
-        return self.gpu.model.memory * self.profile.eighths // 8
-
-    @property
     def processes(self) -> list[SimulatedGpuProcess]:
         there = self.gpu.processes[self.place :: len(PROFILES)]
         return [replace(one, memory=one.memory * self.profile.eighths // 8) for one in there]
 
     def memory_info(self) -> Any:
         used = sum(process.memory for process in self.processes)
-        return pynvml.c_nvmlMemory_v2_t(total=self.memory, free=self.memory - used, used=used)
+        total = self.gpu.model.memory * self.profile.eighths // 8
+        return pynvml.c_nvmlMemory_v2_t(total=total, free=total - used, used=used)
 
     @property
     def name(self) -> str:

@@ -40,11 +40,10 @@ class TemperatureThresholds(Struct, frozen=True):
 
 
 class LinkModel(Struct, frozen=True):
-    """NVLinks of a GPU: how many, nominal bytes/s a direction, MB/s as the driver reports it."""
+    """NVLinks of a GPU: how many, nominal bytes/s a direction."""
 
     number: int
     speed: float
-    reported: int
 
 
 class GpuModel(Struct, frozen=True):
@@ -52,7 +51,6 @@ class GpuModel(Struct, frozen=True):
 
     name: str
     architecture: int
-    device_id: int
     vbios: str
     memory: int
     bus_width: int
@@ -68,7 +66,6 @@ class GpuModel(Struct, frozen=True):
     lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver reports a placeholder
     shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
-    instances: tuple[float, ...] = ()  # GiB of one with one, two, three slices under MIG
     prefixed_since: float = inf  # first branch that puts "NVIDIA " before the name
 
     @property
@@ -110,7 +107,7 @@ class DiskModel(NamedTuple):
 
 
 class ArrayModel(NamedTuple):
-    """One md array; `speed` follows from its level."""
+    """One md array."""
 
     name: str
     level: str
@@ -119,11 +116,6 @@ class ArrayModel(NamedTuple):
     @property
     def striped(self) -> bool:
         return self.level == "raid0"
-
-    @property
-    def speed(self) -> float:
-        """Bytes per second read when streaming."""
-        return sum(d.speed for d in self.members)
 
 
 class NicModel(NamedTuple):

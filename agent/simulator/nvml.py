@@ -16,7 +16,6 @@ from agent.simulator.driver import (
     Driver,
     Question,
     address_of,
-    check,
     pointer_to,
     refuse,
 )
@@ -129,7 +128,9 @@ class SimulatedNvml:
             self._hang()
         if not self._connections:
             refuse(driver.UNINITIALIZED)
-        check(self.machine.driver.failure(function, index))
+        failures = self.machine.driver.failures
+        if code := failures.get((function, index), failures.get((function, None), 0)):
+            refuse(code)
 
     def asked(self, gpu: SimulatedGpu) -> Question:
         return Question(gpu.model, self.machine.driver.numbers, gpu.mig)

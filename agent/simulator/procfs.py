@@ -49,16 +49,9 @@ def pressure_file(machine: Machine, resource: str) -> Content:
     """Writes the pressure of one resource, of the host or of the job that alone works on it."""
 
     def content() -> str:
-        traffic = machine.traffic
-        percent = 100 * traffic.pressures()[resource]
-        rows = []
-        for kind in PRESSURE_KINDS:
-            share = 0.0 if resource == "cpu" and kind == "full" else percent
-            total = int(traffic.read(f"{resource}:{kind}", machine.now))
-            rows.append(
-                f"{kind} avg10={share:.2f} avg60={share:.2f} avg300={share:.2f} total={total}"
-            )
-        return lines(*rows)
+        totals = {k: machine.traffic.read(f"{resource}:{k}", machine.now) for k in PRESSURE_KINDS}
+        averages = "avg10=0.00 avg60=0.00 avg300=0.00"
+        return lines(*(f"{kind} {averages} total={int(us)}" for kind, us in totals.items()))
 
     return content
 
@@ -116,9 +109,8 @@ def _stat(
     user = int(seconds * HERTZ * USER_SHARE)
     system = int(seconds * HERTZ) - user
     started = int((86_400 + process.started) * HERTZ)
-    first = threads[0]
-    state = "T" if process.stopped else first.state(machine.now)
-    head = f"{number} ({first.name}) {state} {process.parent} "
+    state = "T" if process.stopped else threads[0].state(machine.now)
+    head = f"{number} ({threads[0].name}) {state} {process.parent} "
     head += f"{process.session} {process.session} 0 -1 4194304 0 0 0 0 "
     tail = f"{user} {system} 0 0 20 0 {len(process.threads)} 0 {started} 8589934592 262144"
     return f"{head}{tail}{' 0' * 28}\n"

@@ -16,11 +16,6 @@ QUIET_BUSY = 0.001  # share of time that a disk is busy with those
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """Counts of every disk since boot, before the simulation began."""
 
-REQUEST = 128 * 1024  # Bytes of a request, as the kernel's read-ahead makes them
-
-LATENCY, QUEUE = 1e-4, 8
-"""Seconds that a disk takes for a request at rest, and how many times that when it is full."""
-
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
 WORD = 4  # bytes in the unit of InfiniBand's data counters
@@ -123,9 +118,6 @@ class SimulatedTraffic:
         yield "cpu:system", 0.15 * busy
         yield "cpu:iowait", waiting
         yield "cpu:idle", cpus - busy - waiting
-        for resource, share in self.pressures().items():
-            for kind in PRESSURE_KINDS if resource != "cpu" else PRESSURE_KINDS[:1]:
-                yield f"{resource}:{kind}", share * 1e6
-
-    def pressures(self) -> dict[str, float]:
-        return {"cpu": self.load.cpu_pressure, "io": self.load.io_pressure, "memory": 0.0}
+        yield "cpu:some", self.load.cpu_pressure * 1e6
+        for kind in PRESSURE_KINDS:
+            yield f"io:{kind}", self.load.io_pressure * 1e6

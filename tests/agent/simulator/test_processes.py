@@ -99,7 +99,7 @@ def test_a_checkpoint_writes_and_is_never_at_rest(system: str) -> None:
     assert shares["D"] == pytest.approx(0.90, abs=0.03)
     before = counts(read(machine, f"/proc/{pid}/io"))
     disks = machine.host.psutil.disk_io_counters()[machine.system.data].write_bytes
-    cgroup = io_stat(machine)
+    cgroup, before_stalled = io_stat(machine), stalled(machine)
     clock.advance(20.0)
     after = counts(read(machine, f"/proc/{pid}/io"))
     written = (after["wchar"] - before["wchar"]) * len(machine.gpus)
@@ -111,7 +111,12 @@ def test_a_checkpoint_writes_and_is_never_at_rest(system: str) -> None:
     of_cgroup = {device: now - cgroup[device] for device, now in io_stat(machine).items()}
     members = [device_number(disk.name) for disk in machine.system.data_disks]
     assert sum(of_cgroup[member] for member in members) == pytest.approx(written, rel=0.01)
-    assert "some avg10=90.00" in read(machine, f"{CGROUP}/io.pressure")
+    assert stalled(machine) - before_stalled == pytest.approx(0.9 * 20e6, rel=0.01)
+
+
+def stalled(machine: SimulatedSystem) -> int:
+    """Microseconds that a task of the job has waited for a disk."""
+    return int(read(machine, f"{CGROUP}/io.pressure").partition("total=")[2].split()[0])
 
 
 def io_stat(machine: SimulatedSystem) -> dict[str, int]:

@@ -35,7 +35,8 @@ def divided() -> AgentBench:
 
 
 def test_each_instance_has_a_row(divided: AgentBench) -> None:
-    shares = {FIRST: 39.5 * GIB, SECOND: 19.625 * GIB, THIRD: 9.75 * GIB}
+    memory = divided.machine.gpus[0].model.memory
+    shares = {FIRST: memory * 4 // 8, SECOND: memory * 2 // 8, THIRD: memory // 8}
     assert rows(divided, instances.TOTAL) == shares
     assert rows(divided, instances.PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
     used = rows(divided, instances.USED)
