@@ -39,7 +39,7 @@ from tests.agent.report.test_report import report
 from tests.support.frozen_clock import FrozenClock
 
 UID, JOB = "61999", "4244777"
-PLANTED = re.compile(rf"planted|{UID}|{JOB}")
+PLANTED = re.compile(rf"planted|(?<![\d.]){UID}(?!\d)|{JOB}")
 FILES = {
     "cmdline": "planted-python\0planted.py\0",
     "cgroup": f"0::/system.slice/slurmstepd.scope/job_{JOB}/step_0/user/task_0\n",
