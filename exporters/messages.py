@@ -13,6 +13,7 @@ from typing import Any
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action, by_kind
+from agent.faults.promql import seconds
 from agent.model import Fact, Figure, Finding, Pair, Severity, Verdict
 
 Document = dict[str, Any]
@@ -140,16 +141,25 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 
 CALLS = {
-    Severity.CRITICAL: "critical: pages somebody when it fires",
-    Severity.WARNING: "warning: a message when it fires, no call",
+    Severity.CRITICAL: "critical: pages somebody at once",
+    Severity.WARNING: "warning: a message, no call",
     Severity.INFO: "info: no call",
 }
 """What the alert of a severity does, as alerts/routing.py sends it."""
 
 
-def notifies(severity: Severity, alert: str) -> str:
-    """`alert DgxGpuMissing (critical: pages somebody when it fires)`."""
-    return f"alert {alert} ({CALLS[severity]})" if alert else f"{severity}: no alert"
+def notifies(severity: Severity, alert: str, when: str = "") -> str:
+    """`alert DgxGpuMissing (critical: pages somebody at once) fires after 1 min`; or `when`."""
+    known = f"alert {alert} ({CALLS[severity]}) {when}".rstrip()
+    return known if alert else f"{severity}: no alert"
+
+
+def after(hold: str, stood: float | None = None) -> str:
+    """Return when the alert fires of a fault that must last, and has `stood` for so long (s)."""
+    wanted = seconds(hold)
+    if stood is not None and stood >= wanted:
+        return "fires now"
+    return f"fires after {duration(wanted)}" if wanted else "fires at once"
 
 
 def wait(hold: float) -> str:
@@ -174,13 +184,19 @@ def fact_document(fact: Fact) -> Document:
     }
 
 
-def finding_document(finding: Finding) -> Document:
-    """A finding as sentences (`text` without the GPU's name) and as values."""
+def finding_notifies(finding: Finding, stood: float | None = None) -> str:
+    fault = by_kind()[finding.kind]
+    return notifies(finding.severity, fault.alert, after(fault.hold, stood))
+
+
+def finding_document(finding: Finding, stood: float | None = None) -> Document:
+    """A finding that has `stood` for so long (s), as sentences (`text` without the GPU's name) and
+    as values."""
     return {
         "kind": finding.kind,
         "severity": finding.severity.value,
-        "alert": (alert := by_kind()[finding.kind].alert),
-        "notifies": notifies(finding.severity, alert),
+        "alert": by_kind()[finding.kind].alert,
+        "notifies": finding_notifies(finding, stood),
         "action": action(finding),
         "sentence": finding_text(finding),
         "text": finding_text(finding, named=False),

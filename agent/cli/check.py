@@ -39,7 +39,7 @@ from agent.sources.agent_health import SOURCE_UP
 from agent.sources.gpu import INFO
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
-from exporters.messages import finding_text, notifies, rate
+from exporters.messages import finding_notifies, finding_text, rate
 from exporters.snapshot_json import document
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
@@ -207,7 +207,7 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
     yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
-        calls = notifies(finding.severity, alert)
+        calls = finding_notifies(finding)
         page = f"; more: RUNBOOK.md#{alert}" * bool(alert)
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")

@@ -32,13 +32,17 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     timeline = (before.timeline if before else Timeline()).looked(
         snapshot, wrong, _ages(view, snapshot)
     )
-    shown, documents = [], []
-    for one in wrong:
-        early = hold(one) > snapshot.at - timeline.began(place_of(one), snapshot.at)
-        known = replace(one, severity=Severity.INFO) if early else one
-        action = {"action": wait(hold(one))} if early else {}
-        shown.append(known)
-        documents.append({**finding_document(known), "since": timeline.since(one), **action})
+    stood = [snapshot.at - timeline.began(place_of(one), snapshot.at) for one in wrong]
+    early = [hold(one) > lasted for one, lasted in zip(wrong, stood, strict=True)]
+    shown = [
+        replace(one, severity=Severity.INFO) if soon else one
+        for one, soon in zip(wrong, early, strict=True)
+    ]
+    documents = [
+        {**finding_document(one, lasted), "since": timeline.since(one)}
+        | ({"action": wait(hold(one))} if soon else {})
+        for one, soon, lasted in zip(shown, early, stood, strict=True)
+    ]
     return FindingsDocument(
         snapshot.tick,
         tuple(shown),

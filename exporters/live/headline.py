@@ -1,12 +1,13 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
-from agent.faults.findings import action, by_kind
+from agent.faults.findings import USUAL, action, by_kind
 from agent.faults.promql import seconds
+from agent.faults.thresholds import AlertThresholds
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Pair, Severity, State
 from agent.ranges import consecutive
 from exporters.messages import (
@@ -17,7 +18,9 @@ from exporters.messages import (
     UNKNOWN,
     WORST_FIRST,
     WRONG,
+    after,
     duration,
+    finding_notifies,
     finding_text,
     notifies,
     wait,
@@ -62,6 +65,8 @@ class HeadlineFacts:
     findings: Sequence[Finding] = ()
     over: Set[Finding] = frozenset()  # of which only the counter of events is left
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
+    thresholds: AlertThresholds = USUAL
+    notices: Mapping[Finding, str] = field(default_factory=dict)  # what their alerts do
 
 
 class Clause(NamedTuple):
@@ -71,7 +76,7 @@ class Clause(NamedTuple):
     sentence: str
     action: str = ""
     alert: str = ""
-    notifies: str = ""  # its alert, and how grave that is
+    notifies: str = ""  # its alert, how grave that is, and when it fires
 
 
 def banner(facts: HeadlineFacts) -> list[Clause]:
@@ -124,7 +129,7 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
     if first is None:
         return []
     fault, text = by_kind()[first.kind], f"{finding_text(first)}{others}"
-    calls = notifies(first.severity, fault.alert)
+    calls = facts.notices.get(first) or finding_notifies(first)
     return [Clause(LEVELS[first.severity], text, action(first), fault.alert, calls)]
 
 
@@ -132,7 +137,7 @@ def _clause(kind: str, sentence: str, stood: float) -> Clause:
     """A fault whose sentence says more here; its cure is that of its declaration, a late read's
     once it has `stood` for as long as its alert asks (s)."""
     fault = by_kind()[kind]
-    calls = notifies(Severity.CRITICAL, fault.alert)
+    calls = notifies(Severity.CRITICAL, fault.alert, after(fault.hold, stood))
     if kind == "driver_hangs" and stood < seconds(fault.hold):
         return Clause(COSTLY, sentence, wait(seconds(fault.hold)), fault.alert, calls)
     return Clause(WRONG, sentence, str(fault.do), fault.alert, calls)
@@ -185,10 +190,31 @@ def _of_group(pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFact
     waits += f" and {len(names) - 1} more" * (len(names) > 1)
     text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{waits}"
     to_do = next((gpu.advice for gpu in gpus if gpu.advice), "")
-    if (grade := severity(pair)) is None:
-        return Clause(level, text, to_do)
-    alert = ALERTS[pair[0]][0]
-    return Clause(level, text, to_do, alert, notifies(grade, alert))
+    return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds))
+
+
+def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
+    """Return the alert of a state, and how grave it is, from which share of the time on."""
+    grade = severity(pair)
+    if grade is None:
+        return "", ""
+    alert, shares = (
+        ALERTS[pair[0]][0],
+        {
+            State.STARVED: (
+                (limits.starved_share, limits.starved_window),
+                (limits.starved_hours_share, limits.starved_hours),
+            ),
+            State.COMMUNICATING: ((limits.exposed_share, limits.starved_window),),
+            State.THROTTLED: ((limits.throttled_share, limits.throttled_window),),
+            State.HELD: ((limits.held_share, limits.held_window),),
+        },
+    )
+    of = " or ".join(
+        f"{100 * share:.0f} % of {duration(seconds(window))}"
+        for share, window in shares.get(pair[0], ())
+    )
+    return alert, notifies(grade, alert, f"fires from {of}" if of else "")
 
 
 def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:

@@ -174,6 +174,11 @@ class PageState:
             ),
             findings=self.known.findings,
             over=self.known.over,
+            notices={
+                one: document["notifies"]
+                for one, document in zip(self.known.findings, self.known.documents, strict=True)
+            },
+            thresholds=self._view.thresholds(),
             waited_for=[
                 culprit_name(one) for job in jobs.running if job.hang for one in job.hang.culprits
             ],

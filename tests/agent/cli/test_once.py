@@ -65,17 +65,17 @@ def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_
     assert re.search(r"network +\S+ +9\d of 100 Gb/s +9\d %", shown), "networks are sold in bits"
 
 
-def test_a_fault_from_the_start_says_since_when() -> None:
+def test_a_fault_from_the_start_says_since_when_and_that_its_alert_fires() -> None:
     machine = watched("l40s:pcie-degraded")
     state = machine.run(5).page_state
-    for seconds in (0, 90):
+    for seconds, when in ((0, ""), (90, "fires after 5 min"), (230, "fires now")):
         seen = machine.run(seconds).tick()
         state.take(seen, findings_document(machine.view, state.known))
         shown = " ".join(" ".join(page(whole(state.machine(), state.tick()), 80)).split())
-        if not seconds:
+        if not when:
             assert " since " not in shown, "it is the first look"
             continue
-        stood = r"since the agent's start, \d\d:\d\d \(\d min\); alert DgxPcieDegraded "
+        stood = rf"since the agent's start, \d\d:\d\d \(\d min\); alert DgxPcieDegraded .* {when}"
         assert re.search(stood, shown)
 
 
@@ -113,8 +113,10 @@ def test_what_is_wrong_is_listed() -> None:
     head = shown[: shown.index("")]
     assert [line for line in head if line.startswith("  3 of 4 GPUs answer, GPU 2 not among")]
     said = " ".join(" ".join(head).split())
-    assert said.count("pages somebody when it fires); more: RUNBOOK.md#DgxGpuMissing") == 1
-    assert "(critical: pages somebody when it fires); more: RUNBOOK.md#DgxGpuXid" in said
+    assert (
+        said.count("pages somebody at once) fires after 1 min; more: RUNBOOK.md#DgxGpuMissing") == 1
+    )
+    assert "(critical: pages somebody at once) fires now; more: RUNBOOK.md#DgxGpuXid" in said
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
@@ -162,8 +164,8 @@ def test_severity_and_reasons_stand_in_words() -> None:
     frame = watched("dgx-h100:starved-disk").run(40).frame()
     shown = " ".join(" ".join(page(frame, 80)).split())
     assert re.search(
-        r"alert DgxGpuStarved \(warning: a message when it fires, no call\); "
-        r"more: RUNBOOK.md#DgxGpuStarved",
+        r"alert DgxGpuStarved \(warning: a message, no call\) fires from 25 % of 15 min "
+        r"or 10 % of 6 h; more: RUNBOOK.md#DgxGpuStarved",
         shown,
     )
     parts = re.search(r"time of all GPUs, last 10 s: (.*? %) (?=GPUs)", shown)

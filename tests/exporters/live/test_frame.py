@@ -265,7 +265,8 @@ def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
     assert (early.level, late.level) == ("costly", "wrong")
     assert early.action == "Nothing yet: a late read ends by itself. Act if it lasts for 2 min."
     assert late.action.startswith("Drain the node")
-    assert late.notifies == "alert DgxAgentBlind (critical: pages somebody when it fires)"
+    assert early.notifies.endswith(" fires after 2 min")
+    assert late.notifies == "alert DgxAgentBlind (critical: pages somebody at once) fires now"
     machine = watched("dgx-station-v100:training").run(5)
     known = findings_document(machine.view)
     machine.bench.machine.set_scenario("gpu-slow")
