@@ -45,10 +45,17 @@ DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is missing and report each step; with --dry-run only report."""
-    if arguments.command == "uninstall":
-        return _remove(arguments, InstallPaths())
+    """Install what is missing, or remove what is there, and report each step."""
     places = InstallPaths()
+    if arguments.command == "uninstall":
+        check_machine("uninstall", places, changes=True)
+        if places.packaged:
+            verb = "purge" if arguments.purge else "remove"
+            raise BadInput(f"dgx-telemetry came as a package: apt {verb} dgx-telemetry")
+        uninstall(parts(places, systemctl), purge=arguments.purge)
+        if not arguments.purge and places.configuration.exists():
+            print(f"{places.configuration} stays: --purge removes it too")
+        return 0
     if arguments.dry_run and not places.booted:
         # What systemctl answers for an unknown service.
         install(parts(places, lambda *_: ""), dry=True)
@@ -68,20 +75,6 @@ def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
         print(NOTHING)
     elif not dry:
         print(DONE)
-
-
-def _remove(arguments: argparse.Namespace, places: InstallPaths) -> int:
-    """Remove what `install` has put there and report each step; settings stay unless --purge."""
-    check_machine("uninstall", places, changes=True)
-    if places.packaged:
-        verb = "purge" if arguments.purge else "remove"
-        raise BadInput(
-            f"dgx-telemetry came as a package, which removes it: apt {verb} dgx-telemetry"
-        )
-    uninstall(parts(places, systemctl), purge=arguments.purge)
-    if not arguments.purge and places.configuration.exists():
-        print(f"{places.configuration} stays: --purge removes it too")
-    return 0
 
 
 def uninstall(found: Sequence[InstallPart], *, purge: bool) -> None:
