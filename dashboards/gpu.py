@@ -78,7 +78,6 @@ WORK = Row(
             memory.USED.meaning,
             *spread(now(memory.USED)),
             Query(now(memory.TOTAL).smallest(), "all of it", limit=True),
-            height=7,
         ),
         graph(
             "Multiprocessors and tensor cores",

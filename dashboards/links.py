@@ -3,7 +3,7 @@
 from agent.limits.paths import LIMIT_INFO
 from agent.sources import gpu, infiniband, nvlink, pcie
 from dashboards.board import ANY, FULL, SHORT, SOME, Board, Row
-from dashboards.kinds import Column, bars, graph, matrix, stat, table, wide
+from dashboards.kinds import Column, bars, graph, matrix, table, wide
 from dashboards.queries import (
     DEVICE,
     GPU,
@@ -119,13 +119,6 @@ OTHERS = Row(
     ),
 )
 
-LINKS_DOWN = stat(
-    "NVLinks down",
-    "NVLinks that the GPUs should have, less those that are up.",
-    now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
-    ANY,
-    width=6,
-)
 OF_LINK = (*GPU, "link")
 DOWN = now(nvlink.LINK_UP).largest(OF_LINK).where("== 0")
 BELOW = of_spec().where("< 1")
@@ -136,7 +129,6 @@ NOT_SEEN = "before this range"
 HEALTH = Row(
     "Do all links work?",
     (
-        LINKS_DOWN,
         table(
             "NVLinks that are down",
             "Each link that is down now, by GPU and number, and when it was up for the last time.",

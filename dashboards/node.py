@@ -4,12 +4,11 @@ from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.records import SECONDS_RECORD
 from agent.model import LOST_STATES, WHAT_LOST, State
-from agent.sources import activity, disk, memory, power, system, temperature
+from agent.sources import activity, disk, memory, nvlink, power, system, temperature
 from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
 from dashboards.gpu import ERRORS_OF_GPUS
 from dashboards.input_pipeline import CPU_BUSY, DISKS, DISKS_BUSY, NICS, PRESSURE
 from dashboards.kinds import Column, bars, graph, stat, table, wide
-from dashboards.links import LINKS_DOWN
 from dashboards.queries import (
     GPU,
     GPU_NAME,
@@ -70,7 +69,13 @@ ERRORS = Row(
             ANY,
             width=5,
         ),
-        LINKS_DOWN,
+        stat(
+            "NVLinks down",
+            "NVLinks that the GPUs should have, less those that are up.",
+            now(nvlink.LINKS_EXPECTED).less(now(nvlink.LINKS)).total(),
+            ANY,
+            width=6,
+        ),
         ERRORS_OF_GPUS,
         table(
             "Not measured, and why",

@@ -73,8 +73,7 @@ LIT: dict[str, Lit] = {
     ),
     "dgx-h100:nvlink-down": {
         **DEGRADED,
-        **red("dgx-node/NVLinks down", "dgx-links/NVLinks down"),
-        **red("dgx-links/NVLinks that are down: Up"),
+        **red("dgx-node/NVLinks down", "dgx-links/NVLinks that are down: Up"),
     },
     "dgx-h100:nvlink-errors": {"dgx-links/NVLinks with errors: Errors": "yellow"},
     "dgx-h100:pcie-degraded": {**DEGRADED, **red("dgx-links/PCIe slots: Lanes")},
