@@ -5,6 +5,7 @@ each node reports what one of them does (agent/simulator/README.md).
 """
 
 import asyncio
+import resource
 import sys
 
 from agent.cli.assembly import Agent, simulated_hardware
@@ -64,6 +65,8 @@ def _page(agent: Agent) -> Exposition:
 
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)  # many threads: a scrape must not wait for long
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket and a client for each node
     try:
         asyncio.run(serve(*sys.argv[1:]))
     except BadInput as error:
