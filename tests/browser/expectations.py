@@ -99,7 +99,7 @@ PAGE_MACHINES = {
               saturated=("network eno1 receive",)),
         Shown("starved-host-thread", ("8 GPUs starved by one host thread",), "costly", "starved",
               "host_thread"),
-        Shown("starved-disk", ("8 GPUs starved by disk", "md0"), "costly", "starved", "disk",
+        Shown("starved-disk", ("8 GPUs starved by disk",), "costly", "starved", "disk",
               saturated=("disk md0 read",)),
         Shown("infiniband-saturated", ("communicating over InfiniBand",), "costly",
               "communicating", "infiniband", saturated=("infiniband mlx5_0:1 transmit",)),

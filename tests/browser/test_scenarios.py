@@ -94,7 +94,7 @@ def perform(actors: dict[str, Actor]) -> None:
             elif waited > TIMEOUT:
                 said = actor.page.text("#headline")
                 pytest.fail(f"{name}, {shown.scenario}: {'; '.join(misses)}; it says: {said}")
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 def start(name: str, actor: Actor) -> None:

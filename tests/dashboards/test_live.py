@@ -119,7 +119,7 @@ def settled(asked: Callable[[], T], wanted: T) -> T:
     """The answer, asked for again and again while it is not the one wanted."""
     deadline = time.monotonic() + TIMEOUT
     while (answer := asked()) != wanted and time.monotonic() < deadline:
-        time.sleep(1.0)
+        time.sleep(3.0)
     return answer
 
 
