@@ -227,11 +227,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     if receipt.steps and receipt.mean_rate:
         parts.append(f"{receipt.steps} steps, {receipt.mean_rate:.3g} a second")
     if receipt.joules is not None:
-        drawn = {part: p for p, part in receipt.joules_by.items() if p[0] in LOST_STATES}
-        most = max(drawn, default=0.0)  # what the worst cause of lost time took
-        shown = most > 0 and most >= LEAST * receipt.joules
-        of_these = f" (of these {amount(most / KWH)} {SUMMARIES[drawn[most]]})" if shown else ""
-        parts.append(f"{amount(receipt.joules / KWH)} kWh{of_these}")
+        parts.append(f"{amount(receipt.joules / KWH)} kWh")
     parts += filter(None, [cost_text(receipt), saving_text(receipt, hung=hung)])
     return "; ".join(parts)
 

@@ -1,6 +1,6 @@
 """NVLink link by link: what is at the far end, whether it is up, and the graph they make."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -123,46 +123,24 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
     return ends
 
 
-SPEEDS = {
-    "below": "below full speed",
-    "at": "at full speed",
-    "not known": "at rest, or of unknown full speed",
-}
-
-
-def speeds(machine: Document, links: Iterable[Row]) -> Iterator[str]:
-    """`links below full speed: pcie gpu0, generation 5 x8 of 5 x16`, and so on: ports by what they
-    negotiated of the spec sheet, NVLink and PCIe by what the GPU reports."""
+def slow_links(machine: Document, links: Iterable[Row]) -> list[str]:
+    """`links below full speed: pcie gpu0, x8 of x16; nvlink gpu1, 17 of 18 links up`: ports by what
+    they negotiated of the spec sheet, NVLink and PCIe by what the GPU reports; empty if none is."""
     links_of = [*zip(machine["links"], links, strict=True)]
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for way in machine["paths"]:
-        now, most = way.get("negotiated"), way.get("sheet")
-        if way["up"] and now and way["direction"] in INWARD:
-            how = "not known" if not most else "below" if now < 0.99 * most else "at"
-            key = how, way["path"], rate(now, most, way["path"])
+        now, most = way.get("negotiated") or 0.0, way.get("sheet") or 0.0
+        if way["up"] and 0 < now < 0.99 * most and way["direction"] in INWARD:
+            key = way["path"], rate(now, most, way["path"])
             found.setdefault(key, []).append(way["device"])
     for one in machine["gpus"]:
         name = f"gpu{one['gpu']}"
         ups = [up for link, (up, *_) in links_of if link["gpu"] == one["gpu"]]
-        if any(up is not None for up in ups):
-            count = ups.count(True)
-            key = (
-                "at" if count == len(ups) else "below",
-                "nvlink",
-                f"{count} of {len(ups)} links up",
-            )
+        if any(up is not None for up in ups) and not all(ups):
+            key = "nvlink", f"{ups.count(True)} of {len(ups)} links up"
             found.setdefault(key, []).append(name)
-        generation, lanes, newest, widest = one["pcie"]
-        if None not in one["pcie"]:
-            how = "below" if lanes < widest else "at" if generation == newest else "not known"
-            rest = " (lower at rest)" * (generation < newest)
-            text = f"generation {generation:.0f} x{lanes:.0f} of {newest:.0f} x{widest:.0f}{rest}"
-            found.setdefault((how, "pcie", text), []).append(name)
-    for how, title in SPEEDS.items():
-        parts = [
-            f"{path} {device_ranges(devices, ' ')}, {text}"
-            for (which, path, text), devices in found.items()
-            if which == how
-        ]
-        if parts:
-            yield f"links {title}: {'; '.join(parts)}"
+        _, lanes, _, widest = one["pcie"]
+        if lanes and widest and lanes < widest:
+            found.setdefault(("pcie", f"x{lanes:.0f} of x{widest:.0f}"), []).append(name)
+    parts = [f"{path} {device_ranges(of, ' ')}, {text}" for (path, text), of in found.items()]
+    return [f"links below full speed: {'; '.join(parts)}"] if parts else []

@@ -12,7 +12,7 @@ from exporters.job_words import culprit_name, ended_row, hang_action, row, title
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
-from exporters.live.links import LinkStates, speeds
+from exporters.live.links import LinkStates, slow_links
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.view import View, silence
 from exporters.messages import Document, pair_name
@@ -27,8 +27,8 @@ class PageState:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._directions = PathDirections(view.bandwidth)
-        self._links = LinkStates(view.bandwidth)
+        self._directions = PathDirections(view.diagnosis.bandwidth)
+        self._links = LinkStates(view.diagnosis.bandwidth)
         self._seen: object = None  # that what seldom changes was made of
         self.known = FindingsDocument()
         self._history: History | None = None
@@ -81,7 +81,7 @@ class PageState:
             "absent": self.known.absent,
             "events": self.known.timeline.document(self._snapshot.at, self._receipts),
         }
-        machine["speeds"] = [*speeds(machine, self._links.dynamic(samples))]
+        machine["speeds"] = slow_links(machine, self._links.dynamic(samples))
         if machine != self._machine:
             self.edition += 1
             self._machine = machine

@@ -97,7 +97,7 @@ def dynamic(
     values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
     document = judged(gpu, snapshot, summary, silent=silent)
     pair, beside, of_it = summary.pair, "", ""
-    if pair and costs(pair) and summary.share is not None:
+    if pair and costs(pair) and summary.share is not None and not silent:
         of_it = of_window(summary.share, summary.window) * (pair[0] is State.STARVED)
     elif summary.beside:
         pair, beside = summary.beside[0], beside_words(summary)

@@ -7,7 +7,6 @@ from agent import __version__
 from agent.diagnosis.accounting import Diagnosis
 from agent.faults.thresholds import AlertThresholds
 from agent.jobs.job import WatchedJobs
-from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
 from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
@@ -34,10 +33,6 @@ class View:
     simulated: bool = False
     host: str = ""  # the name of the host that the agent runs on
     version: str = __version__
-
-    @property
-    def bandwidth(self) -> PathAccounts:
-        return self.diagnosis.bandwidth
 
 
 def silence(snapshot: Snapshot) -> float:

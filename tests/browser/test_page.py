@@ -314,7 +314,7 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
         for place, words in {
             "#headline": "GPU 0: NVLink 2 is down",
             "#events": "since the agent's start at ",
-            "#graph-scale": "below 1 %downGPU with a link down",
+            "#graph-scale": "below 1 %GPU with a link down",
             "#paths-key": "saturation threshold (NVLink 85 %, PCIe 80 %",
             "[data-path=infiniband] summary": "4 x 100 Gb/s (spec sheet)",
             "#absent": "GPU 0 link 2; GPU 3 link 0: not supported by this hardware",

@@ -84,16 +84,16 @@ def test_a_fault_from_the_start_says_since_when_and_that_its_alert_fires() -> No
     [
         (
             "dgx-h100:port-degraded+pcie-degraded",
-            "links below full speed: infiniband mlx5_0:1, 200 of 400 Gb/s; pcie gpu0, generation 5 "
-            "x8 of 5 x16 links at full speed: infiniband mlx5_1:1 ",
+            "links below full speed: infiniband mlx5_0:1, 200 of 400 Gb/s; pcie gpu0, x8 of x16 ",
         ),
-        ("dgx-1-v100:nvlink-down", "links below full speed: nvlink gpu0,3, 5 of 6 links up links"),
-        ("dgx-1-v100:training", "Gb/s; nvlink gpu0-7, 6 of 6 links up; pcie gpu0-7, generation 3"),
-        ("k40:idle", "network enp4s0, 1 Gb/s; pcie gpu0, generation 1 x16 of 3 x16 (lower at rest"),
+        ("dgx-1-v100:nvlink-down", "links below full speed: nvlink gpu0,3, 5 of 6 links up "),
+        ("dgx-1-v100:training", ""),
     ],
 )
 def test_links_stand_against_their_full_speed(name: str, said: str) -> None:
-    assert said in " ".join(" ".join(lines(name, seconds=65 if "idle" in name else 8)).split())
+    shown = " ".join(" ".join(lines(name, seconds=8)).split())
+    assert said in shown
+    assert ("links below full speed" in shown) == bool(said)
 
 
 def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
