@@ -21,22 +21,17 @@ it: a rank elsewhere may write a checkpoint. Chosen, not measured."""
 
 def activity_of(e: Evidence) -> RankActivity:
     """Return the activity of one GPU's processes and kernels at this tick."""
-    return RankActivity(
-        kernels_spin=e.spins,
-        asleep=e.host.rests_now and not _moves_bytes(e),
-        stopped=bool(e.stopped),
-        thread_spins=(e.host.launching or 0.0) >= e.context.thresholds.busy,
-    )
-
-
-def _moves_bytes(e: Evidence) -> bool:
-    """Return whether the processes read or write. Their own count needs the right to trace them;
-    without it what their cgroup reads stands for it (what it writes may be older pages). Lines of a
-    log are none."""
+    # What processes read and write needs the right to trace them; without it what their cgroup
+    # reads stands for it (what it writes may be older pages). Lines of a log are none.
     moved = e.host.rate(workload.PROCESS_BYTES)
     if moved is None:
         moved = e.host.rate(workload.CGROUP_READ)
-    return (moved or 0.0) >= MESSAGES
+    return RankActivity(
+        kernels_spin=e.spins,
+        asleep=e.host.rests_now and (moved or 0.0) < MESSAGES,
+        stopped=bool(e.stopped),
+        thread_spins=(e.host.launching or 0.0) >= e.context.thresholds.busy,
+    )
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:

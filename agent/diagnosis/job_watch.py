@@ -154,23 +154,21 @@ class JobWatch:
             for gpu, uuid, pid in sorted(there)
         ]
 
-    def _ranks(self, members: Iterable[JobMember]) -> list[set[int]]:
-        """The local processes of each job that NCCL reports."""
-        believed = self.exchange.latest.believed
-        inner = {member.inner_pid: member.pid for member in members if member.pid in believed}
-        return [
-            {
-                inner[rank.pid]
-                for communicator in readings[-1].answer.communicators
-                for rank in communicator.ranks
-                if rank.pid in inner
-            }
-            for readings in self.exchange.latest.readings.values()
-        ]
-
     def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
         """The jobs of this tick; if /proc and NCCL know of one alone, no other is asked."""
-        ranks = self._ranks(members)
+        latest = self.exchange.latest  # what NCCL reports of local processes
+        inner = {
+            member.inner_pid: member.pid for member in members if member.pid in latest.believed
+        }
+        ranks = [
+            {
+                inner[r.pid]
+                for c in readings[-1].answer.communicators
+                for r in c.ranks
+                if r.pid in inner
+            }
+            for readings in latest.readings.values()
+        ]
         found = groups(members, ranks)
         if len(found) < 2:
             return found

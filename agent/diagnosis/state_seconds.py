@@ -62,7 +62,12 @@ class SecondsByState:
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
-        self.shares = self._shares()
+        whole = sum(time for _, time, _ in self._recent)
+        shares: dict[Pair, float] = {}
+        for _, time, divided in self._recent if whole else ():
+            for pair in (pair for pair, part in divided.items() if part):
+                shares[pair] = shares.get(pair, 0.0) + divided[pair] * time / whole
+        self.shares = shares
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
@@ -88,17 +93,6 @@ class SecondsByState:
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
-
-    def _shares(self) -> Parts:
-        whole = sum(seconds for _, seconds, _ in self._recent)
-        found: dict[Pair, float] = {}
-        if not whole:
-            return found
-        for _, seconds, parts in self._recent:
-            for pair, part in parts.items():
-                if part:
-                    found[pair] = found.get(pair, 0.0) + part * seconds / whole
-        return found
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
         """A hang has been seen for ten seconds when it is called one, and leads at once."""

@@ -135,10 +135,9 @@ def lost(readings: Sequence[NcclReading]) -> tuple[Rank, ...]:
 
 def counted(reading: NcclReading) -> Mapping[int, int]:
     """Collectives launched by each process, of all kinds and communicators, by its own number."""
-    found: dict[int, int] = {}
-    for communicator in reading.answer.communicators:
-        for rank in communicator.ranks:
-            found[rank.pid] = found.get(rank.pid, 0) + sum(rank.counts.values())
+    found = Counter[int]()
+    for rank in (one for c in reading.answer.communicators for one in c.ranks):
+        found[rank.pid] += sum(rank.counts.values())
     return found
 
 
