@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from agent.config.settings import Configuration
 from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.division import TimeSplit, divide_second
-from agent.diagnosis.energy import NAMES as JOULE_NAMES
-from agent.diagnosis.energy import STATE_JOULES
+from agent.diagnosis.energy import NAMES, STATE_JOULES
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Found
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
@@ -221,9 +220,6 @@ class Diagnosis:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
-NAMES = {pair: (pair[0].value, pair[1].value) for pair in PAIRS}
-
-
 def _why_not(gpu: GpuKey, account: GpuStateTime, inventory: GpuInventory) -> Absence:
     """Return the reason why a GPU has no verdict."""
     if gpu.uuid in inventory.lost:
@@ -241,7 +237,7 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
     out.add(UNOBSERVED_SECONDS, account.booked.unobserved)
     if account.booked.energy.counted is not None:
-        for spent, names in JOULE_NAMES.items():
+        for spent, names in NAMES.items():
             out.add(STATE_JOULES, account.booked.energy.joules.get(spent, 0.0), *names)
     for culprit, seconds in account.waits.items():
         out.add(WAITS_FOR, seconds, culprit)

@@ -64,13 +64,12 @@ class Disclosure:
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
         return snapshot if self.names else without_names(snapshot)
 
-    def receipt(self, receipt: Receipt) -> Receipt:
-        if self.names:
-            return receipt
-        return replace(receipt, name="", labels=JobLabels(runtime=receipt.labels.runtime))
-
     def jobs(self, jobs: WatchedJobs) -> WatchedJobs:
-        return WatchedJobs(
-            tuple(replace(job, receipt=self.receipt(job.receipt)) for job in jobs.running),
-            tuple(map(self.receipt, jobs.ended)),
-        )
+        if self.names:
+            return jobs
+
+        def nameless(receipt: Receipt) -> Receipt:
+            return replace(receipt, name="", labels=JobLabels(runtime=receipt.labels.runtime))
+
+        running = (replace(job, receipt=nameless(job.receipt)) for job in jobs.running)
+        return WatchedJobs(tuple(running), tuple(map(nameless, jobs.ended)))

@@ -169,6 +169,7 @@ class JobRecord:
             gpus=tuple(sorted(by_gpu)),
             began=self.wall - (self._older or 0.0) * self._pace,
             ended=ended,
+            ended_at=None if ended is None else now,
             lasted=self.age(now),
             watched=now - self.began,
             seconds=seconds,

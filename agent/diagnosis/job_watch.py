@@ -1,14 +1,13 @@
 """The jobs on this host: who belongs together, how each gets on, what each has cost at its end."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from msgspec import Meta
 
-from agent.bounds import HOUR, JOBS_KEPT
+from agent.bounds import JOBS_KEPT
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.disclosure import Disclosure
@@ -16,7 +15,6 @@ from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.diagnosis.tick_context import RankActivity
-from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
@@ -30,7 +28,6 @@ from agent.jobs.nccl_jobs import (
 from agent.jobs.speed import BIN, SLOWER
 from agent.model import (
     GPU_LABELS,
-    LOST_STATES,
     GpuKey,
     GpuMetric,
     Reading,
@@ -46,8 +43,6 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import nvlink, process, workload
-
-log = logging.getLogger(__name__)
 
 
 class CostConfig(Section, frozen=True):
@@ -202,22 +197,14 @@ class JobWatch:
         for record in left:
             # none of its processes is left on any of its GPUs that answer
             there = [gpu.labels for gpu in record.group.gpus if gpu.uuid not in lost]
-            if all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
-                self._end(record, snapshot)
-            else:
+            if not all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
                 following.append(record)
+            elif snapshot.at - record.began >= BIN:  # a test of the driver is no job
+                price = self.configuration.current[CostConfig].gpu_hour
+                self._ended.appendleft(record.receipt(snapshot.at, price, ended=snapshot.wall))
         self._records = sorted(following, key=lambda record: record.group.gpus)
         for record in self._records:
             record.names = _names(record.group, samples) or record.names
-
-    def _end(self, record: JobRecord, snapshot: Snapshot) -> None:
-        if snapshot.at - record.began < BIN:  # a test of the driver is no job
-            return
-        price = self.configuration.current[CostConfig].gpu_hour
-        receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
-        self._ended.appendleft(replace(receipt, ended_at=snapshot.at))
-        shown = Disclosure(self.configuration).receipt(receipt)
-        log.info(LogEvent("job_ended", **summary(shown)))
 
     # How they get on
 
@@ -326,22 +313,3 @@ def _hang(stands: HangEvidence, who: tuple[Culprit, ...], since: float, seconds:
         return Hang(since, who, confirmed=stands.still is True, seconds=seconds)
     counts = behind.launched, behind.others_launched
     return Hang(since, who, behind.kind, *counts, confirmed=True, seconds=seconds)
-
-
-def summary(receipt: Receipt) -> dict[str, str | float | None]:
-    """A receipt in one line of the journal."""
-    lost = {pair: part for pair, part in receipt.seconds.items() if pair[0] in LOST_STATES}
-    worst = max(lost, key=lambda pair: lost[pair], default=None)
-    values: dict[str, str | float | None] = {
-        "job": receipt.name or receipt.id,
-        "gpus": ",".join(str(gpu.index) for gpu in receipt.gpus),
-        "seconds": round(receipt.lasted),
-        "gpu_hours": round(receipt.gpu_seconds / HOUR, 3),
-        "lost_gpu_hours": round(sum(lost.values()) / HOUR, 3),
-        "worst": f"{worst[0]}/{worst[1]}" if worst else None,
-        "steps": receipt.steps or None,
-        "steps_per_second": receipt.mean_rate,
-        "joules": None if receipt.joules is None else round(receipt.joules),
-        "cost": None if receipt.cost is None else round(receipt.cost, 2),
-    }
-    return {name: value for name, value in values.items() if value is not None}

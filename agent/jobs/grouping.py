@@ -30,10 +30,6 @@ class JobGroup(NamedTuple):
     grouped_by: GroupedBy
 
     @property
-    def key(self) -> str:
-        return min(member.key for member in self.members)
-
-    @property
     def pids(self) -> frozenset[int]:
         return frozenset(member.pid for member in self.members)
 

@@ -150,7 +150,10 @@ class ProcessTable:
         line = tuple(self._line(stat))
         cgroup = processes.cgroup(self._files, pid)
         namespace = processes.user_namespace(self._files, pid)
-        origin = identity.JobOrigin(line, self._leader(line[0]), cgroup, user_namespace=namespace)
+        leader = ""  # of its process group, unless that has ended
+        with suppress(OSError):
+            leader = processes.stat(self._files, line[0].group).name
+        origin = identity.JobOrigin(line, leader, cgroup, user_namespace=namespace)
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
@@ -219,10 +222,3 @@ class ProcessTable:
             return processes.status(self._files, pid)
         except OSError:
             return {}
-
-    def _leader(self, process: identity.Ancestor) -> str:
-        """The name of the leader of its process group; empty where that has ended."""
-        try:
-            return processes.stat(self._files, process.group).name
-        except OSError:
-            return ""

@@ -104,11 +104,10 @@ def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
     assert bench.samples.all(job_watch.HUNG) == {}
 
 
-def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_ends_leaves_a_receipt() -> None:
     bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6)), gpus=2).run(100)
     bench.machine.set_scenario("idle")
-    with caplog.at_level("INFO"):
-        shown = bench.run(10).agent.jobs.current
+    shown = bench.run(10).agent.jobs.current
     assert shown.running == ()
     (receipt,) = shown.ended
     assert receipt.ended is not None
@@ -122,9 +121,6 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     assert receipt.mean_rate is None  # of eight loaders it is not known how many make a period
     assert receipt.joules is not None
     assert 2 * 100 * 100 < receipt.joules < 2 * 110 * 700
-    (line,) = [str(r.msg) for r in caplog.records if "job_ended" in str(r.msg)]
-    assert "worst=starved/disk" in line
-    assert "steps_per_second" not in line
 
 
 def test_a_gpu_that_a_job_comes_back_to_is_counted_on() -> None:
