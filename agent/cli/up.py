@@ -5,7 +5,7 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,39 +21,59 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
+from agent.ranges import ranges
 from agent.stack import files, programs
 from agent.stack.child import ChildProcess, supervise
 from agent.stack.files import data_folder
 from agent.stack.programs import LOOPBACK, USUAL, FreePorts, StackProgram, answer, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
+STATUS = "/api/v2/status"
 EVERY = 2.0
 """Seconds between two checks."""
 
 
+Alert = Mapping[str, Any]
+
+
 async def tail_alerts(port: int) -> None:
     """Say each alert when it arrives, and when it is over."""
-    before: dict[str, str] = {}
+    before: dict[str, Alert] = {}
+    started = ""
     while True:
-        status, body = await answer(port, ACTIVE)
-        with suppress(ValueError):  # it was killed while it answered
-            now = lines(json.loads(body)) if status == 200 else before
-            for key in now.keys() - before.keys():
-                say(f"alert: {now[key]}")
-            for key in before.keys() - now.keys():
-                say(f"over: {before[key]}")
-            before = now
+        (_, state), (_, body) = await answer(port, STATUS), await answer(port, ACTIVE)
+        with suppress(ValueError, KeyError):  # it was killed while it answered
+            since, now = json.loads(state)["uptime"], by_name(json.loads(body))
+            for line in lines(now[one] for one in now.keys() - before.keys()):
+                say(f"alert: {line}")
+            if since == started:  # one that was started again knows of nothing yet
+                for line in lines(before[one] for one in before.keys() - now.keys()):
+                    say(f"over: {line}")
+            before, started = now if since == started else {**before, **now}, since
         await asyncio.sleep(EVERY)
 
 
-def lines(alerts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return a line for each alert, by its fingerprint; the watchdog always fires, and has none."""
-    return {
-        alert["fingerprint"]: "{alertname} ({severity}) ".format_map(alert["labels"])
-        + alert["annotations"]["description"]
-        for alert in alerts
-        if alert["labels"].get("severity", "none") != "none"
-    }
+def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
+    """Alerts by their fingerprint, without the watchdog, which always fires."""
+    return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
+
+
+def lines(alerts: Iterable[Alert]) -> Iterator[str]:
+    """A line an alert; those of several GPUs of a node share one, with the text of the first."""
+    alike: dict[tuple[str, ...], list[Alert]] = {}
+    for alert in sorted(alerts, key=_gpu):
+        names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
+        alike.setdefault((*names, "" if _gpu(alert) >= 0 else alert["fingerprint"]), []).append(
+            alert
+        )
+    for (name, severity, *_), group in alike.items():
+        gpus = f"GPUs {ranges(map(_gpu, group))}; " if len(group) > 1 else ""
+        yield f"{name} ({severity}) {gpus}{group[0]['annotations']['description']}"
+
+
+def _gpu(alert: Alert) -> int:
+    number = alert["labels"].get("gpu", "")
+    return int(number) if number.isdecimal() else -1
 
 
 FALLBACK = "dgx-h100"
