@@ -255,8 +255,9 @@ class GpuWatch:
             if self.watched.query_missing(nvml, index, emit):
                 self._publish()
         if now >= self.next_modes:
-            self.next_modes = now + intervals.LINKS
-            if self.watched.must_be_queried():
+            again = self.watched.must_be_queried()
+            self.next_modes = now + (0.0 if self.watched.doubted else intervals.LINKS)
+            if again:
                 self._query_all(nvml, emit)
 
     def _query_all(self, nvml: Nvml, emit: Emit) -> None:

@@ -81,6 +81,7 @@ class WatchedGpus:
     in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of the GPUs that answer
     round: QueryRound | None = None
     unanswered: dict[int, str] = field(default_factory=dict)  # index to why, of the last query
+    doubted: bool = False  # whether the last look found that one answers other questions
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
     _silent: set[Read] = field(default_factory=set)  # reads of left GPUs whose data expired
@@ -230,14 +231,17 @@ class WatchedGpus:
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether a GPU may answer other questions now: MIG was switched, or it was first
-        queried when it refused calls that it may refuse only for a while. Raises Left."""
+        """Return whether a GPU answers other questions now, at two looks in a row: MIG was
+        switched, or it was first queried when it refused calls that it may refuse only for a while.
+        Raises Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
                     changed = gpu.state.doubtful or gpu.device.mig_switched()
                 if changed:
-                    return True
+                    before, self.doubted = self.doubted, not self.doubted
+                    return before
+        self.doubted = False
         return False
 
     def all_gpus(self) -> list[WatchedGpu]:
