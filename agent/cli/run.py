@@ -77,9 +77,10 @@ def slower_each_time() -> Iterator[None]:
                 pause = min(2.0**failed // 2, LONGEST)
                 said = f"Cannot start: {error}; tried again within {pause:g} s"
                 longer = f"EXTEND_TIMEOUT_USEC={round((pause + STEADY) * 1e6)}"
-                signal.signal(signal.SIGTERM, ended)
-                journal.NotifySocket.of().send(journal.status(printable(said)), longer)
-                time.sleep(pause)
+                if failed:
+                    signal.signal(signal.SIGTERM, ended)
+                    journal.NotifySocket.of().send(journal.status(printable(said)), longer)
+                    time.sleep(pause)
         raise
     if folder:
         count.unlink(missing_ok=True)
