@@ -70,7 +70,7 @@ def slower_each_time() -> Iterator[None]:
     except Exception as error:
         if folder:
             with suppress(OSError, BadInput):
-                text = count.read_text() if count.exists() else ""
+                text = count.read_text().strip() if count.exists() else ""
                 early = time.monotonic() - began < STEADY
                 failed = min(int(text), 64) if early and text.isdecimal() else 0
                 atomic_write(count, str(failed + 1).encode())
