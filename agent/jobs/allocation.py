@@ -69,6 +69,8 @@ FORMS = tuple(
     (re.compile(pattern), table)
     for pattern, table in (
         (r"((?:GPU|MIG)-.+)", "uuids"),
+        (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
+        (r"(GPU-.+)-\d+", "uuids"),  # a share, by plugins that cut memory
         (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole, MIG, time-sharing
         (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
         (r"(\d+)(?::\d+)?", "indices"),  # NVML's index; with that of a MIG device
@@ -190,21 +192,30 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
 
 
 def _places(gres: str) -> list[int]:
-    """Slurm's numbers of the GPUs in `gpu:h100:2(IDX:0,2),nic:1(IDX:0)`; raises Absent, also for
-    parts of GPUs (shards, MPS)."""
+    """Slurm's numbers of the GPUs in `gpu:h100:2(IDX:0,2),shard:3(0/4,3/4),nic:1(IDX:0)`; raises
+    Absent."""
     found: list[int] = []
     for entry in re.split(r",(?![^(]*\))", gres):
         kind, _, inside = re.sub("^gres[/:]", "", entry).partition("(")
-        name, count = kind.partition(":")[0], kind.rpartition(":")[2]
-        if (name not in ("shard", "mps") and "gpu" not in kind.lower()) or count == "0":
+        name, _, count = kind.partition(":")[0], *kind.rpartition(":")[1:]
+        if (name not in SHARED_GRES and "gpu" not in kind.lower()) or count == "0":
             continue
-        numbered = re.search(r"IDX:([0-9,-]+)\)$", inside)
-        places = set(numbers(numbered[1])) if numbered else set[int]()
-        expected = whole(count) if count.isdecimal() else 1
-        if name != "gpu" or expected is None or len(places) < expected:
+        numbered = re.search(r"IDX:([0-9,-]*)\)$", inside)
+        parts = [part.partition("/") for part in inside.rstrip(")").split(",")]
+        places: list[int] = []
+        if numbered:
+            places = sorted(set(numbers(numbered[1])))
+        elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
+            places = [place for place, (used, *_) in enumerate(parts) if used.strip("0")]
+        expected = whole(count) if name == "gpu" and count.isdecimal() else 1
+        if name not in SHARED_GRES or expected is None or len(places) < expected:
             raise unknown("GRES", entry)
-        found += sorted(places)
+        found += places
     return found
+
+
+SHARED_GRES = {"gpu", "shard", "mps"}
+"""Names that Slurm gives to a GPU, and to parts of one."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:

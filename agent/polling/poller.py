@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from agent.clock import Clock
 from agent.errors import LogEvent
-from agent.model import Failure, Reading, ReadKey, Snapshot
+from agent.model import Failure, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import OFF, ReadCosts
 from agent.polling.worker import Finished, Worker
@@ -73,6 +73,7 @@ FIRST_TICKS = 0.2
 samples has its second a moment after the start."""
 
 STALL = 5.0  # A turn of a worker that takes longer (s) counts as stalled: its sources are down
+ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
 LEAST_STEP = 1.0
 """Seconds that make a step: a time service slews what is less, by half a millisecond a second."""
 
@@ -154,6 +155,7 @@ class Poller:
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
     _understood: threading.Lock = field(default_factory=threading.Lock)
+    _odd: dict[str, float] = field(default_factory=dict)  # when to log a device's values again
     _clock_steps: ClockSteps = field(init=False)
     _failed_listeners: list[Listener] = field(
         default_factory=list
@@ -250,6 +252,19 @@ class Poller:
         before = self._readings.get(finished.key)
         self._readings[finished.key] = finished
         _log_change(finished, before.failure if before else None)
+        self._log_odd(finished)
+
+    def _log_odd(self, reading: Reading) -> None:
+        """Log what cannot be, one value of a device an hour: an ill one has a hundred of them, and
+        has them again each time it returns. dgx_agent_absent_values counts them all."""
+        odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
+        device = reading.key.device
+        if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
+            self._odd[device] = reading.at + ODD_AGAIN
+            names = ",".join(one.labels)
+            log.warning(
+                LogEvent("implausible", metric=one.metric.name, labels=names, why=one.detail)
+            )
 
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()

@@ -227,6 +227,10 @@ def test_whatever_slurm_writes(text: str, other: str) -> None:
     [
         ("gpu:h100:2(IDX:0,2),nic:1(IDX:0)", [0, 2]),
         ("gpu:1(S:0,IDX:3)", [3]),
+        ("shard:h100:3(0/4,3/4)", [1]),
+        ("shard:2(IDX:1)", [1]),
+        ("mps:h100:50(50/100,0/100)", [0]),
+        ("gres/shard:a100:4(0/4,4/4)", [1]),
         ("gpu:0(IDX:)", []),
         ("gpu:00(IDX:)", []),
         ("gpu:a100:2(IDX:0,2-3),tmpfs:1", [0, 2, 3]),
@@ -235,7 +239,7 @@ def test_whatever_slurm_writes(text: str, other: str) -> None:
         ("nic:1(IDX:0)", []),
     ],
 )
-def test_gpus_are_numbered_by_slurm(gres: str, places: list[int]) -> None:
+def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
     line = f"JobId=1 UserId=a(1) Nodes=rack[0-1]node[0-2] GRES={gres}"
     assert allocation.slurm_job(line, "rack1node2")[1] == places
 
@@ -243,8 +247,7 @@ def test_gpus_are_numbered_by_slurm(gres: str, places: list[int]) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("JobId=1 Nodes=a GRES=shard:h100:3(0/4,3/4)", "shard:h100:3"),
-        ("JobId=1 Nodes=a GRES=gres/mps:50(50/100)", "mps:50"),
+        ("JobId=1 Nodes=a GRES=shard:h100:3(CNT:3)", "shard:h100:3"),
         ("JobId=1 Nodes=a GRES=gpu:2", "gpu:2"),
         ("JobId=1 Nodes=a GRES=gres:gpu:2", "gpu:2"),
         ("JobId=1 Nodes=a GRES=GPU:1(IDX:0)", "GPU:1"),

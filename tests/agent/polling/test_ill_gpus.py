@@ -220,7 +220,9 @@ def test_random_trouble_of_some_costs_the_others_nothing() -> None:
     assert list(wrong(bench)) == []
 
 
-def test_odd_answers_are_counted_also_when_the_gpu_returns() -> None:
+def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = simulated("dgx-h100", gpus=2).run(5)
     strike(bench.machine, OddAnswers(KINDS["word"]))
     bench.run(10)
@@ -228,5 +230,7 @@ def test_odd_answers_are_counted_also_when_the_gpu_returns() -> None:
     bench.run(5)
     restore(bench.machine, 0)
     bench.run(30)
+    odd = [r for r in caplog.records if "event=implausible" in r.getMessage()]
+    assert len(odd) == 1, odd
     counts = bench.samples.where(ABSENT_VALUES, reason=Reason.IMPLAUSIBLE.value)
     assert len(counts) > 5, "all are counted"
