@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.driver_release import DriverConfig, asked_by
+from agent.cli.driver_release import DriverConfig, asked_by, device_nodes
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
@@ -48,6 +48,10 @@ class Hardware:
     host: Host
     simulated: bool = False
     releasable: bool = True  # a tape holds no driver
+    held: Callable[[], set[str]] = device_nodes
+    """Device nodes of the driver that this process has open."""
+    ended: Callable[[], bool] = lambda: False
+    """True once a tape has run out; its last answers stay."""
 
 
 def real_hardware(history: float = 0.0) -> Hardware:
@@ -60,7 +64,12 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
     from agent import simulator
 
     built = simulator.build(simulator.parse(machine), clock)
-    return Hardware(lambda: built.nvml, built.host, simulated=True)
+    return Hardware(
+        library=lambda: built.nvml,
+        host=built.host,
+        simulated=True,
+        held=lambda: {"/dev/nvidiactl"} if built.nvml.held()[0] else set(),
+    )
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
@@ -68,7 +77,9 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
-    return Hardware(lambda: player.nvml, player.host, releasable=False)
+    return Hardware(
+        lambda: player.nvml, player.host, releasable=False, ended=lambda: player.finished
+    )
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":

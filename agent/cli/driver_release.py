@@ -1,4 +1,5 @@
-"""The driver of a process that was asked to release it: a new process gives back all of it."""
+"""The driver of a process that was asked to release it: whether all is given back, and a new
+process where this one cannot."""
 
 import logging
 import os
@@ -9,15 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.clock import Clock
 from agent.config.settings import Section
 from agent.errors import LogEvent
 from agent.model import Snapshot
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 10.0
+"""Seconds until the driver must be given back: the thread of the events waits for 2, and a call
+that has not come back by then hangs."""
+
 IN_FORCE = 3600.0
 """Seconds from the last `touch` of the file until the driver is taken again though it is still
 there: a file that was forgotten leaves no machine unmonitored."""
+
+NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
@@ -37,22 +45,55 @@ def asked_by(config: DriverConfig) -> str:
     return f"the driver is released by {config.release_file}" if left_alone else ""
 
 
+def device_nodes() -> set[str]:
+    opened = set()
+    for number in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            opened.add(str(number.readlink()))
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    return {path for path in opened | mapped if path.startswith(NODES)}
+
+
+def module_version() -> str:
+    """The version of the kernel module that is loaded; empty where none is."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""
+
+
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """A listener of the poller. This program is started again, in the same process, when its driver
-    is asked back: whatever holds it, as a thread that hangs there, or NVML's library after its
-    shutdown, ends with the old program. The new one finds the file and touches no driver."""
+    """A listener of the poller. This program is started again, in the same process, where a thread
+    hangs in the driver, or NVML keeps a device node open after its shutdown: the kernel then closes
+    what is left, and the new program finds the file and touches no driver. And where the driver was
+    replaced: its old library stays mapped, and answers no longer."""
 
     asked_back: Callable[[], str]
-    restart: Callable[[], None]
-    _using: bool = False
+    clock: Clock
+    restart: Callable[[], None] = lambda: None
+    held: Callable[[], set[str]] = device_nodes
+    version: Callable[[], str] = module_version
+    _since: float | None = None
+    _before: str = ""
+    _checked: bool = False
 
     def __call__(self, _: Snapshot) -> None:
-        why = self.asked_back()
-        if why and self._using:
-            log.warning(LogEvent("restarting", why=why))
-            self.restart()
-        self._using = not why
+        now = self.clock.monotonic()
+        if not self.asked_back():
+            if self._since is not None and self.version() != self._before:
+                self._begin_again("the driver was replaced")
+            self._since = None
+        elif self._since is None:
+            self._since, self._before, self._checked = now, self.version(), False
+        elif not self._checked and now - self._since > PATIENCE:
+            self._checked = True
+            if held := self.held():
+                self._begin_again(f"{' '.join(sorted(held))} still open")
+
+    def _begin_again(self, why: str) -> None:
+        log.warning(LogEvent("restarting", why=why))
+        self.restart()
 
 
 def execute_again() -> None:

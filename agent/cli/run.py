@@ -12,21 +12,24 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
+from logging.handlers import MemoryHandler
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from agent import __version__
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
-from agent.cli.options import hardware_of, settings_of, stop_signal, view_of
+from agent.cli.options import config_path, hardware_of, settings_of, stop_signal, view_of
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write
-from agent.config.configuration import ConfigError
+from agent.config.configuration import DEFAULT_PATH, ConfigError, read_regular
 from agent.config.settings import Reload, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import BadInput, LogEvent, printable
 from agent.model import Snapshot
+from agent.polling.intervals import TICK
 from agent.service import journal
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
@@ -47,11 +50,13 @@ most of them systemd's own."""
 STEADY = 60.0
 """Seconds after which what ends the agent was no failed start."""
 
+GLANCE = 1.0
+
 
 @contextmanager
-def slower_each_time() -> Iterator[None]:
-    """Let a start that fails under systemd end later than the last one did: at once the first time,
-    then after 1 s, 2 s, 4 s and so on.
+def slower_each_time(configuration: Path) -> Iterator[None]:
+    """Let a start that fails end later than the last one did: at once the first time, then after
+    1 s, 2 s, 4 s and so on, or when the file of the configuration changes.
 
     In the agent, because systemd has RestartSteps= from 254 on only, and its count goes on however
     long the service ran in between (seen with 257): after ten crashes in a year each further one
@@ -59,37 +64,69 @@ def slower_each_time() -> Iterator[None]:
     meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
     """
     folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-    count, began = Path(folder, COUNT), time.monotonic()
-
-    def ended(*_: object) -> None:
-        count.unlink()
-        raise SystemExit(0)
-
+    count = Path(folder, COUNT)
+    began, before = time.monotonic(), _state(configuration)  # as it was when it was read
     try:
         yield
     except Exception as error:
         if folder:
             with suppress(OSError, BadInput):
-                text = count.read_text().strip() if count.exists() else ""
-                early = time.monotonic() - began < STEADY
-                failed = min(int(text), 64) if early and text.isdecimal() else 0
+                failed = 0 if time.monotonic() - began > STEADY else _counted(count)
                 atomic_write(count, str(failed + 1).encode())
-                pause = min(2.0**failed // 2, LONGEST)
-                said = f"Cannot start: {error}; tried again within {pause:g} s"
-                longer = f"EXTEND_TIMEOUT_USEC={round((pause + STEADY) * 1e6)}"
                 if failed:
-                    signal.signal(signal.SIGTERM, ended)
-                    journal.NotifySocket.of().send(journal.status(printable(said)), longer)
-                    time.sleep(pause)
+                    pause = min(2.0 ** (failed - 1), LONGEST)
+                    changed = f"or when {configuration} changes"
+                    _wait(
+                        pause,
+                        f"Cannot start: {error}; tried again within {pause:g} s, {changed}",
+                        lambda: _state(configuration) != before,
+                        count.unlink,
+                    )
         raise
     if folder:
         count.unlink(missing_ok=True)
+
+
+def _counted(count: Path) -> int:
+    try:
+        return min(int(read_regular(count, 9)), 64)
+    except (OSError, ValueError):
+        return 0
+
+
+def _wait(
+    seconds: float, sentence: str, changed: Callable[[], bool], forget: Callable[[], None]
+) -> None:
+    def ended(_signal: int, _frame: FrameType | None) -> None:
+        forget()
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, ended)
+    until = time.monotonic() + seconds
+    longer = f"EXTEND_TIMEOUT_USEC={round((seconds + STEADY) * 1e6)}"
+    journal.NotifySocket.of().send(journal.status(printable(sentence)), longer)
+    while time.monotonic() < until:
+        time.sleep(min(GLANCE, seconds))
+        if changed():
+            forget()
+            return
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 log = logging.getLogger(__name__)
 
 SETTLED = 10
 """The tick by which every read of the usual interval has run."""
+
+MOST_EARLY = 1000
+"""Log records that are kept until the settings say how to log."""
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
@@ -138,9 +175,23 @@ def condition_of(agent: Agent) -> str:
     return f"Watching {inventory.answering} GPU{'s' * (inventory.answering != 1)}{of}."
 
 
+@dataclass(slots=True)
+class TapeEnd:
+    """A listener of the poller that says once that a tape has run out."""
+
+    ended: Callable[[], bool]
+    said: bool = False
+
+    def __call__(self, _: Snapshot) -> None:
+        if not self.said and self.ended():
+            self.said = True
+            means = "its last answers stay in use"
+            log.warning(LogEvent("tape_ended", means=means))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
-    with slower_each_time():
+    with slower_each_time(config_path(arguments) or DEFAULT_PATH):
         again = _run(arguments)
     if again:
         execute_again()
@@ -150,6 +201,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> bool:
     """Serve until the end; whether this program is to be started again."""
     sys.setswitchinterval(SWITCH_INTERVAL)
+    early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until the settings say how to log
+    logging.getLogger().addHandler(early)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
     if speed != 1.0 and arguments.simulate is None and arguments.replay is None:
@@ -158,6 +211,12 @@ def _run(arguments: argparse.Namespace) -> bool:
     hardware = hardware_of(arguments, clock)
     web = WebFile(settings[HttpConfig].web_config_file)
     journal.start_logging(settings[journal.LogConfig])
+    for record in early.buffer:
+        logging.getLogger(record.name).handle(record)
+    notify_socket = journal.NotifySocket.of()
+    if 0 < notify_socket.watchdog < 2 * TICK / speed:
+        short = {"seconds": notify_socket.watchdog, "tick": TICK / speed}
+        log.warning(LogEvent("watchdog_too_short", **short))
     agent = Agent(settings, hardware, clock)
     log_dropped(settings[MetricsConfig])
 
@@ -169,7 +228,7 @@ def _run(arguments: argparse.Namespace) -> bool:
         agent.configuration,
         lambda: agent.complete(settings_of(arguments)),
         follow,
-        under_way=journal.NotifySocket.of().while_reloading,
+        under_way=notify_socket.while_reloading,
     )
     kept = None if arguments.simulate or arguments.replay else state_folder()
     disclosure = Disclosure(agent.configuration)
@@ -187,17 +246,19 @@ async def _serve(
     notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good
     poller.listeners += [
+        TapeEnd(hardware.ended),
         StatusNotifier(notify_socket, lambda: condition_of(agent)),
         feed,
         hours,
-        DriverRelease(agent.gpus.asked_back, again.set),
+        DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
         lambda snapshot: freeze_gc() if snapshot.tick == SETTLED else None,
     ]
     freeze_gc()
     server = await _listen(agent, web, feed, hours.document)
     agent.start()
     stop = stop_signal()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+    for number, asked in ((signal.SIGHUP, reload.ask), (signal.SIGUSR1, _no_signal_releases)):
+        asyncio.get_running_loop().add_signal_handler(number, asked)
     runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()
@@ -212,6 +273,11 @@ async def _serve(
         with suppress(asyncio.CancelledError):
             await task  # what broke is reported, not swallowed
     return again.is_set() and not stop.done()
+
+
+def _no_signal_releases() -> None:
+    """Say so to who expects it of SIGUSR1, which ends a program that does not take it."""
+    log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
 async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], bytes]) -> Server:

@@ -203,6 +203,9 @@ class TapeClock:
                 self._start = now
             return round((now - self._start) * 1000) + self._ahead
 
+    def passed(self, seconds: float) -> bool:
+        return self._start is not None and self.now() - self._ahead > round(seconds * 1000)
+
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
     """Return the answer of now to a call; raises the refusal, or `never` where none was asked."""
@@ -367,7 +370,12 @@ class TapePlayer:
     """A taped machine; `nvml` and `host` are used in place of real ones."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
-        taped = TapeClock(clock)
-        files = TapedFiles(tape, taped)
-        self.nvml = TapedNvml(tape, taped)
+        self._clock = TapeClock(clock)
+        self._seconds = tape.seconds
+        files = TapedFiles(tape, self._clock)
+        self.nvml = TapedNvml(tape, self._clock)
         self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
+
+    @property
+    def finished(self) -> bool:
+        return self._clock.passed(self._seconds)

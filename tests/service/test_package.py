@@ -312,7 +312,7 @@ def test_a_bad_configuration_costs_next_to_nothing(service: Service) -> None:
     service.run("echo 9 >/run/dgx-telemetry/failed-starts")
     eventually(lambda: "typo" in service.show("StatusText"), TIMEOUT, "it waits again")
     service.container.write(CONFIGURATION, good + "\n")
-    service.run(f"systemctl restart {UNIT}")
+    service.active_again(0)
     assert service.container.status("test -e /run/dgx-telemetry/failed-starts")[0] != 0
 
 

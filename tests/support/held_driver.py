@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent import __main__ as command
-from agent.cli import assembly
+from agent.cli import assembly, driver_release
 from agent.clock import SystemClock
 from agent.simulator import build
 from agent.simulator.nvml import SimulatedNvml
 from tests.support.machines import first_gpus
+
+PATIENCE = 4.0
+"""Seconds, where the agent has 10."""
 
 
 class HeldNvml(SimulatedNvml):
@@ -46,5 +49,7 @@ class HeldNvml(SimulatedNvml):
 if __name__ == "__main__":
     library = HeldNvml(Path(sys.argv[1]), sys.argv[2])
     vars(assembly)["real_library"] = lambda: library
+    driver_release.NODES = sys.argv[1]
+    driver_release.PATIENCE = PATIENCE
     sys.argv[1:3] = []
     command.main()

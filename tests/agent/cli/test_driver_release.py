@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.driver_release import IN_FORCE, DriverConfig, DriverRelease, asked_by
+from agent.cli.driver_release import (
+    IN_FORCE,
+    PATIENCE,
+    DriverConfig,
+    DriverRelease,
+    asked_by,
+    device_nodes,
+)
 from agent.cli.run import condition_of
 from agent.config.settings import Settings
 from agent.model import Reason, Snapshot
 from agent.sources import power, system
 from agent.sources.agent_health import SOURCE_UP
 from exporters.messages import UNKNOWN
+from tests.support.frozen_clock import FrozenClock
 from tests.support.live_machines import watched
 from tests.support.machine_controls import upgrade_driver
 from tests.support.machines import AgentBench, simulated
@@ -125,21 +133,60 @@ def test_the_file_counts_for_an_hour_after_the_last_touch(file: Path) -> None:
     assert asked_by(DriverConfig(release_file="\0")) == ""
 
 
-def test_a_program_that_uses_the_driver_is_started_again_once_it_is_asked_back() -> None:
-    asked, restarts = "", []
-    release = DriverRelease(lambda: asked, lambda: restarts.append(asked))
+def test_a_node_that_is_open_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = tmp_path / "nvidia0"
+    node.write_bytes(b"x" * 4096)
+    monkeypatch.setattr("agent.cli.driver_release.NODES", str(tmp_path))
+    assert device_nodes() == set()
+    with node.open("rb"):
+        assert device_nodes() == {str(node)}
+    assert device_nodes() == set()
 
-    def tick() -> int:
-        for _ in range(3):
-            release(Snapshot(1, 0.0, 0.0))
-        return len(restarts)
 
-    assert tick() == 0
-    asked = "a file"
-    assert tick() == 1
-    asked = ""
-    assert tick() == 1
-    asked = "a file"
-    begun = DriverRelease(lambda: asked, lambda: restarts.append(asked))
-    begun(Snapshot(1, 0.0, 0.0))
-    assert len(restarts) == 1, "a program that has not taken the driver goes on"
+class Process:
+    """State of a process: the files it holds, and whether it was started again."""
+
+    def __init__(self) -> None:
+        self.clock = FrozenClock()
+        self.asked, self.version, self.restarts = "", "580", 0
+        self.held: set[str] = set()
+        self.release = DriverRelease(
+            lambda: self.asked, self.clock, self.restart, lambda: self.held, lambda: self.version
+        )
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+    def run(self, seconds: float) -> int:
+        for _ in range(round(seconds)):
+            self.release(Snapshot(1, 0.0, 0.0))
+            self.clock.advance(1.0)
+        return self.restarts
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+def test_what_is_not_given_back_in_time_goes_with_the_process(
+    given_back: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = Process()
+    process.held = {"/dev/nvidiactl"}
+    assert process.run(100) == 0
+    process.asked = "a file"
+    assert process.run(3 if given_back else PATIENCE) == 0
+    process.held = set() if given_back else process.held
+    assert process.run(60) == (not given_back)
+    assert ("/dev/nvidiactl still open" in caplog.text) == (not given_back)
+    process.asked = ""
+    assert process.run(10) == (not given_back)
+
+
+def test_a_driver_of_another_version_needs_another_process() -> None:
+    process = Process()
+    process.asked = "a file"
+    process.run(20)
+    process.version = ""  # unloaded
+    process.run(20)
+    process.version = "590"
+    assert process.run(20) == 0
+    process.asked = ""
+    assert process.run(10) == 1

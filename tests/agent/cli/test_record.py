@@ -1,5 +1,6 @@
 """A recording is kept, whatever ends it, and what cannot be kept is refused before it begins."""
 
+import asyncio
 import resource
 import signal
 import subprocess
@@ -10,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.assembly import Agent, taped_hardware
+from agent.cli.run import TapeEnd
 from agent.config.atomic_file import atomic_write
+from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.replay.player import Tape
+from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import ROOT
 from tests.support.taped_machine import record
 
@@ -48,6 +53,22 @@ def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None
     assert b"stopped early, the recording so far is kept" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["x.tape"]
     Tape(tmp_path / "x.tape")
+
+
+def test_the_end_of_a_tape_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    record(tmp_path / "x.tape", ticks=2)
+    clock = FrozenClock()
+    hardware = taped_hardware(tmp_path / "x.tape", clock)
+    poller = Agent(Settings(), hardware, clock, inline=True).poller
+    poller.listeners.append(TapeEnd(hardware.ended))
+    shown = []
+    for _ in range(5):
+        asyncio.run(poller.tick())
+        shown.append(sum("tape_ended" in one.getMessage() for one in caplog.records))
+        clock.advance(1.0)
+    assert (shown[0], shown[-1]) == (0, 1)
 
 
 def test_a_disk_without_room_leaves_the_older_tape(tmp_path: Path) -> None:

@@ -146,10 +146,13 @@ def test_header_and_end(good: Any) -> None:
     assert lines_of(good)[0]["recorded_at"] == 1_700_000_000.0
     player = TapePlayer(tape, clock)
     clock.advance(100)
+    assert not player.finished
     last = MachineQuestions(player.nvml, player.host)
     clock.advance(4)
+    assert not player.finished
     at_end = last.nvml.nvmlDeviceGetPowerUsage(last.handles[0])
     clock.advance(0.01)
+    assert player.finished
     assert last.nvml.nvmlDeviceGetPowerUsage(last.handles[0]) == at_end
 
 

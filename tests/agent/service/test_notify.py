@@ -229,3 +229,13 @@ def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
         agent.end(signal.SIGTERM)
     agent.line("event=stopped", 60)
     assert "".join(agent.said).count("event=worker_stalled") == 1
+
+
+def test_a_watchdog_shorter_than_two_ticks_is_warned_of_once(
+    receiver: NotifyReceiver, address: str
+) -> None:
+    with agent_with(address, "k40:idle", watchdog="150000") as agent:
+        agent.line("event=watchdog_too_short seconds=0.15 tick=0.1", 60)
+        eventually(lambda: count(receiver, "WATCHDOG=1") > 3, 60, "a watchdog notification")
+        agent.end(signal.SIGTERM)
+        assert "".join(agent.said).count("watchdog_too_short") == 1

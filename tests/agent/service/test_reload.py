@@ -260,6 +260,8 @@ def test_a_real_agent_reloads_on_sighup_and_goes_on_at_sigusr1(tmp_path: Path) -
         eventually(lambda: 'path="nvlink"' in metrics(), 60, "metrics")
         before = counters(metrics())
 
+        agent.process.send_signal(signal.SIGUSR1)
+        agent.line("event=signal_ignored", 60)
         file.write_text("listne = 1")
         agent.process.send_signal(signal.SIGHUP)
         agent.line("level=error .*event=reload_failed .*listne is not a known key", 60)
