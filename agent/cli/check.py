@@ -28,20 +28,23 @@ from agent.faults.findings import action, by_kind, findings
 from agent.faults.monitoring import ABSENT
 from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import LogLine, RealKernelLog
+from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
 from agent.ranges import device_ranges, ranges
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import SampleStore
-from agent.sources import system
+from agent.sources import nccl, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.gpu import INFO
+from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
 from exporters.messages import finding_notifies, finding_text, rate
 from exporters.snapshot_json import document
 
+MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
 
@@ -118,7 +121,8 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(findings(last, spec, thresholds=agent.settings[AlertThresholds]))
     last = replace(last, findings=wrong)
-    text = printable("\n".join(page(last, spec, width)))
+    lines = [*page(last, spec, width), *nccl_risk(settings[JobConfig].nccl, width)]
+    text = printable("\n".join(lines))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
     texts = bundled(hardware, last, text, worst) if arguments.bundle else {}
@@ -191,13 +195,26 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "limit", "origin", "source")
-    yield from table(header, list(_limits(samples)), width=width)
+    limits = list(_limits(samples))
+    yield from table(header, limits, width=width)
+    marks = [words for mark, words in MARKS.items() if any(mark in row[-1] for row in limits)]
+    yield from prose("; ".join(marks), width) if marks else ()
     yield ""
     yield "Absent values:"
     yield from _absent(snapshot, width)
     yield ""
     wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
     yield from doctor(list(wrong), waste(snapshot), width)
+
+
+def nccl_risk(mode: str, width: int) -> Iterator[str]:
+    """Warn that asking NCCL's service has ended jobs, where the configuration has it asked."""
+    if mode != NcclMode.OFF:
+        yield from prose(
+            f"NCCL's RAS service is asked (job.nccl = {mode}): asking has ended jobs: "
+            f"{nccl.REPORTS}. The versions of these reports are not asked.",
+            width,
+        )
 
 
 def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
