@@ -181,7 +181,7 @@ class TriedInit:
         if self._survived:
             self._init()
         elif self._failure is not None and time.monotonic() < self._again:
-            raise self._failure
+            raise self._failure.without_traceback()
         else:
             self._try()
 

@@ -59,9 +59,10 @@ class ReadOutput:
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
         """A value, or why there is none; what cannot be is absent."""
+        if isinstance(value, Absent):  # often one for all: raised, it would keep each frame
+            self.absent(metric, value, *labels)
+            return
         try:
-            if isinstance(value, Absent):
-                raise value
             number = metric.checked(value)
             filtered = metric.kind is Kind.COUNTER or metric.step is not None
             if self.filters is not None and filtered:

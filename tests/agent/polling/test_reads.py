@@ -81,6 +81,15 @@ def test_what_grows_without_end_is_cut_and_reported() -> None:
     ]
 
 
+def test_a_reason_that_stands_for_many_values_keeps_no_frame() -> None:
+    """Each frame holds on to a snapshot: a reason raised once a tick let the agent grow."""
+    why = Absent(Reason.UNSUPPORTED, "the kernel counts none")
+    out = ReadOutput(0.0)
+    out.add(POWER, why, *GPU)
+    assert why.__traceback__ is None
+    assert [one.reason for one in out.absences] == [Reason.UNSUPPORTED]
+
+
 def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
     card = Card(**ANSWERS)
     out = turn(GpuRows(card, ROWS))
