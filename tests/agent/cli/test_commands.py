@@ -20,6 +20,7 @@ import pytest
 from agent.cli.parser import COMMANDS, run_command
 from agent.simulator import SCENARIOS, SYSTEMS
 from tests.stack.running import clean_environment, run_to_end
+from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
 TIMEOUT = 90.0
@@ -269,7 +270,10 @@ def test_only_a_tape_may_be_recorded_over(content: bytes | None, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("scenario", "verdict"),
-    [("starved-cpu", "starved: cpu"), ("starved-host-thread", "starved: host_thread")],
+    [
+        ("starved-cpu", "starved: cpu"),
+        pytest.param("starved-host-thread", "starved: host_thread", marks=NIGHTLY),
+    ],
 )
 def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, verdict: str) -> None:
     ended = command(f"once --simulate dgx-station-v100:{scenario}")

@@ -13,6 +13,7 @@ import pytest
 from agent.cli import run
 from tests.stack.running import Running, eventually
 from tests.support import crashing_library
+from tests.support.nightly import NIGHTLY
 
 TIMEOUT = 60.0
 STARTED = r"listen=http://127\.0\.0\.1:(\d+)/"
@@ -187,7 +188,7 @@ def test_the_driver_is_closed_and_opened_again(tmp_path: Path) -> None:
     assert not [line for line in running.said if "restarting" in line]
 
 
-@pytest.mark.parametrize("how", ["keeps", "hangs"])
+@pytest.mark.parametrize("how", [pytest.param("keeps", marks=NIGHTLY), "hangs"])
 def test_what_cannot_be_closed_goes_with_the_program(tmp_path: Path, how: str) -> None:
     held = Held(tmp_path, how)
     with held.running as running:
@@ -209,6 +210,7 @@ def test_what_cannot_be_closed_goes_with_the_program(tmp_path: Path, how: str) -
         assert running.end(signal.SIGTERM) == 0
 
 
+@NIGHTLY
 def test_a_simulated_driver_that_hangs_is_released_as_a_real_one(tmp_path: Path) -> None:
     file, config = tmp_path / "release", tmp_path / "config.toml"
     config.write_text(f'[driver]\nrelease_file = "{file}"\n')
