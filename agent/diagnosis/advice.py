@@ -101,8 +101,8 @@ ADVICE: dict[Pair, str] = {
     ): "The host shows no reason. That is normal for a server without requests or a notebook. A "
     "job that should be at work waits for a service, a lock or the like: "
     "profile it (py-spy, Nsight Systems).",
-    (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, send fewer or smaller "
-    "gradients, or accept it: the links do what they can.",
+    (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, or send fewer bytes "
+    "(compression, accumulation); else accept it: the links do what they can.",
     (State.COMMUNICATING, Cause.INFINIBAND): "Overlap communication with work, check that every "
     "port runs at its rate and that GPUDirect is in use.",
     (State.COMMUNICATING, Cause.PCIE): "Place the ranks of a job on GPUs that share NVLink or a "

@@ -184,7 +184,7 @@ def slower(parameters: RuleParameters) -> Fault:
             "{{ $value | humanizePercentage }} longer than in their job's own first hour (limit "
             f"{limits.slower_share:.0%} for {limits.slower_window}):{names}."
         ),
-        do="`/api/v1/jobs` of the agent shows since when, and what changed then.",
+        do="See when it slowed down (/api/v1/jobs), and what changed then on the board of the GPU.",
     )
 
 
@@ -255,7 +255,7 @@ def exposed(spans: Span) -> Fault:
         summary="communicates and does nothing else",
         description=f"{GPU} did nothing but exchange data with other GPUs for {SHARE} of the last "
         f"{spans.window} (limit {spans.share:.0%}).{_first_causes(spans, sending, spans.window)}",
-        do="Ask the owner of the job to overlap communication with work, or send larger messages.",
+        do="Ask the owner of the job to overlap communication with work, or to communicate less.",
     )
 
 
