@@ -320,7 +320,7 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
             "#absent": "GPU 0 link 2; GPU 3 link 0: not supported by this hardware",
             ".job-name": "GPUs 0-7, since ",
         }.items():
-            assert words in page.text(place).replace("\u00a0", " "), place
+            page.until(lambda p, a=place, w=words: w in p.text(a).replace("\u00a0", " "), 30, place)
         assert "GPU 0: NVLink" not in page.text("#findings")
         assert page.all(".node[data-ring]", "data-gpu") == ["0", "3"]
         assert page.run(HOUR_OF_NINE_MINUTES).endswith("nothing is recorded before 00:51")
