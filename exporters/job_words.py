@@ -237,7 +237,7 @@ def cost_text(receipt: Receipt) -> str:
     runs; empty without a price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
-    each = receipt.cost / receipt.gpu_seconds
+    each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
     lost = f"of it lost: {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
     if receipt.ended is not None:
         return f"cost {receipt.cost:.2f}, {lost}"

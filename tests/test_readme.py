@@ -85,6 +85,8 @@ def built(question: str, folder: Path) -> Path:
     (line,) = (one for one in commands(question) if one.startswith("dgx-telemetry build"))
     assert line == "dgx-telemetry build DIR"
     run(f"dgx-telemetry build {folder}/out --config {settings(question, folder)}")
+    rules = (folder / "out/prometheus").iterdir()
+    assert all(path.stat().st_mode & 0o004 for path in rules), "Prometheus is another user"
     return folder / "out"
 
 

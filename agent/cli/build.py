@@ -49,6 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
     directory: Path = arguments.directory
     for name, text in generated(settings).items():
         path = directory / name
-        atomic_write(path, text.encode(), make=True)
+        atomic_write(path, text.encode(), 0o644, make=True)
         print(path)
     return 0

@@ -33,6 +33,7 @@ from agent.report.questions import (
     from_agent,
     from_hours,
     from_prometheus,
+    price_of,
 )
 from exporters.settings import HttpConfig
 
@@ -64,7 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(_nothing(arguments))
     asked = arguments.prometheus and not job  # what a job lost is not a scrape's
     failed = failed_scrapes(arguments.prometheus, arguments.since) if asked else 0.0
-    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows, failed)
+    price = settings[CostConfig].gpu_hour or price_of(
+        arguments.prometheus, arguments.agent or address_of(settings[HttpConfig]), arguments.since
+    )
+    report = Report(by, since, source, price, rows, failed)
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -81,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def compared(rows: Sequence[GpuTime], price: float, width: int) -> Iterator[str]:
+def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterator[str]:
     """Two jobs side by side: speed, GPU-hours, what came of them, and where their time went."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     costs = [job.total / HOUR * price if price else None for job in rows]
@@ -190,7 +194,7 @@ def _sums(report: Report) -> Iterator[str]:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
 
 
-def _row(row: GpuTime, price: float) -> tuple[str, ...]:
+def _row(row: GpuTime, price: float | None) -> tuple[str, ...]:
     apart = (State.COMMUNICATING, State.BUSY, State.IDLE)
     shares = (row.lost, *(row.of(state) for state in apart))
     return (
@@ -204,7 +208,7 @@ def _row(row: GpuTime, price: float) -> tuple[str, ...]:
     )
 
 
-def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
+def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
     """One job, for who ran it: what its GPUs did, and what would have helped."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"

@@ -56,9 +56,10 @@ def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int)
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
     words = [max(len(word) for row in cells for word in [*row[i].split(), ""]) for i in columns]
-    for least in (words, [0] * len(widths)):  # words are cut where nothing else helps
+    # Words are cut where nothing else helps.
+    for least in ([max(NARROWEST, n) for n in words], words, [NARROWEST] * len(widths)):
         while excess > 0 and (
-            texts := [i for i in columns if not numeric[i] and widths[i] > max(NARROWEST, least[i])]
+            texts := [i for i in columns if not numeric[i] and widths[i] > least[i]]
         ):
             widths[max(texts, key=lambda i: widths[i])] -= 1
             excess -= 1

@@ -71,13 +71,13 @@ class AlertThresholds(Section, frozen=True):
 
     table = "alerts"
     # All known causes together. A quarter of the time of 15 minutes: loading for three minutes and
-    # then computing stays below it. A loss that lasts all day is reported at less: a tenth of 6
-    # hours, a twentieth of a day where GPM reports shares to the point.
+    # then computing stays below it. A loss that lasts is reported at less: a tenth of 6 hours, and
+    # of a day where GPM reports shares to the point.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
     starved_hours_share: Share = 0.10
     starved_hours: Duration = "6h"
-    starved_day_share: Share = 0.05
+    starved_day_share: Share = 0.10
     starved_day: Duration = "24h"
     # Of the starved_window: communication that nothing hides, where it costs as much as a cause.
     exposed_share: Share = 0.25

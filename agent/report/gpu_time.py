@@ -18,6 +18,9 @@ LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "accou
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
+MANY_PRICES = (
+    "No cost: nodes have different prices of a GPU-hour (`gpu_hour` below [cost] sets one)."
+)
 
 
 class GpuTime(NamedTuple):
@@ -62,21 +65,21 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Rows, the worst first; `price` of a GPU-hour, 0 where none is known; `since` and `source` in
-    words; `failed` is the share of scrapes that failed, 0 where that is not known."""
+    """Rows, the worst first; `price` of a GPU-hour, 0 where none is known, None where nodes differ;
+    `since` and `source` in words; `failed` is the share of scrapes that failed, 0 where unknown."""
 
     by: str
     since: str
     source: str
-    price: float
+    price: float | None
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
 
 
-def costs(total: float, lost: float, price: float) -> str:
+def costs(total: float, lost: float, price: float | None) -> str:
     """Return the cost of GPU-seconds and of those lost, with the price of an hour."""
     if not price:
-        return NO_PRICE
+        return MANY_PRICES if price is None else NO_PRICE
     each = price / HOUR
     return f"Cost {total * each:.2f}, of it lost {lost * each:.2f}, at {price:.2f} a GPU-hour."
 
@@ -124,7 +127,7 @@ def document(report: Report) -> Document:
     }
 
 
-def row_document(row: GpuTime, price: float) -> Document:
+def row_document(row: GpuTime, price: float | None) -> Document:
     """One row; what is not known is null."""
     worst = row.worst
     return {

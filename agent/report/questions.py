@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+from agent.diagnosis.job_watch import PRICE
 from agent.errors import BadInput
 from agent.faults.monitoring import UP
 from agent.faults.promql import seconds as seconds_of
@@ -79,6 +80,21 @@ def failed_scrapes(url: str, since: str) -> float:
     answer = _query(url, f"1 - {good} / {all_of}")
     share = answer[0][1] if answer else 0.0
     return share if 0.0 < share <= 1.0 else 0.0
+
+
+def price_of(prometheus: str, agent: str, since: str) -> float | None:
+    """The price of a GPU-hour that Prometheus has of all nodes, or one agent of its own; 0 where
+    none is configured, None where nodes differ. Raises NoAnswer."""
+    try:
+        if not prometheus:
+            host = fetched(f"{agent.rstrip('/')}/api/v1/snapshot").get("host", {})
+            return float(host.get(PRICE.name, 0.0))
+        asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
+        prices = {float(labels["price"]) for labels, _ in _query(prometheus, asked)} or {0.0}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        where = place(prometheus or agent)
+        raise NoAnswer(f"{where} answers with no price: {error!r}") from error
+    return prices.pop() if len(prices) == 1 else None
 
 
 def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:

@@ -65,6 +65,7 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     assert cost_text(runs) == "cost so far 8.00, of it lost: 2.00; 16.00 an hour"
     assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of it lost: 2.00"
     assert cost_text(replace(runs, cost=None)) == ""
+    assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith("2.00; 16.00 an hour")
     less = "without the time starved by disk, the job would take up to 25 % less time for the same "
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)

@@ -106,13 +106,19 @@ def starved_long(system: System) -> Iterator[Case]:
     one = {DISK: 0.06, "starved/cpu": 0.05, "busy/none": 0.89}
     several = spent(system, (6.2 * HOUR, one), every=SLOW)
     yield Case(name, "several causes of six hours", several, fires, SLOW)
-    points = len(next(iter(over(24.2, 0.06).values())))
-    gpm: Series = {of_gpu(activity.SM_ACTIVE, system): [0.5] * points}
+
+    def day(hours: float, before: float, *, gpm: bool = True) -> Series:
+        """Of which the last six hours stay below their own limit."""
+        parts = (hours - 6.2) * HOUR, part(disk, before)
+        found = spent(system, parts, (6.2 * HOUR, part(disk, 0.05)), every=SLOW)
+        points = len(next(iter(found.values())))
+        return {**found, **({of_gpu(activity.SM_ACTIVE, system): [0.5] * points} if gpm else {})}
+
     expected = (on(system, "info", window="24h"),)
-    yield Case(name, "a twentieth of a day", {**over(24.2, 0.06), **gpm}, expected, SLOW)
-    yield Case(name, "under a twentieth of a day", {**over(24.2, 0.04), **gpm}, (), SLOW)
-    yield Case(name, "a twentieth of a day, reported without GPM", over(24.2, 0.06), (), SLOW)
-    yield Case(name, "half of a day observed", {**over(12.5, 0.06), **gpm}, expected, SLOW)
+    yield Case(name, "a tenth of a day", day(24.2, 0.13), expected, SLOW)
+    yield Case(name, "under a tenth of a day", day(24.2, 0.11), (), SLOW)
+    yield Case(name, "a tenth of a day, reported without GPM", day(24.2, 0.13, gpm=False), (), SLOW)
+    yield Case(name, "half of a day observed", day(12.5, 0.17), expected, SLOW)
 
 
 def fast(system: System, pair: str, share: float) -> Series:

@@ -99,6 +99,7 @@ def test_links_stand_against_their_full_speed(name: str, said: str) -> None:
 def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
     rows = [("train.py:20000", "starved by one host thread", "-" * 40)]
     assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=80)[1]
+    assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=68)[1]
 
 
 def test_a_finding_that_the_headline_shows_is_reported_once() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.cli.report import counted_from
-from agent.report.questions import from_agent
+from agent.report.gpu_time import costs
+from agent.report.questions import from_agent, price_of
 from tests.agent.report.test_report import report, server
 
 HOUR = 3600
@@ -21,13 +22,17 @@ def hours(newest: int) -> dict[str, Any]:
     return {"hours": [{"hour": newest - age, "rows": [row]} for age in (2, 1, 0)]}
 
 
-@pytest.mark.parametrize("price", [None, 3.0])
+@pytest.mark.parametrize(("here", "of_agent"), [(None, None), (3.0, 2.0), (None, 3.0)])
 def test_whole_hours_and_the_price_are_named(
-    price: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: float | None,
+    of_agent: float | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     now, config = time.time(), tmp_path / "config.toml"
-    config.write_text("" if price is None else f"[cost]\ngpu_hour = {price}\n")
-    with server(lambda *_: hours(int(now // HOUR))) as (address, _):
+    config.write_text("" if here is None else f"[cost]\ngpu_hour = {here}\n")
+    host = {"dgx_cost_gpu_hour": of_agent} if of_agent else {}
+    with server(lambda *_: {**hours(int(now // HOUR)), "host": host}) as (address, _):
         words = ("--config", str(config), "--agent", f"http://{address}", "--since", "60m")
         assert report(*words) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -41,7 +46,18 @@ def test_whole_hours_and_the_price_are_named(
     assert "together 2.00 GPU-hours, 1.00 lost (50 %)" in said
     cost = "Cost 6.00, of it lost 3.00, at 3.00 a GPU-hour."
     none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
-    assert (cost if price else none) in said
+    assert (cost if of_agent else none) in said
+
+
+@pytest.mark.parametrize(("prices", "expected"), [([], 0.0), (["2.5"], 2.5), (["2", "3"], None)])
+def test_the_price_of_a_fleet_is_that_of_all_its_nodes(
+    prices: list[str], expected: float | None
+) -> None:
+    found = [{"metric": {"price": price}, "value": [1, "4"]} for price in prices]
+    with server(lambda *_: {"data": {"result": found}}) as (address, asked):
+        assert price_of(f"http://{address}", "", "7d") == expected
+    assert asked[0][0] == "count_values('price', last_over_time(dgx_cost_gpu_hour[7d]))"
+    assert costs(1.0, 1.0, None).startswith("No cost: nodes have different prices")
 
 
 def test_a_job_is_found_by_the_process_in_its_name() -> None:

@@ -78,8 +78,10 @@ def server(answer: Any, pair: Pair | None = None) -> Iterator[tuple[str, list[tu
 
 
 def prometheus(path: str, query: str) -> Any:
-    """Seconds, and the energy of one node."""
+    """Seconds, the energy of one node, and no price."""
     assert path == "/prom/api/v1/query"
+    if "dgx_cost_gpu_hour" in query:
+        return {"data": {"result": []}}
     found = SECONDS if "state_seconds" in query else [({"instance": "n2"}, 7.2e6)]
     result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
     return {"data": {"result": result}}
@@ -165,7 +167,7 @@ def test_a_job_is_asked_for_by_its_number_and_no_more(capsys: pytest.CaptureFixt
     assert "Job 1234 (user eve, partition gpu, account bio)" in said.out
     assert "of these busy 25 %" in said.out
     assert "What to do: " in said.out
-    assert all('{job_id="1234"}' in query for query, _ in asked)
+    assert all('{job_id="1234"}' in query for query, _ in asked if "cost" not in query)
     assert "is not a job" in said.err
 
 
