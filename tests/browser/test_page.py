@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from socket import gethostname
 
 import pytest
@@ -66,6 +67,10 @@ HOUR_OF_NINE_MINUTES = """import('/day.js').then(async ({ followDay }) => {
   return document.querySelector('#day + .key').textContent;
 })"""
 """Two GPUs of which the last nine minutes of an hour are recorded; what is said of it."""
+
+
+def says(place: str, words: str, page: Page) -> bool:
+    return words in page.text(place).replace("\u00a0", " ")
 
 
 def arrive(page: Page, address: str) -> None:
@@ -320,7 +325,7 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
             "#absent": "GPU 0 link 2; GPU 3 link 0: not supported by this hardware",
             ".job-name": "GPUs 0-7, since ",
         }.items():
-            page.until(lambda p, a=place, w=words: w in p.text(a).replace("\u00a0", " "), 30, place)
+            page.until(partial(says, place, words), 30, place)
         assert "GPU 0: NVLink" not in page.text("#findings")
         assert page.all(".node[data-ring]", "data-gpu") == ["0", "3"]
         assert page.run(HOUR_OF_NINE_MINUTES).endswith("nothing is recorded before 00:51")
