@@ -2,7 +2,7 @@
 one fault.
 
 An alert that silences must be there before the other one is sent. So the rules hold in steps: what
-is counted each second and lost data (0 to 2 min), links and what the driver requests (3 min),
+is counted every second and lost data (0 to 2 min), links and what the driver requests (3 min),
 lesser errors (5 min), what only waits for a reset (8 min and more).
 tests/alerts/test_inhibitions.py holds them to it.
 """

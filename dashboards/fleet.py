@@ -181,7 +181,7 @@ LOSSES = Row(
         ),
         graph(
             "Where the fleet's GPU time goes",
-            "Share of all GPU time by state and cause, each five minutes. The active share of a "
+            "Share of all GPU time by state and cause, every five minutes. The active share of a "
             "starved second counts as busy.",
             Query(
                 SPENT.total(CAUSE).over(SPENT.total(), on=()).linked("account", *CAUSE),

@@ -83,7 +83,7 @@ WORK = Row(
             "Multiprocessors and tensor cores",
             "Share of the multiprocessors with work on them (least, mean, most), of the warps that "
             "they could hold, of time in which tensor cores worked, and of their peak at the "
-            "highest clock that this gave: an upper bound of MFU.",
+            "highest clock that this gave: an approximate upper bound of MFU.",
             *spread(now(activity.SM_ACTIVE), f"{GPU_NAME} SM active"),
             Query(now(activity.SM_OCCUPANCY).mean(), "mean occupancy"),
             Query(now(activity.TENSOR_ACTIVE).mean(), "mean tensor"),

@@ -53,7 +53,7 @@ WHOLE = f"{WHOLE_GPU}|[^g].*"
 """Devices but single NVLinks."""
 
 EACH_LINK = "2m"
-"""Counters of single links are read each 60 s: a rate over less is naught, or twice too much."""
+"""Counters of single links are read every 60 s: a rate over less is naught, or twice too much."""
 
 NVLINK = Row(
     "Is NVLink full?",

@@ -171,7 +171,7 @@ JOBS = Row(
         table(
             "Jobs, those that lose most first",
             "GPU-hours of each job on this node in this time range, and those lost: starved, "
-            "throttled, held or hung. Summed up each five minutes.",
+            "throttled, held or hung. Summed up every five minutes.",
             (Column("Lost GPU-hours", JOB_LOST), Column("GPU-hours", JOB_HOURS)),
             overrides=[wide("instance", 75), wide("Lost GPU-hours", 140)],
             width=10,

@@ -247,8 +247,8 @@ def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
         "GPU-hours of this time range by what became of them, and their sum. Lost: starved, "
         "throttled, held or hung. Cost: of the hours lost; a node without a price adds nothing. "
         "Given: the share that jobs were given. Of the tensor peak: the tensor throughput while at "
-        "work over its peak, an upper bound of MFU. Goodput is the share of the hours at work "
-        "times that.",
+        "work over its peak, an approximate upper bound of MFU. Goodput is the share of the hours "
+        "at work times that.",
         (
             Column("Lost", hours(lost)),
             Column("+ at work", hours(seconds(State.BUSY))),

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the commands that set up, which stand in the root of the repository. A step is reported
-# when it begins, and how far it is for as long as it takes: each second on a terminal, each five
+# when it begins, and how far it is for as long as it takes: every second on a terminal, every five
 # elsewhere. What its programs say goes to .venv/log, and is only said where the step fails.
 # SETUP_STEP and SETUP_STEPS, where a caller sets them, number the steps of all commands together.
 unset CDPATH

@@ -44,7 +44,7 @@ Parts = Sequence[str]
 `{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
 
 SOON = 10.0
-"""Seconds from which it is shown for how long: a sentence that changes each second is not read."""
+"""Seconds from which it is shown for how long: a sentence that changes every second is not read."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts
@@ -59,7 +59,7 @@ def worst_level(levels: Iterable[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As coarse as it may be: it stands in sentences that are written each second."""
+    """As coarse as it may be: it stands in sentences that are written every second."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -141,15 +141,15 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 
 CALLS = {
-    Severity.CRITICAL: "critical: pages somebody at once",
-    Severity.WARNING: "warning: a message, no call",
-    Severity.INFO: "info: no call",
+    Severity.CRITICAL: "critical: pages on-call immediately",
+    Severity.WARNING: "warning: notifies, does not page",
+    Severity.INFO: "info: notifies, does not page",
 }
 """What the alert of a severity does, as alerts/routing.py sends it."""
 
 
 def notifies(severity: Severity, alert: str, when: str = "") -> str:
-    """`alert DgxGpuMissing (critical: pages somebody at once) fires after 1 min`; or `when`."""
+    """`alert DgxGpuMissing (critical: pages on-call immediately) fires after 1 min`; or `when`."""
     known = f"alert {alert} ({CALLS[severity]}) {when}".rstrip()
     return known if alert else f"{severity}: no alert"
 

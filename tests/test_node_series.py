@@ -24,7 +24,7 @@ def node_series() -> list[list[str]]:
 
 
 def settled(system: str, *, per_link: bool) -> AgentBench:
-    """In training, once what is read each minute has been read twice."""
+    """In training, once what is read every minute has been read twice."""
     bench = simulated(f"{system}:training", Settings(NvlinkConfig(per_link=per_link))).run(3)
     bench.clock.advance(60.0)
     return bench.run(3)

@@ -278,6 +278,6 @@ def _absent(snapshot: Snapshot, width: int) -> Iterator[str]:
     for (reason, detail, metric), names in devices.items():
         metrics[reason, detail, device_ranges(names)].add(metric)
     for (reason, detail, where), names in sorted(metrics.items()):
-        title = f"{ABSENT[reason]}{', ' + where if where else ''}: {detail}"
+        title = f"{ABSENT[reason]}{f' ({where})' if where else ''}: {detail}"
         yield from prose(title, width, hanging="  ")
         yield from prose(" ".join(sorted(names)), width, indent="      ")

@@ -203,7 +203,7 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Once, each so many seconds, or whenever somebody asks. What is wrong at the start ends it;
+    """Once, every so many seconds, or whenever somebody asks. What is wrong at the start ends it;
     later the file stays as it was."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))

@@ -153,7 +153,7 @@ COMMANDS = {
         (CONFIG, SIMULATE, AGENT, REPLAY, JSON),
     ),
     "watch": Command(
-        "live view in the terminal: the output of `once`, updated each second; h lists the keys, "
+        "live view in the terminal: the output of `once`, updated every second; h lists the keys, "
         "q ends it",
         "dgx-telemetry watch\ndgx-telemetry watch --simulate dgx-1-v100:starved-disk",
         (CONFIG, SIMULATE, AGENT, REPLAY),

@@ -18,7 +18,7 @@ from exporters.messages import Document
 from exporters.settings import HttpConfig
 
 PATIENCE = 10.0
-"""Seconds without an event after which the agent does not answer: it sends one each 5 s."""
+"""Seconds without an event after which the agent does not answer: it sends one every 5 s."""
 
 HASTE = 3.0
 """Seconds in which it must send the first frame."""
@@ -70,7 +70,7 @@ class RunningAgent:
     first: Document = field(default_factory=dict)
 
     def frames(self, patience: float = PATIENCE) -> Iterator[Document]:
-        """A frame each second. Raises NoAnswer where the agent does not answer, or ends."""
+        """A frame every second. Raises NoAnswer where the agent does not answer, or ends."""
         machine: Document = {}
         where = place(self.url)
         with opened(f"{self.url}/api/v1/stream", patience) as stream:

@@ -1,4 +1,4 @@
-"""`dgx-telemetry watch`: what `once` shows, on the whole terminal, each second, keys as in top."""
+"""`dgx-telemetry watch`: what `once` shows, on the whole terminal, every second, keys as in top."""
 
 import argparse
 import asyncio

@@ -6,7 +6,6 @@ checkpoint.
 
 from agent.diagnosis.facts import FactKind
 from agent.model import Cause, Pair, Severity, State, Verdict
-from agent.specs.xids import XidAction
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
@@ -139,32 +138,3 @@ def advice(verdict: Verdict) -> str:
     of_pair = pair_advice(verdict.pair, late)
     found = next((text for kind, text in BY_FACT.items() if kind in kinds), of_pair)
     return found if of_pair else ""
-
-
-XID_ADVICE: dict[XidAction, str] = {
-    XidAction.IGNORE: "Nothing needs to be done.",
-    XidAction.WATCH: "Nothing at once: if it comes back within days, ask for service.",
-    XidAction.RESTART_JOB: "Restart the job and inform its owner: most likely its program is at "
-    "fault; suspect the GPU only if other programs on it end with the same code.",
-    XidAction.RESTART_THEN_RESET: "Restart the job that was hit; reset the GPU when it is free.",
-    XidAction.RESET_LATER: "Let jobs end, then reset the GPU (before Ampere, reload the driver).",
-    XidAction.RESET: "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if it "
-    "comes back, ask for service.",
-    XidAction.MEMORY: "Stop the job: its results are in doubt. Drain the node and reset the GPU; "
-    "if nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT then shows a failure, have it replaced.",
-    XidAction.REBOOT: "Drain the node and reboot it: a reset does not reach this GPU. If it comes "
-    "back, have the GPU's seat, power and riser checked, and ask for service.",
-    XidAction.LINKS: "Drain the node, find which links are down and where they end (nvidia-smi "
-    "nvlink -s), and reset the GPUs at both ends; if it comes back, ask for service.",
-    XidAction.FOLLOW: "Look at the error that came with it, and act on that. If it came alone, on "
-    "a machine with NVSwitches: drain the node, then restart the Fabric Manager.",
-    XidAction.RECOVERY: "Do what the driver requests: `nvidia-smi -q` shows it as GPU Recovery "
-    "Action.",
-    XidAction.BY_UNIT: "See the kernel's log: after a line that says Fatal reset the GPU; one that "
-    "says Nonfatal needs no action unless XID 154 follows.",
-    XidAction.POWER: "Switch the machine off and connect the board's auxiliary power.",
-    XidAction.UPDATE: "Update the driver of host and guest to versions that match.",
-    XidAction.SERVICE: "Look the code up in NVIDIA's XID catalogue; if it comes back, ask for "
-    "service.",
-}
-"""First action for an XID error, by the action of the catalogue."""

@@ -198,7 +198,7 @@ def report_records(parameters: RuleParameters) -> Group:
 
 
 def long_records(parameters: RuleParameters) -> Group:
-    """Return the records over hours: a day of samples is not read each 15 s."""
+    """Return the records over hours: a day of samples is not read every 15 s."""
     hours, day = parameters.thresholds.starved_hours, parameters.thresholds.starved_day
     return Group(
         "dgx-long-records",

@@ -4,14 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from agent.diagnosis.advice import XID_ADVICE
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
 from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick, seconds
 from agent.faults.templates import COUNT, GPU, by_label
 from agent.faults.thresholds import RuleParameters
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
-from agent.specs.xids import NVLINK5, XidAction, XidMeaning, catalogue, meaning, name
+from agent.specs.xids import (
+    NVLINK5,
+    XidAction,
+    XidMeaning,
+    catalogue,
+    first_steps,
+    meaning,
+    name,
+)
 
 NAME = "DgxGpuXid"
 THERE = f"unless on ({NODE}, uuid) {LOST}"
@@ -48,7 +55,7 @@ of DgxGpuEccUncorrected leaves it to that XID."""
 
 BY_UNIT = {
     XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
-    XidAction.IGNORE: "Nothing at once; if XID 154 follows, do what it says.",
+    XidAction.IGNORE: "No immediate action; if XID 154 follows, do what it requests.",
 }
 """Codes of XID 144 to 150, by the action that follows from their unit."""
 
@@ -109,7 +116,7 @@ def _alert(
         when=f"{pick(recent(parameters), xid=codes)} > 0",
         labels={"action": action.value, **labels},
         summary="XID {{ $labels.xid }}",
-        do=XID_ADVICE[action],
+        do=first_steps()[action],
     )
 
 
@@ -174,18 +181,18 @@ def _first_step(finding: Finding) -> str:
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         action = XidAction.RESET if finding.severity is Severity.CRITICAL else XidAction.IGNORE
         return BY_UNIT[action]
-    return XID_ADVICE[meaning(code).action]
+    return first_steps()[meaning(code).action]
 
 
 def table() -> Iterator[str]:
-    """The catalogue for the runbook: a line a code, in the order of the codes; those that NVIDIA
-    does not use are one line at the end."""
-    yield "| XID | meaning | severity | first step | GPUs |"
+    """Yield the catalogue for the runbook: a line for each code, in order; those that NVIDIA does
+    not use are one line at the end."""
+    yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
     for m in sorted(catalogue().values(), key=lambda m: m.code):
         older = f"; up to Volta: {m.older}" if m.older else ""
-        first = XID_ADVICE[m.action]
+        first = first_steps()[m.action]
         if m.name != UNUSED:
             yield f"| {m.code} | {m.name}{older} | {m.severity.value} | {first} | {m.generations} |"
-    severity, first = UNNUMBERED.severity.value, XID_ADVICE[UNNUMBERED.action]
+    severity, first = UNNUMBERED.severity.value, first_steps()[UNNUMBERED.action]
     yield f"| others | {UNUSED}, or that is newer than this table | {severity} | {first} | all |"

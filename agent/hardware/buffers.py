@@ -10,8 +10,8 @@ from agent.model import Absent, Metric, Reason
 
 log = logging.getLogger(__name__)
 
-POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, one each 20 ms, the last 2.4 s
-UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one each 200 ms, the last 14 s
+POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, one every 20 ms, the last 2.4 s
+UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
 """`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. Taken apart

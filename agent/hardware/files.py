@@ -26,7 +26,7 @@ class FileTree(Protocol):
         """The text of a file. Raises OSError as the real one does."""
 
     def reread(self, path: str) -> str:
-        """The same for a file of /proc that is read each second: it may stay open until it is
+        """The same for a file of /proc that is read every second: it may stay open until it is
         gone. Raises OSError."""
         return self.read(path)
 

@@ -13,7 +13,7 @@ from agent.ranges import Range
 
 SHORTEST = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
-shorter exists. On an H200 (driver 580.159) the counters are refreshed each 100.0 ms: of windows of
+shorter exists. On an H200 (driver 580.159) the counters are refreshed every 100.0 ms: of windows of
 2.5, 5, 10 and 20 ms only the one in which that falls reads anything, all others 0 or NaN. There a
 sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
 

@@ -106,7 +106,7 @@ class SentBytes(NamedTuple):
 class LockSteps:
     """GPUs that take the same steps, where nothing else shows that they work for one job: in a
     collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
-    almost as much a second, and drift apart within minutes. Fed each tick with every GPU that
+    almost as much a second, and drift apart within minutes. Fed every tick with every GPU that
     processes are on."""
 
     def __init__(self) -> None:

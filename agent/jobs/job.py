@@ -25,7 +25,7 @@ class Goodput(NamedTuple):
 
     @property
     def of_peak(self) -> float | None:
-        """Tensor throughput while at work over the peak, 0-1: an upper bound of MFU."""
+        """Tensor throughput while at work over the peak, 0-1: an approximate upper bound of MFU."""
         known = self.tensor is not None and self.worked > 0
         return min(1.0, (self.tensor or 0.0) / self.worked) if known else None
 
@@ -161,7 +161,7 @@ class Job:
     """A running job: its receipt so far, and how it gets on.
 
     `step` in seconds with `confidence` 0-1, or `why_not`. `never_waits` is the GPU that the others
-    wait for. `unheard` is why NCCL does not report it, a sentence. `rates` are steps a second each
+    wait for. `unheard` is why NCCL does not report it, a sentence. `rates` are steps a second every
     ten seconds, oldest first. `lost` are those of its GPUs that no longer answer.
     """
 

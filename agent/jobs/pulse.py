@@ -88,7 +88,7 @@ STRONG, WEAK = 0.6, 0.4
 """Autocorrelation at a period: the mean of windows that agree, and each at least; and STRONG is the
 part of the highest peak at which the first one is the period, for those after it are its multiples.
 With 0.5 three more of the same periods are wrong, with 0.7 five fewer are reported; without WEAK
-pauses of 0.25 s each 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
+pauses of 0.25 s every 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
 """Samples that a step needs: with four a step of 77 ms was read 4 % wrong, and three more of the

@@ -17,7 +17,7 @@ windows of one pulse may differ by."""
 
 
 class JobSpeed:
-    """Fed each tick; seconds are of the agent's monotonic clock."""
+    """Fed every tick; seconds are of the agent's monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)

@@ -219,7 +219,7 @@ class PathAccounts:
 
 
 class PathMonitor:
-    """The paths of one machine: limits resolved again now and then, traffic followed each tick."""
+    """The paths of one machine: limits resolved again now and then, traffic followed every tick."""
 
     def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
         self._configuration = configuration
@@ -230,7 +230,7 @@ class PathMonitor:
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         settings = self._configuration.current
-        # While the machine is being met, each tick: its GPUs may answer after its NICs do.
+        # While the machine is being met, every tick: its GPUs may answer after its NICs do.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
         if due or settings is not self._resolved_by:
             self._resolved_by = settings

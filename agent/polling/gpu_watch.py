@@ -245,8 +245,8 @@ class GpuWatch:
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
-        missing ones whether they are back."""
+        """Query all GPUs every hour, or where one may answer otherwise; else the missing ones, in
+        case they are back."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)

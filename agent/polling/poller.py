@@ -1,4 +1,4 @@
-"""The poller: each tick it starts the workers, gathers what they read, publishes a snapshot."""
+"""The poller: every tick it starts the workers, gathers what they read, publishes a snapshot."""
 
 import asyncio
 import logging
@@ -79,7 +79,7 @@ LEAST_STEP = 1.0
 
 
 class ClockSteps:
-    """Looks at the clock each tick."""
+    """Looks at the clock every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -177,8 +177,8 @@ class Poller:
             return self.disclose(self._whole)
 
     async def run(self) -> None:
-        """Tick for ever, each second of the clock once all was read; ticks that were missed are not
-        made up for."""
+        """Tick for ever, every second of the clock once all was read. Missed ticks are not made up
+        for."""
         due = self.clock.monotonic()
         while True:
             await self.tick()

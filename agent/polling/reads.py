@@ -34,7 +34,7 @@ from agent.polling.worker import Emit
 log = logging.getLogger(__name__)
 
 LATE = 0.4
-"""Share of the tick after which what is read each tick may be read again: what was late by up to
+"""Share of the tick after which what is read every tick may be read again: what was late by up to
 0.6 of a tick is read at the next one too."""
 
 SOONEST = 0.1  # Share of the interval that lies between two runs at least

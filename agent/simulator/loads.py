@@ -10,7 +10,7 @@ from msgspec import Struct
 
 STEP = 0.23
 """Seconds that an H100 takes for a step of the training that is simulated; no part of a second, so
-that reads each second meet every phase in turn."""
+that reads every second meet every phase in turn."""
 
 
 class GpuLoad(Struct, frozen=True):
@@ -99,7 +99,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """A server that answers a request of 0.12 s each 10 s or so, and never twice in a rhythm."""
+    """A server that answers a request of 0.12 s every 10 s or so, and never twice in a rhythm."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]

@@ -45,11 +45,11 @@ TENSOR_THROUGHPUT = GpuMetric.ratio(
     "dgx_gpu_tensor_throughput_ratio",
     "Throughput of the tensor cores, 0-1, over their peak at the highest SM clock for the type in "
     "use, which is not visible from outside: tensor activity times SM clock over its highest. An "
-    "upper bound of model FLOP utilisation: padding, recomputation and other models count too. "
-    "Data sheets give the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is "
-    "higher by as much. Dense products of 8192 x 8192 x 8192 were read 6 % below to 5 % above "
-    "their true figure on two H100, and 9 to 12 % above on two H200 held at their power limit, "
-    "whose clock NVML reads too high.",
+    "approximate upper bound of model FLOP utilisation (MFU): padding, recomputation and other "
+    "models count too, which makes it higher; the error of the measurement may make it up to 6 % "
+    "lower. Dense products of 8192 x 8192 x 8192 read 6 % low to 5 % high on two H100, and 9 to "
+    "12 % high on two H200 at their power limit, whose clock NVML reads too high. Data sheets give "
+    "the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is higher by as much.",
     "GPM metric 5, nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo (Hopper and newer)",
 )
 TENSOR_SECONDS = GpuMetric.counter(

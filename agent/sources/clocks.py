@@ -91,7 +91,7 @@ def event_reasons(device: NvmlDevice) -> int:
 
 
 class Throttling:
-    """The event mask each tick, and the driver's counters of throttled nanoseconds. A reason that
+    """The event mask every tick, and the driver's counters of throttled nanoseconds. A reason that
     has no counter, or whose counter this driver refuses, is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:

@@ -34,7 +34,7 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices, found again each minute, and when the names of what is counted or the settings
+    """Devices, found again every minute, and when the names of what is counted or the settings
     change: folders are not listed at each tick."""
 
     find: Callable[[Collection[str]], list[str]]

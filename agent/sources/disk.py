@@ -181,7 +181,7 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
-"""What dgx-telemetry-smart.service has from udisks2, asked each ten minutes and gone with it: the
+"""What dgx-telemetry-smart.service has from udisks2, asked every ten minutes and gone with it: the
 disks themselves take root. Interfaces: storaged.org/udisks/docs, org.freedesktop.UDisks2.Drive.Ata
 and .NVMe.Controller."""
 

@@ -174,7 +174,7 @@ class FabricService:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """What says which input is short is read each tick; mounts and services now and then."""
+    """What says which input is short is read every tick; mounts and services now and then."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

@@ -88,8 +88,8 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """The ports of this host, listed again each minute, and their counters. A counter that its port
-    refuses rests until then: some drivers log every refusal."""
+    """The ports of this host, listed again every minute, and their counters. A counter that its
+    port refuses rests until then: some drivers log every refusal."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files

@@ -36,7 +36,7 @@ BURST = 60.0  # Seconds for which further errors of one code on one switch are n
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads what is new each tick. `xid` takes in what belongs to GPUs, `answers` is called
+    """Reads what is new every tick. `xid` takes in what belongs to GPUs, `answers` is called
     with whether the log can be read."""
 
     kernel_log: KernelLog

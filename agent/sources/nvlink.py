@@ -160,7 +160,7 @@ class LinkReads:
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Each second where nothing else shows a burst, or while GPM shows the links half full;
+        """Every second where nothing else shows a burst, or while GPM shows the links half full;
         seldom while they are quiet or the driver refuses."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS

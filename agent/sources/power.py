@@ -43,7 +43,7 @@ ENERGY = GpuMetric.counter(
 
 SAMPLES = GpuMetric.internal(
     "dgx_gpu_power_samples_watts",
-    "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
+    "Power drawn by the board in watts, a sample every 20 ms; read while a process is on the GPU.",
     "nvmlDeviceGetSamples(TOTAL_POWER)",
     possible=WATTS,
 )

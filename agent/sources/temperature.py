@@ -97,7 +97,7 @@ def _fans(device: NvmlDevice) -> GpuRows:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU: the core each tick; fans seldom where the chassis cools it."""
+    """The reads of one GPU: the core every tick; fans seldom where the chassis cools it."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
     limit: float | Absent | None = None  # asked at the first read of the core
     fans: GpuRows | None = None

@@ -23,7 +23,7 @@ MOST_ENDED = 5
 
 
 class PageState:
-    """Takes each tick while a page is open."""
+    """Takes every tick while a page is open."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -150,7 +150,11 @@ class PageState:
         if absence is None:
             return "cannot be judged"
         late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
-        words = "the driver does not answer" if late else f"activity {ABSENT[absence.reason]}"
+        words = (
+            "the driver does not respond"
+            if late
+            else f"no activity value, {ABSENT[absence.reason]}"
+        )
         return f"cannot be judged: {words}" + f" ({absence.detail})" * bool(absence.detail)
 
     def _facts(

@@ -20,7 +20,7 @@ SILENT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Verdicts and data paths as they are kept each tick, and the costly whole on request."""
+    """Verdicts and data paths as they are kept every tick, and the costly whole on request."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # of the last seconds; on the event loop alone

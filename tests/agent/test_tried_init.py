@@ -66,7 +66,7 @@ def test_it_is_tried_again_at_growing_intervals(
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     child(monkeypatch, "import os; os.abort()")
     tried = TriedInit(library.init)
-    for _ in range(600):  # each ten seconds, as a missing driver is looked for
+    for _ in range(600):  # every ten seconds, as a missing driver is looked for
         before = tried._again
         with pytest.raises(Absent):
             tried()

@@ -25,7 +25,7 @@ READ = {
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,
 }
-"""Delay (s) of an inhibiting alert's metric: none if it is read each tick; the rest is read each
+"""Delay (s) of an inhibiting alert's metric: none if it is read every tick; the rest is read every
 minute."""
 
 TOGETHER = {

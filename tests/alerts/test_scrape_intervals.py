@@ -44,7 +44,7 @@ def left_open(rules: str) -> str:
 
 
 def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: bool) -> str:
-    """Return the faults that promtool finds if rules are evaluated each so many seconds."""
+    """Return the faults that promtool finds if rules are evaluated every so many seconds."""
     found = list(cases)
     rules = rules_of({case.alert for case in found}, texts=False)
     (folder / "rules.yaml").write_text(left_open(rules) if is_open else rules)
@@ -57,7 +57,7 @@ def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: boo
 
 
 def in_turn(*evaluated: int) -> pytest.MarkDecorator:
-    """Each so many seconds in Prometheus 2 and 3; in the short form in one of them, in turn."""
+    """Every so many seconds in Prometheus 2 and 3; in the short form in one of them, in turn."""
     return pytest.mark.parametrize(
         ("evaluated", "is_open"),
         [

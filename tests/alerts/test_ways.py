@@ -50,7 +50,7 @@ SHORT = frozenset(
     {"back again", "no longer exported", "fast now and then", "seen three times"}
     | {"half of a rack, since a minute"}
 )
-"""Alerts that depend on less than two minutes of data: a scrape each two minutes misses it."""
+"""Alerts that depend on less than two minutes of data: a scrape every two minutes misses it."""
 
 HOLDS = dict.fromkeys({rule.alert for rule in ALERTS}, 0.0)
 for rule in ALERTS:
@@ -135,8 +135,8 @@ def failing(points: Points, name: str, missing: Callable[[int], bool]) -> Points
 
 
 def restarted(case: Case, _: int) -> Series:
-    """A scrape fails each five minutes, and what the agent counts itself begins at 0."""
-    apart = max(5, BETWEEN_RESTARTS // case.every)  # of long windows, scraped each two minutes: 10
+    """A scrape fails every five minutes, and what the agent counts itself begins at 0."""
+    apart = max(5, BETWEEN_RESTARTS // case.every)  # of long windows, scraped every two minutes: 10
     found: Series = {}
     for name, points in case.series.items():
         if not own(name):
@@ -191,9 +191,9 @@ WAYS = (
         Way(f"a third fails, from {n}", some_fail(3, n), frozenset({"fast now and then"}))
         for n in range(3)
     ),
-    Way("each 60 s", each(60), SHORT),
-    Way("each 120 s", each(120), SHORT),
-    Way("each 120 s, from 45 s", each(120, 3), SHORT),
+    Way("every 60 s", each(60), SHORT),
+    Way("every 120 s", each(120), SHORT),
+    Way("every 120 s, from 45 s", each(120, 3), SHORT),
 )
 
 

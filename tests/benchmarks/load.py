@@ -182,7 +182,7 @@ def main() -> None:
     with agent(machine) as (port, tick_times):
         print(f"all, just started:   {measure(port, tick_times, clients, YOUNG)}")
         print(f"no scraper:          {measure(port, tick_times, 0, seconds)}")
-        print(f"all, each 1.037 s:    {measure(port, tick_times, clients, seconds)}")
+        print(f"all, every 1.037 s:    {measure(port, tick_times, clients, seconds)}")
         print(f"all, without rest:   {measure(port, tick_times, clients, seconds, 0.0)}")
 
 

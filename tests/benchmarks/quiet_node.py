@@ -157,7 +157,7 @@ class Timeline:
         return max(1, round(self.random.uniform(least, most) * 3600 / EVERY))
 
     def _training(self) -> None:
-        """A job on all GPUs: it loads, works, and writes a checkpoint each 20 to 60 minutes."""
+        """A job on all GPUs: it loads, works, and writes a checkpoint every 20 to 60 minutes."""
         draw, between = self.random.uniform, self.random.randint(10, 30)
         lost = {
             "starved/disk": draw(0, 0.02),

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.quiet_years --years 6           # every system
     python -m tests.benchmarks.quiet_years --years 0.04 --check 7
 
-One node of each system (`quiet_node.py` says what healthy is), scraped each two minutes: a real
+One node of each system (`quiet_node.py` says what healthy is), scraped every two minutes: a real
 VictoriaMetrics holds the series, `vmalert -replay` evaluates every rule with its `for`, and what
 fired as critical or warning is a page. `--check` gives the first days of each node to promtool
 too, and compares. Prints each page, and pages a node and year with their 95 % interval; exits 1

@@ -13,8 +13,8 @@ from tests.stack.fleet import Fleet
 SPEED, MINUTES = 60.0, 10
 GROWTH = 1_500_000
 """Bytes by which the lightest of the last minutes may be above the lightest of the first. Over four
-hours it swings by 1.1 MB with what the machine plays, and does not grow; 2.5 kB left behind by each
-tick would be more."""
+hours it swings by 1.1 MB with what the machine plays, and does not grow; 2.5 kB left behind by
+every tick would be more."""
 
 MOST_NODES = 5000
 
@@ -28,7 +28,7 @@ class Weight(NamedTuple):
 
 
 def weights(page: Page) -> Iterator[Weight]:
-    """One each minute of the machine's clock; the evidence is opened and closed in between."""
+    """One every minute of the machine's clock; the evidence is opened and closed in between."""
     began = time.monotonic()
     for minute in range(1, MINUTES + 1):
         page.run("document.querySelector('.tile button').click()")

@@ -116,27 +116,27 @@ FINDING_TEXTS = {
     "GPU 3: the driver requests recovery: 9": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
     ),
-    "GPU 3: XID 48, double-bit ECC error, seen once": Finding(
-        "xid", WARNING, GPU, "48", (count("times", 1),), ("double-bit ECC error",)
+    "GPU 3: XID 48, Double Bit ECC Error, seen once": Finding(
+        "xid", WARNING, GPU, "48", (count("times", 1),), ("Double Bit ECC Error",)
     ),
-    "GPU 3: XID 48, double-bit ECC error, seen 2 times": Finding(
-        "xid", WARNING, GPU, "48", (count("times", 2),), ("double-bit ECC error",)
+    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times": Finding(
+        "xid", WARNING, GPU, "48", (count("times", 2),), ("Double Bit ECC Error",)
     ),
-    "GPU 3: XID 48, double-bit ECC error, seen once, 3 min ago": Finding(
+    "GPU 3: XID 48, Double Bit ECC Error, seen once, 3 min ago": Finding(
         "xid",
         WARNING,
         GPU,
         "48",
         (count("times", 1), Figure("ago", 200.0, None, "seconds")),
-        ("double-bit ECC error",),
+        ("Double Bit ECC Error",),
     ),
-    "GPU 3: XID 48, double-bit ECC error, seen 2 times, last 2 h ago": Finding(
+    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times, last 2 h ago": Finding(
         "xid",
         WARNING,
         GPU,
         "48",
         (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
-        ("double-bit ECC error",),
+        ("Double Bit ECC Error",),
     ),
     "GPU 3: the core is 1 °C above its temperature limit": Finding(
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
@@ -150,7 +150,7 @@ FINDING_TEXTS = {
     "NVLink graph: gpu0-gpu1 has no links, expected 1; gpu0-gpu2 has 1 link, expected 2": Finding(
         "wrong_pairs", WARNING, figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2))
     ),
-    "2 metrics have no value: for root alone": Finding(
+    "2 metrics have no value: requires root": Finding(
         "values_absent", WARNING, figures=(count("metrics", 2),), names=("denied",)
     ),
 }

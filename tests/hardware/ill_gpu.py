@@ -1,7 +1,7 @@
 """One GPU whose driver calls hang, beside one that is well: `python -m tests.hardware.ill_gpu`.
 
 Two agents watch the same two GPUs under a load. In front of the driver of one stands a library that
-lets one call of the second GPU take 45 s, each minute, so that NVML's own locks are held as in
+lets one call of the second GPU take 45 s, every minute, so that NVML's own locks are held as in
 life. What that agent says of the other GPU is compared with what the untouched one says. The
 library is built with gcc, or given: `--library slow_ioctl.so`. Takes less than four minutes.
 """

@@ -131,7 +131,7 @@ def judged(watched: Watched, file: Path) -> int:
     file.unlink()
     took = until(lambda: watched.total(GPUS) == before.gpus)
     print(f"the GPUs are served again {took:.2f} s after the file went")
-    time.sleep(12.0)  # energy is read each ten seconds
+    time.sleep(12.0)  # energy is read every ten seconds
     after = watched.look("after")
     watched.running.process.terminate()
     watched.running.process.wait(PATIENCE)

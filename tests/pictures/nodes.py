@@ -124,8 +124,8 @@ def _record_the_past(server: Prometheus, folder: Path, since: float, until: floa
 
 
 def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
-    """The nodes each 15 s, rules as often as their groups say; the live agent, which has only
-    minutes, each second."""
+    """The nodes every 15 s, rules as often as their groups say; the live agent, which has only
+    minutes, every second."""
     (folder / "rules.yml").write_text(json.dumps({"groups": our_groups()}))
     path = folder / "prometheus.yml"
     config = json.loads(path.read_text())

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
 SETTINGS = "[job]\ninfo = true\n[allocation]\nslurm = true\n"
 AGENT = "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/used_gpus.py"
 LASTS = 24
-"""Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked each 15."""
+"""Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked every 15."""
 
 APART = 2.0
 GONE = 60.0

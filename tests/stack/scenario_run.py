@@ -30,7 +30,7 @@ SCALE = 1 / 30
 """By which every range and `for` of the rules is shorter than users have them: nothing else is."""
 
 SPEED = 2.0
-"""Of the simulated machines' clock: what is read each minute is read each half."""
+"""Of the simulated machines' clock: what is read every minute is read every half minute."""
 
 SCRAPE = 1.0  # s: a quarter of the shortest range, `silent_for`
 PROCESSES = 6

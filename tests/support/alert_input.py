@@ -1,4 +1,4 @@
-"""Input of the rules, as `promtool test rules` takes it: a sample each 15 s.
+"""Input of the rules, as `promtool test rules` takes it: a sample every 15 s.
 
 A series is a list of values, None where there is none; a case says which alerts must fire at its
 end, by their labels, and that no others of that name do.
@@ -68,7 +68,7 @@ class Case(NamedTuple):
 
 
 def scrapes(minutes: float, every: int = SCRAPE) -> int:
-    """Samples in so many minutes, one each so many seconds."""
+    """Samples in so many minutes, one every so many seconds."""
     return round(minutes * 60 / every)
 
 

@@ -1,4 +1,4 @@
-"""A simulated machine, scraped each second, as the input of `promtool test rules`.
+"""A simulated machine, scraped every second, as the input of `promtool test rules`.
 
 The rules are scaled down by thirty, so that a window of 15 minutes is 30 scrapes; nothing
 else of them differs from what users get. The agent's clock runs at its usual speed.

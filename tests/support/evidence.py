@@ -45,7 +45,7 @@ def threads(gpu: Labels, cores: float) -> Figures:
 
 
 def store(figures: Figures, seconds: int = 5) -> SampleStore:
-    """Every figure read once a second; a counter grows by its figure each second."""
+    """Every figure read once a second; a counter grows by its figure every second."""
     kept = SampleStore()
     for tick in range(seconds + 1):
         at = NOW - seconds + tick

@@ -1,4 +1,4 @@
-"""XID errors: what each code means, how much it matters, and what to do first.
+"""XID errors: the name of each code, its severity, and what to do first.
 
 The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, and what those want
 depends on what the kernel's log reports besides: the unit, whether it was fatal, and two words.
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from msgspec import Struct, convert
 
@@ -21,23 +22,28 @@ class XidAction(StrEnum):
     IGNORE = "ignore"
     WATCH = "watch"
     RESTART_JOB = "restart_job"
+    RESTART_THEN_SERVICE = "restart_then_service"
     RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU when it is free
     RESET_LATER = "reset_later"
     RESET = "reset"
     MEMORY = "memory"  # reset, and then look whether the memory could be fixed
+    DETAILS = "details"  # of XID 48, which says what to do
     REBOOT = "reboot"
+    RESTART_VM = "restart_vm"
     LINKS = "links"  # look at both ends of the link, then reset
     FOLLOW = "follow"  # the error that came with it
     RECOVERY = "recovery"  # what the driver asks for
     BY_UNIT = "by_unit"  # NVLink 5: the kernel's log says which
+    CHECK_UVM = "check_uvm"  # reset if unified memory or vGPU is used
+    ENABLE_ECC = "enable_ecc"
     POWER = "power"  # the board's cable
     UPDATE = "update"  # the driver
     SERVICE = "service"
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """One code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is what it
-    means on GPUs up to Volta where that differs, else empty."""
+    """One code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is its name
+    on GPUs up to Volta where that differs, else empty."""
 
     code: int
     name: str
@@ -62,11 +68,22 @@ HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
 
 
 @cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads((files(__name__) / "codes.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def first_steps() -> Mapping[XidAction, str]:
+    return convert(_table()["first_step"], dict[XidAction, str])
+
+
+@cache
 def catalogue() -> Mapping[int, XidMeaning]:
     """Every code of the table."""
-    rows = tomllib.loads((files(__name__) / "codes.toml").read_text(encoding="utf-8"))["xid"]
     return {
-        code: convert({**row, "code": code}, XidMeaning) for row in rows for code in row["codes"]
+        code: convert({**row, "code": code}, XidMeaning)
+        for row in _table()["xid"]
+        for code in row["codes"]
     }
 
 
@@ -90,7 +107,7 @@ def name(code: int, architecture: str = "") -> str:
 
 @cache
 def critical() -> tuple[int, ...]:
-    """The codes after which somebody must act now, in order."""
+    """The codes that need action now, in order."""
     return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
 
 

@@ -1,4 +1,4 @@
-// The last 24 hours: a bar each hour, of all GPUs together or of one, from sums that the agent keeps.
+// The last 24 hours: a bar for each hour, of all GPUs together or of one, from sums that the agent keeps.
 
 import { element, keep, put, say } from "./dom.js";
 import { clock as timeOf, gpuHours, percent } from "./figures.js";

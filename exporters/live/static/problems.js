@@ -68,7 +68,7 @@ export function findingsOf(frame, gpu) {
 export function showAbsent(list, counter, link, { absent, reasons: words }) {
   const reasons = new Map();
   for (const { reason } of absent) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
-  const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${n} ${words[reason]}`);
+  const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${words[reason]} (${n})`);
   say(counter, `${count(absent.length, "metric")}: ${parts.join(", ")}`);
   link.hidden = !absent.length;
   say(link, `${count(absent.length, "metric")} not known: why`);

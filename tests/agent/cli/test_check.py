@@ -53,7 +53,7 @@ def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
     said = " ".join(" ".join(page(bench.agent.poller.latest, SYSTEMS["dgx-h100"])).split())
     assert re.search(
         r"critical: GPU 0: NVLink 2 is down.* reset all its GPUs at once .* \(alert DgxNvlinkDown "
-        r"\(critical: pages somebody at once\) fires after 3 min; more: RUNBOOK.md#Dgx",
+        r"\(critical: pages on-call immediately\) fires after 3 min; more: RUNBOOK.md#Dgx",
         said,
     )
 

@@ -114,10 +114,9 @@ def test_what_is_wrong_is_listed() -> None:
     head = shown[: shown.index("")]
     assert [line for line in head if line.startswith("  3 of 4 GPUs answer, GPU 2 not among")]
     said = " ".join(" ".join(head).split())
-    assert (
-        said.count("pages somebody at once) fires after 1 min; more: RUNBOOK.md#DgxGpuMissing") == 1
-    )
-    assert "(critical: pages somebody at once) fires now; more: RUNBOOK.md#DgxGpuXid" in said
+    missing = "pages on-call immediately) fires after 1 min; more: RUNBOOK.md#DgxGpuMissing"
+    assert said.count(missing) == 1
+    assert "(critical: pages on-call immediately) fires now; more: RUNBOOK.md#DgxGpuXid" in said
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
@@ -165,7 +164,7 @@ def test_severity_and_reasons_stand_in_words() -> None:
     frame = watched("dgx-h100:starved-disk").run(40).frame()
     shown = " ".join(" ".join(page(frame, 80)).split())
     assert re.search(
-        r"alert DgxGpuStarved \(warning: a message, no call\) fires from 25 % of 15 min "
+        r"alert DgxGpuStarved \(warning: notifies, does not page\) fires from 25 % of 15 min "
         r"or 10 % of 6 h; more: RUNBOOK.md#DgxGpuStarved",
         shown,
     )

@@ -52,7 +52,7 @@ def test_a_library_that_crashes_leaves_the_host_watched(tmp_path: Path) -> None:
 def test_check_names_it_and_ends_well(tmp_path: Path) -> None:
     crashing_library.make(tmp_path)
     with Running("agent", "check", LD_LIBRARY_PATH=str(tmp_path)) as check:
-        check.line(r"NVML crashes: nvmlInit ended a process that tried it \(SIGILL\)", TIMEOUT)
+        check.line(r"NVML crashed: nvmlInit ended a process that tried it \(SIGILL\)", TIMEOUT)
         assert check.process.wait(TIMEOUT) == 1
 
 

@@ -107,7 +107,7 @@ def test_the_sums_are_the_counter(system: str) -> None:
         before.update(now)
     assert len(grown) > 0
     for uuid, joules in grown.items():
-        lag = 15 * joules / 200  # a reading is split up to 3 s later, and comes each 10 s
+        lag = 15 * joules / 200  # a reading is split up to 3 s later, and comes every 10 s
         assert spent[uuid] == pytest.approx(joules, abs=lag), uuid
 
 

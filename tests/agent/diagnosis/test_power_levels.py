@@ -71,7 +71,7 @@ def test_the_order_of_samples_is_of_no_account() -> None:
 
 
 def test_short_bursts_are_not_counted_longer_than_they_are() -> None:
-    """14 ms of work each 74 ms; power follows within 6 ms, and never comes to rest at a level."""
+    """14 ms of work every 74 ms; power follows within 6 ms, and never comes to rest at a level."""
     watts, each_millisecond = 130.0, []
     for n in range(6000):
         watts += ((650.0 if n % 74 < 14 else 130.0) - watts) / 6

@@ -15,7 +15,7 @@ from tests.support.simulated_machine import gpu
 
 ENDS, COUNTED = 90, 40
 """Seconds that a scenario runs, and those at its end in which steps are counted; samples are read
-each 2 s, and a step is found some steps later."""
+every 2 s, and a step is found some steps later."""
 
 
 def true_step(bench: AgentBench, index: int) -> float:

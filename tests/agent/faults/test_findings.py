@@ -27,7 +27,7 @@ WRONG = {
     "dgx-station-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
     "dgx-h200:row-remap": "could not be remapped",
-    "dgx-h100:xid": "XID 48, double-bit ECC error",
+    "dgx-h100:xid": "XID 48, Double Bit ECC Error",
 }
 SLOWLY = ("dgx-h100:nvlink-errors", "dgx-station-v100:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
@@ -82,7 +82,7 @@ def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
     bench = simulated("gtx-1080:training").run(12)
     bench.machine.driver.xid(0, 62)
     bench.run(8)
-    assert shown(bench) == ["GPU 0: XID 62, internal micro-controller halt, seen once, 8 s ago"]
+    assert shown(bench) == ["GPU 0: XID 62, Internal micro-controller halt, seen once, 8 s ago"]
     (later,) = shown(bench.run(120))
     assert later.endswith("seen once, 2 min ago")
 

@@ -147,5 +147,5 @@ def test_root_is_not_advised_to_be_root() -> None:
         finally:
             os.seteuid(0)
     of_root, of_others = said
-    assert of_root == "1 metric has no value: denied, also to root"
-    assert of_others == "1 metric has no value: for root alone"
+    assert of_root == "1 metric has no value: permission denied, even as root"
+    assert of_others == "1 metric has no value: requires root"

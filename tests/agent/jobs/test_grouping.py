@@ -86,7 +86,7 @@ def same(at: float) -> float:
 def joined(
     one: Sent, other: Sent, *, seconds: int = 180, steps: LockSteps | None = None, apart: float = 0
 ) -> bool:
-    """Return whether both are of one job in the end, by a reading each ten seconds."""
+    """Return whether both are of one job in the end, by a reading every ten seconds."""
     steps = steps or LockSteps()
     found: list[frozenset[GpuKey]] = []
     for at in range(0, seconds + 1, 10):

@@ -142,7 +142,7 @@ def test_what_comes_each_so_many_steps_is_no_step(load: Iterator[Phase]) -> None
 
 
 def test_pauses_of_steps_are_no_step() -> None:
-    """A quarter of a second each 7 s spoils most windows, and is not taken for the step itself."""
+    """A quarter of a second every 7 s spoils most windows, and is not taken for the step itself."""
     pauses = power.with_event(power.steps(0.2119), 66, [(0.25, power.REST)])
     assert all(abs(step / 0.2119 - 1) < 0.02 for step in reported_steps(of_load(pauses, 150)))
 

@@ -227,7 +227,7 @@ def test_between_lists_of_threads_only_active_ones_are_read(tree: ProcessTree) -
     assert max(asked[1:]) > 50, "all of them, when they are listed"
     late = sorted(asked[62:])
     assert late[len(late) // 2] <= 2 * 7
-    assert sum(count > 50 for count in late) <= 4, "each ten seconds"
+    assert sum(count > 50 for count in late) <= 4, "every ten seconds"
     assert of(reading)[work.WORKERS] == 6
     assert of(reading)[work.BUSIEST] == pytest.approx(1.0, abs=0.02)
 

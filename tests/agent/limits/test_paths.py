@@ -25,7 +25,7 @@ from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering
 
 BOTH = ("receive", "transmit")
-SOON, SETTLED = 12, 65  # seconds: links are read once a minute, the rest each ten at least
+SOON, SETTLED = 12, 65  # seconds: links are read once a minute, the rest every ten at least
 
 
 def saturated(bench: AgentBench) -> set[tuple[str, str, str]]:

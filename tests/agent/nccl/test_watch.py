@@ -102,7 +102,7 @@ def aged(bench: AgentBench, seconds: float) -> AgentBench:
         ("hang", NcclMode.HANG, 0.0, 0),  # in its first five minutes
         ("training", NcclMode.HANG, 600.0, 0),  # it works
         ("checkpoint", NcclMode.HANG, 600.0, 0),
-        ("hang", NcclMode.HANG, 600.0, 3),  # 25 s after the start, then each 30 s
+        ("hang", NcclMode.HANG, 600.0, 3),  # 25 s after the start, then every 30 s
         ("training", NcclMode.ALWAYS, 0.0, 4),
     ],
 )

@@ -247,7 +247,7 @@ def test_a_minute_of_eight_gpus_is_small(tmp_path: Path) -> None:
 
 
 def test_a_buffer_gives_each_sample_when_the_driver_had_it() -> None:
-    """A tape whose readings came each 5 s answers readings of each second."""
+    """A tape whose readings came every 5 s answers readings of each second."""
     buffer = TapedBuffer()
     stamps = [1_000_000 * n for n in range(11)]
     buffer.extend(5_250, 1, stamps[:6], [0.0] * 6)

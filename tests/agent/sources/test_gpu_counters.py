@@ -78,7 +78,7 @@ def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
 def test_activity_is_that_of_the_last_second_while_somebody_is_there(
     pids: list[int], seen: bool
 ) -> None:
-    """Read each 5 s, a change was reported up to 5 s late, and of each GPU at another moment."""
+    """Read every 5 s, a change was reported up to 5 s late, and of each GPU at another moment."""
     bench = GpuBench(gpus=1)
     works(bench, 0.01)
     bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, 0) for pid in pids]

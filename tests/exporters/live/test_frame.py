@@ -266,7 +266,7 @@ def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
     assert early.action == "Nothing yet: a late read ends by itself. Act if it lasts for 2 min."
     assert late.action.startswith("Drain the node")
     assert early.notifies.endswith(" fires after 2 min")
-    assert late.notifies == "alert DgxAgentBlind (critical: pages somebody at once) fires now"
+    assert late.notifies == "alert DgxAgentBlind (critical: pages on-call immediately) fires now"
     machine = watched("dgx-station-v100:training").run(5)
     known = findings_document(machine.view)
     machine.bench.machine.set_scenario("gpu-slow")
@@ -326,7 +326,7 @@ def test_the_headline_is_of_the_job_that_runs_and_names_why_gpus_cannot_be_judge
     sentence, gpu = shown("starved-disk", 8)
     assert re.search(r"% of the last \d s", sentence), sentence
     machine.bench.machine.driver.hung = True
-    why = "cannot be judged: the driver does not answer (nvmlDeviceGetSamples: Timeout)"
+    why = "cannot be judged: the driver does not respond (nvmlDeviceGetSamples: Timeout)"
     sentence, gpu = shown("", 25)
     assert (sentence, gpu["summary"]) == (f"4 GPUs {why} for 20 s", why)
 

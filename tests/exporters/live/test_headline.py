@@ -53,7 +53,7 @@ OF_FOUR = {
     "port-degraded": ("costly", "Network port enp1s0f0 runs at 1 of 10 Gb/s; 4 GPUs busy"),
     "xid": (
         "wrong",
-        "GPU 0: XID 48, double-bit ECC error; its page .*, seen once, [0-9]+ s ago; 4 GPUs busy",
+        "GPU 0: XID 48, Double Bit ECC Error, seen once, [0-9]+ s ago; 4 GPUs busy",
     ),
     "ecc": (
         "wrong",
@@ -78,7 +78,7 @@ OF_OTHERS = {
     "k40:training": ("good", "The GPU is busy"),
     "k40:held": ("notice", "The GPU is occupied by an idle process"),
     "k40:gpu-lost": ("wrong", "GPU 0 lost, none answers"),
-    "titan-x-maxwell:xid": ("wrong", "GPU 0: XID 62, internal .*, [0-9]+ s ago; the GPU is busy"),
+    "titan-x-maxwell:xid": ("wrong", "GPU 0: XID 62, Internal .*, [0-9]+ s ago; the GPU is busy"),
 }
 SCENARIOS = {f"dgx-station-v100:{name}": said for name, said in OF_FOUR.items()} | OF_OTHERS
 
@@ -195,7 +195,7 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
 
 def test_an_xid_of_long_ago_is_no_news() -> None:
     once = Figure("times", 1.0, None, "count")
-    found = [Finding("xid", WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
+    found = [Finding("xid", WARNING, GPU, "48", (once,), ("Double Bit ECC Error",))]
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found))[0] == "costly"
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, over={*found}))[:2] == (
         "good",

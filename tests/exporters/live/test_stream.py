@@ -293,7 +293,7 @@ async def test_nothing_is_made_while_no_page_is_open() -> None:
     async with bench() as there:
         there.play(30)
         assert there.feed._page_state is None
-        assert there.feed.refreshes <= 1  # one look each 20 ticks, for since when things are wrong
+        assert there.feed.refreshes <= 1  # one look every 20 ticks, for since when things are wrong
         page = await there.open()
         await page.until("tick")
         assert there.feed.refreshes <= 3
