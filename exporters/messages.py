@@ -186,7 +186,9 @@ def fact_document(fact: Fact) -> Document:
 
 def finding_notifies(finding: Finding, stood: float | None = None) -> str:
     fault = by_kind()[finding.kind]
-    return notifies(finding.severity, fault.alert, after(fault.hold, stood))
+    hold = fault.fires(finding) if fault.fires else fault.hold
+    when = f"fires {hold}" if hold.startswith("from") else after(hold or "0s", stood)
+    return notifies(finding.severity, fault.alert if hold else "", when)
 
 
 def finding_document(finding: Finding, stood: float | None = None) -> Document:

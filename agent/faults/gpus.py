@@ -14,10 +14,10 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import LOST, NODE, REMEMBERED, Condition, increase, of, one, pick
+from agent.faults.promql import LOST, NODE, REMEMBERED, Condition, increase, of, one, pick, seconds
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
-from agent.faults.thresholds import RuleParameters
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
 from agent.sources import agent_health, clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
@@ -60,7 +60,7 @@ def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         UNEXPECTED,
         *not_answering(parameters),
         *hot(parameters),
-        held_down(),
+        held_down(parameters.thresholds),
     )
 
 
@@ -189,6 +189,7 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
             alert=NOT_ANSWERING,
             kind="gpu_not_answering",
             look=_silent,
+            hold="1m",
             sentence=CALLS_HANG,
             do=RESET_SILENT,
         ),
@@ -254,11 +255,13 @@ def _where(margin: float) -> str:
     return f"{abs(margin):.0f} °C {'below' if margin > 0 else 'above'}"
 
 
-def held_down() -> Fault:
+def held_down(limits: AlertThresholds) -> Fault:
     """The clocks are low at this moment; DgxGpuThrottled counts the time of a quarter hour."""
+    share, window = limits.throttled_share, limits.throttled_window
     return Fault(
         alert="DgxGpuThrottled",
         kind="clocks_held_down",
+        fires=lambda _: f"from {100 * share:.0f} % of {seconds(window) / 60:g} min",
         look=_held_down,
         sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
         terms={"reasons": Term(_reasons, "")},

@@ -135,6 +135,7 @@ def uncorrected(parameters: RuleParameters) -> tuple[Fault, Fault]:
         Fault(
             alert=ECC,
             kind="ecc_lifetime",
+            fires=lambda _: "",
             look=lambda machine: _errors(machine, "aggregate"),
             sentence=(
                 "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "

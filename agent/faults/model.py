@@ -99,6 +99,9 @@ class Fault:
     when: Condition | str = ""
     look: Callable[[Look], Iterable[Seen]] | None = None
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
+    fires: Callable[[Finding], str] | None = None
+    """Of findings without a rule of their own: the hold of the rule that finds the same, or `from`
+    which share it alerts; empty where no alert follows."""
     labels: Mapping[str, str] = field(default_factory=dict)
     sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
     summary: str = ""  # of the alert, in a few words, if that is not the sentence

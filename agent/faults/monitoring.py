@@ -99,6 +99,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         sources_down(parameters),
         *reads_nothing(parameters),
         *OF_CONFIGURATION,
+        values_absent(parameters.thresholds.silent_for),
         *clock_stepped(parameters),
         rules_failing(parameters),
         Fault(  # if it stops arriving, the way of all alerts is broken
@@ -258,6 +259,21 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
             yield Seen(figures=(Figure("metrics", counts[why], None, "count"),), names=(str(why),))
 
 
+def values_absent(hold: str) -> Fault:
+    """Some values have a reason that needs attention; the alert is of those that a late read
+    owes."""
+    return Fault(
+        alert=BLIND,
+        kind="values_absent",
+        look=_values_absent,
+        hold=hold,
+        fires=lambda found: hold if found.names == (Reason.STALLED,) else "",
+        sentence=("{metrics:metric has|metrics have} no value: {why}",),
+        terms={"why": Term(lambda found: ABSENT[found.names[0]], "")},
+        do="See which, and why, under `Absent values` of dgx-telemetry check.",
+    )
+
+
 MANY_STEPS = 4
 """In six hours: after a boot the time service may set the clock up to three times (chrony's own
 `makestep 1 3`)."""
@@ -363,14 +379,6 @@ OF_CONFIGURATION = (
         ],
         sentence=("the kernel's log cannot be read: {0}",),
         do="Run this as root of the host, or let its unit hand over /dev/kmsg, as `install` does.",
-    ),
-    Fault(
-        alert=BLIND,
-        kind="values_absent",
-        look=_values_absent,
-        sentence=("{metrics:metric has|metrics have} no value: {why}",),
-        terms={"why": Term(lambda found: ABSENT[found.names[0]], "")},
-        do="See which, and why, under `Absent values` of dgx-telemetry check.",
     ),
 )
 """Faults of settings that are refused, or name a missing device, and of files that the agent may

@@ -87,6 +87,7 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         kind="xid",
         severity=Severity.CRITICAL,
         look=lambda machine: _seen(machine, window),
+        fires=lambda found: _hold(found.severity, meaning(int(found.device)).action),
         sentence=(
             "XID {device}, {0}, seen {times:once|times}",
             ", {times:~|last }{ago:duration} ago",
@@ -137,14 +138,18 @@ def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
 def _usual(severity: Severity, action: XidAction, words: str) -> Fault:
     """An error waits for a more specific alert of the same fault: a mild action waits for a strong
     one, and rows and pages that are pending come first."""
-    later = "2m" if severity is Severity.CRITICAL else "5m"
     return gpu_fault(
         alert=NAME,
         severity=severity,
-        hold="9m" if action is XidAction.RESET_LATER else later,
+        hold=_hold(severity, action),
         description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{words} (limit 0).",
         hidden_by=HIDDEN_BY,
     )
+
+
+def _hold(severity: Severity, action: XidAction) -> str:
+    later = "2m" if severity is Severity.CRITICAL else "5m"
+    return "9m" if action is XidAction.RESET_LATER else later
 
 
 def _of_action(action: XidAction) -> Severity:

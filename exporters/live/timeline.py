@@ -55,7 +55,8 @@ class Stretch(NamedTuple):
 
 def hold(finding: Finding) -> float:
     """Return the seconds for which a finding must stand before it is more than one late read."""
-    known = finding.kind in READS
+    fires = by_kind()[finding.kind].fires  # a value that is denied is not late
+    known = finding.kind in READS and (not fires or fires(finding))
     return max(BRIDGED, seconds(by_kind()[finding.kind].hold)) if known else 0.0
 
 

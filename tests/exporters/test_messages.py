@@ -13,16 +13,19 @@ from agent.model import (
     Figure,
     Finding,
     GpuKey,
+    Reason,
     Severity,
     SignalQuality,
     State,
     Verdict,
 )
+from exporters.live.timeline import hold
 from exporters.messages import (
     FACTS,
     fact_document,
     fact_text,
     finding_document,
+    finding_notifies,
     finding_text,
     verdict_document,
     verdict_figures,
@@ -198,3 +201,27 @@ def test_a_verdict_is_reported_in_words_and_in_values() -> None:
     assert values["facts"][0]["figures"] == {
         "peer_activity": {"value": 0.16, "limit": None, "unit": "ratio"}
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "named", "early", "later"),
+    [
+        ("xid", "critical", "79", "after 2 min", "now"),
+        ("xid", "warning", "63", "after 9 min", "now"),
+        ("values_absent", "warning", Reason.STALLED, "after 2 min", "now"),
+        ("values_absent", "warning", Reason.DENIED, "", ""),
+        ("ecc_lifetime", "warning", "", "", ""),
+        ("clocks_held_down", "warning", "", "from 25 % of 15 min", "from 25 % of 15 min"),
+        ("gpu_not_answering", "warning", "", "after 1 min", "now"),
+        ("links_down", "critical", "", "after 3 min", "now"),
+    ],
+)
+def test_a_finding_says_when_its_alert_fires(
+    kind: str, severity: str, named: str, early: str, later: str
+) -> None:
+    finding = Finding(kind, Severity(severity), GPU, named if kind == "xid" else "", (), (named,))
+    for stood, when in ((0.0, early), (3600.0, later)):
+        said = finding_notifies(finding, stood)
+        assert said.endswith(f") fires {when}" if when else "warning: no alert")
+    late = 120.0 if named == Reason.STALLED else 60.0 * (kind == "gpu_not_answering")
+    assert hold(finding) == late, "for which there is nothing to do"

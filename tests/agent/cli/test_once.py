@@ -116,7 +116,10 @@ def test_what_is_wrong_is_listed() -> None:
     said = " ".join(" ".join(head).split())
     missing = "pages on-call immediately) fires after 1 min; more: RUNBOOK.md#DgxGpuMissing"
     assert said.count(missing) == 1
-    assert "(critical: pages on-call immediately) fires now; more: RUNBOOK.md#DgxGpuXid" in said
+    assert (
+        "(critical: pages on-call immediately) fires after 2 min; more: RUNBOOK.md#DgxGpuXid"
+        in said
+    )
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
