@@ -231,10 +231,12 @@ def doubts(e: Evidence) -> Iterator[Fact]:
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
+    signal = "GPM"
     if e.quality is SignalQuality.NVML:
+        signal = "utilization"
         yield Fact(FactKind.WITHOUT_GPM)
-    elif not e.activity and e.power is not None and e.power >= SPINNING_POWER:
-        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, SPINNING_POWER),))
+    if not e.activity and e.power is not None and e.power >= SPINNING_POWER:
+        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, SPINNING_POWER),), (signal,))
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0

@@ -125,7 +125,7 @@ BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 """A GPU that is lost hangs its job, and the others wait for it."""
 
 LASTS = "2m"  # the least duration of a hang: a lost GPU is detected by then
-_HUNG = pick(accounting.STATE, state=State.HUNG)
+_HUNG, _BUSY = (pick(accounting.STATE, state=state) for state in (State.HUNG, State.BUSY))
 
 
 def hung() -> tuple[Fault, Fault]:
@@ -307,11 +307,11 @@ def held_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 
 def unused(parameters: RuleParameters) -> Fault:
-    """A job was given a GPU and has no process on it."""
-    window = parameters.thresholds.unused_window
+    """A job was given a GPU and uses it by no process, not even by one that is not listed here."""
+    window, at = parameters.thresholds.unused_window, f"on ({NODE}, gpu, uuid)"
     return gpu_fault(
         alert="DgxGpuAllocatedUnused",
-        when=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
+        when=f"{process.PROCESSES} < 1 unless {at} {_BUSY} > 0 and {at} {allocation.ALLOCATED} > 0",
         severity=INFO,
         hold=window,
         summary="given to a job that does not use it",

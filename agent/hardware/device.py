@@ -71,11 +71,15 @@ class NvmlDevice:
         """Memory (bytes) of this GPU, or of a MIG device of it; raises Absent."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
-            return self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
+            info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
         except Absent as absent:
             if absent.reason is not Reason.DRIVER:
                 raise self._in_mig(absent) from absent
-            return self.nvml.call(call, handle)
+            info = self.nvml.call(call, handle)
+        if info.used > info.total or info.free > info.total:
+            why = f"{call}: {info.used} used and {info.free} free of {info.total}"
+            raise Absent(Reason.IMPLAUSIBLE, why)
+        return info
 
     def _racked(self) -> bool:
         """Return whether it reports the serial number of a chassis of trays (Blackwell)."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-WIDEST = 2**64  # No counter of the kernel reaches this
+WIDEST = 2**64 - 1  # No counter of the kernel reaches this: all ones is no value
 MOST_OPEN = 2048
 """Files of /proc that stay open, as opening one costs five times as much as reading it; never more
 than half of the descriptors that the process may have."""

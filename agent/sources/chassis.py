@@ -28,10 +28,11 @@ NO_ALARMS = re.compile(
     r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
 )
 """Chips of CPUs, disks and cards; and of boards whose unused inputs raise alarms all day."""
+UNREADABLE = Absent(Reason.FAILED, "the chip does not say whether it raises an alarm")
 
 
 def _alarms(files: FileTree, out: ReadOutput) -> None:
-    raised: dict[tuple[str, str], bool] = {}
+    raised: dict[tuple[str, str], bool | None] = {}  # None while it cannot be read
     for chip in names_in(files, CLASS):
         folder = f"{CLASS}/{chip}"
         maker = text_or_nothing(files, f"{folder}/name")
@@ -39,13 +40,15 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
             if match := FLAG.fullmatch(file):
                 label = text_or_nothing(files, f"{folder}/{match[1]}_label") or match[1]
                 key = f"{maker} {chip}: {label}", ALARM_KINDS.get(match[2], "temperature")
-                raised[key] = raised.get(key, False) or bool(flag(files, f"{folder}/{file}"))
+                now, before = flag(files, f"{folder}/{file}"), raised.get(key)
+                raised[key] = before if now is None else now or bool(before)
     if not raised:
         why = f"{CLASS} has no alarm of fans or power supplies (as root, ask the BMC)"
         raise Absent(Reason.MISSING, why)
     alarms_first = sorted(raised, key=lambda labels: (not raised[labels], labels))
     for labels in bounded(out, FAULT, alarms_first):
-        out.add(FAULT, raised[labels], *labels)
+        value = raised[labels]
+        out.add(FAULT, UNREADABLE if value is None else value, *labels)
 
 
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:

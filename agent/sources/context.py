@@ -50,12 +50,14 @@ class Listing:
         return self._devices
 
 
-def flag(files: FileTree, path: str) -> bool | None:
-    """Return whether a file holds a number above 0; None where it cannot be read."""
+def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
+    """Return whether a file holds a number above 0; None where it cannot be read, or holds none
+    from 0 to `most`."""
     try:
-        return read_int(files, path) > 0
+        number = read_int(files, path)
     except Absent:
         return None
+    return number > 0 if 0 <= number <= most else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge
+from agent.model import Absent, Metric, ReadKey, Reason, checked, counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE
+from agent.ranges import FASTEST_WIRE, Range
 from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
@@ -29,6 +29,9 @@ def _counted(name: str, meaning: str, answer: str, fastest: float | None = None)
     return counter(f"dgx_disk_{name}_total", meaning, origin, ("device",), fastest=fastest)
 
 
+LONGEST_REQUEST = 300.0
+"""Seconds of work that one second may bring: older kernels count a request when it ends."""
+
 _BYTES = "Bytes {} the disk or array since boot."
 READ_BYTES = _counted("read_bytes", _BYTES.format("read from"), "read_bytes", FASTEST_WIRE)
 WRITTEN_BYTES = _counted("written_bytes", _BYTES.format("written to"), "write_bytes", FASTEST_WIRE)
@@ -37,6 +40,7 @@ BUSY = _counted(
     "Seconds since boot in which the disk or array had at least one request in flight; being busy "
     "all of the time is not yet saturation, because NVMe disks serve many requests at once.",
     "busy_time",
+    LONGEST_REQUEST,
 )
 INFO = gauge(
     "dgx_disk_info",
@@ -63,7 +67,13 @@ FAULT = gauge(
 
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9
-STOPPED = {"clear", "inactive"}  # States of an array that does not run; `raid_disks` may be 0 then
+STOPPED = {"clear", "inactive", "broken"}
+"""States of an array that does not run; `raid_disks` may be 0 then."""
+
+SET = re.compile(r"external:[^/]")
+"""Metadata of the set of disks that the firmware divides into arrays: it never runs itself."""
+
+MOST_ERRORS = 1 << 31
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
@@ -109,7 +119,12 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
-    arrays = [a for a in arrays_among(files, blocks) if not ignored.search(a)]
+    arrays = [
+        array
+        for array in arrays_among(files, blocks)
+        if not ignored.search(array)
+        and not SET.match(text_or_nothing(files, f"{BLOCK}/{array}/md/metadata_version"))
+    ]
     if not arrays:
         raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
     for array in bounded(out, MEMBERS, arrays, "disk.ignore"):
@@ -167,8 +182,9 @@ def raid_disks(files: FileTree, array: str) -> int:
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
     """Return the number of working members; levels without redundancy have no `degraded`: count the
     rest."""
+    path = f"{BLOCK}/{array}/md/degraded"
     try:
-        return expected - read_int(files, f"{BLOCK}/{array}/md/degraded")
+        return expected - int(checked(read_int(files, path), Range(0, expected), path))
     except Absent as absent:
         if absent.reason is not Reason.MISSING:
             raise
@@ -216,7 +232,7 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
         silent = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
         out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")
     for volume in bounded(out, FAULT, names_in(files, EXT4)):
-        errors = flag(files, f"{EXT4}/{volume}/errors_count")
+        errors = flag(files, f"{EXT4}/{volume}/errors_count", MOST_ERRORS)
         if errors is not None:
             out.add(FAULT, errors, volume, "file_system")
 

@@ -12,6 +12,7 @@ from agent.hardware.host import Host, Psutil
 from agent.model import Absent, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.ranges import STEPWISE
 from agent.sources.context import HostOptions
 
 BUSY = gauge(
@@ -25,6 +26,7 @@ PRESSURE = counter(
     "resource.",
     "total in /proc/pressure/cpu, io and memory (full is not defined for cpu)",
     ("resource", "kind"),
+    fastest=STEPWISE,
 )
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
 """The mounts of the host, then those that the agent itself sees: a service that must not look into

@@ -10,7 +10,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE
+from agent.ranges import FASTEST_WIRE, WIRE_SPEED
 from agent.sources.context import HostOptions, bounded
 
 CLASS = "/sys/class/infiniband"
@@ -52,11 +52,13 @@ RATE = internal(
     "Negotiated rate of an active port in bytes per second and direction.",
     f"{_PORT}/rate (Gb/s)",
     PORT_LABELS,
+    WIRE_SPEED,
 )
 
 LINK_STATE = 5.0  # seconds between two checks of the links
 WORD = 4  # bytes in the unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
+STATES = {str(state) for state in range(8)}  # Both have fewer
 FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
 ERROR_FILES = (
     *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
@@ -147,7 +149,7 @@ def _state(files: FileTree, path: str) -> int:
     """The number before the colon, as in `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
-    if not number.isdecimal() or len(number) > MOST_DIGITS:
+    if number not in STATES:
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <number>: <state>")
     return int(number)
 

@@ -11,7 +11,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE
+from agent.ranges import FASTEST_WIRE, WIRE_SPEED
 from agent.sources.context import HostOptions, Listing, bounded
 
 
@@ -45,12 +45,14 @@ SPEED = internal(
     "Negotiated speed of the NIC in bytes per second and direction.",
     "/sys/class/net/<device>/speed (Mbit/s)",
     ("device",),
+    WIRE_SPEED,
 )
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
 LINK_STATE = 5.0  # seconds between two checks of the link
 NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
+STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8
 NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
 
@@ -91,9 +93,12 @@ def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: Rea
 
 def link_up(files: FileTree, device: str) -> float:
     """1 or 0; drivers that never report an operational state still know their carrier."""
-    state = read_text(files, f"{NET}/{device}/operstate")
-    if state != "unknown":
+    path = f"{NET}/{device}/operstate"
+    state = read_text(files, path)
+    if state in STATES:
         return float(state == "up")
+    if state != "unknown":
+        raise Absent(Reason.UNKNOWN, f"{path} holds {state!r:.60}, expected a state of a link")
     return float(read_int(files, f"{NET}/{device}/carrier") == 1)
 
 

@@ -82,6 +82,8 @@ it (from Volta). That of a user's own daemon counts as the user's process."""
 
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
 DISPLAYS = frozenset(_SERVERS.split())  # Servers of displays: no job
+MOST_DISPLAYED = 4 << 30
+"""Bytes that a server of displays holds at most: any program can have its name, and draw."""
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
@@ -125,7 +127,11 @@ class Processes:
             one.pid
             for one in listed
             if one.pid not in self._servers
-            and (one.computes or self._names[one.pid] not in DISPLAYS)
+            and (
+                one.computes
+                or self._names[one.pid] not in DISPLAYS
+                or (one.memory or 0) > MOST_DISPLAYED
+            )
         ]
 
     def _serves(self, pid: int) -> bool:

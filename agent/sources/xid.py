@@ -61,6 +61,9 @@ PCI = "PCI"
 OF_MANY_LINES = 13
 """An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
 
+LARGEST = 9999
+"""More than any code of the catalogue; all ones is no error."""
+
 BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged
 EXCEPTION = 2.5
 """Seconds for which lines belong to the exception that the first of them reported: a tick may lie
@@ -91,6 +94,7 @@ class XidCounts:
         self._samples: list[Sample] = []
         self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # when, and the count then
         self._exceptions: dict[tuple[str, str], float] = {}  # when the newest began
+        self._odd = False  # whether a code was none
         self._lock = threading.Lock()
         self._now = 0.0
 
@@ -117,6 +121,11 @@ class XidCounts:
         self._logged = answers
 
     def _note(self, way: str, uuid: str, code: int) -> None:
+        if not 0 < code <= LARGEST:
+            if not self._odd:  # a driver that answers so may do it often
+                log.warning(LogEvent("implausible", metric=ERRORS.name, uuid=uuid, value=code))
+            self._odd = True
+            return
         with self._lock:
             if code == OF_MANY_LINES:
                 if self._now - self._exceptions.get((way, uuid), -EXCEPTION) < EXCEPTION:

@@ -186,15 +186,19 @@ def held(system: System) -> Iterator[Case]:
 def unused(system: System) -> Iterator[Case]:
     name = "DgxGpuAllocatedUnused"
 
-    def given(minutes: float, allocated: float = 1.0, processes: float = 0.0) -> Series:
+    def given(
+        minutes: float, allocated: float = 1.0, processes: float = 0.0, busy: float = 0.0
+    ) -> Series:
         return {
             of_gpu(ALLOCATED, system, 1): [0.0] * 8 + steady(allocated, minutes),
             of_gpu(process.PROCESSES, system, 1): [0.0] * 8 + steady(processes, minutes),
+            of_gpu(STATE, system, 1, state="busy", cause="none"): [0.0] * 8 + steady(busy, minutes),
         }
 
     yield Case(name, "long enough", given(31), (on(system, "info"),))
     yield Case(name, "just too short", given(29))
     yield Case(name, "used", given(40, processes=1.0))
+    yield Case(name, "used by who is not listed", given(40, busy=1.0))
     yield Case(name, "given to no job", given(40, allocated=0.0))
 
 

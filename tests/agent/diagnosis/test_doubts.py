@@ -25,6 +25,13 @@ def test_gpm_at_0_beside_power_is_a_doubt(watts: float, doubted: bool) -> None:
     assert all("GPM reads 0 % at 92 %" in fact_text(fact) for fact in found)
 
 
+def test_so_is_utilization_at_0_where_there_is_no_gpm() -> None:
+    without = {one: value for one, value in SILENT.items() if one[0] != activity.SM_ACTIVE}
+    found = list(doubts(evidence({**without, (power.POWER, GPU): 651.0})))
+    assert [fact.kind for fact in found] == [FactKind.WITHOUT_GPM, FactKind.GPM_AT_ZERO]
+    assert fact_text(found[1]).startswith("utilization reads 0 % at 93 %")
+
+
 def test_gpm_that_reads_anything_is_believed() -> None:
     busy = {**SILENT, (activity.ACTIVITY, GPU): 0.01, (power.POWER, GPU): 641.0}
     assert list(doubts(evidence(busy))) == []

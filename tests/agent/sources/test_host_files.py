@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from agent.model import Labels, Reason
-from agent.sources import disk, host, network
+from agent.sources import chassis, disk, host, network
 from tests.support.fake_host import HostBench, reasons, shortly, values
 
 UNKNOWN, MISSING = Reason.UNKNOWN, Reason.MISSING
@@ -85,6 +85,59 @@ CASES = {
         {(disk.MEMBERS.name, "md7", "working"): 0, (disk.MEMBERS.name, "md7", "missing"): 1},
     ),
 }
+
+
+def member(array: str, working: int, missing: int) -> dict[Labels, float]:
+    return {
+        (disk.MEMBERS.name, array, "working"): working,
+        (disk.MEMBERS.name, array, "missing"): missing,
+    }
+
+
+MD = "/sys/block/md7/md"
+NIC, FAN = "/sys/class/net/eth0", "/sys/class/hwmon/hwmon0"
+CASES |= {
+    "a set of disks of the firmware is no array": Found(
+        *(disk, "arrays"),
+        {f"{MD}/array_state": "inactive", f"{MD}/metadata_version": "external:imsm"}
+        | {"/sys/block/md6/md/raid_disks": "2", "/sys/block/md6/md/degraded": "0"}
+        | {"/sys/block/md6/md/metadata_version": "external:/md7/0"},
+        member("md6", 2, 0),
+    ),
+    "an array without redundancy that broke": Found(
+        *(disk, "arrays"),
+        {f"{MD}/array_state": "broken", f"{MD}/raid_disks": "4"},
+        member("md7", 0, 1),
+    ),
+    **{
+        f"an array that misses {missing} of 2": Found(
+            *(disk, "arrays"),
+            {f"{MD}/raid_disks": "2", f"{MD}/degraded": missing},
+            absent={(disk.MEMBERS.name, "md7"): Reason.IMPLAUSIBLE},
+        )
+        for missing in ("99", "-1")
+    },
+    **{
+        f"a NIC of {speed} Mbit/s": Found(
+            *(network, "speeds"),
+            {f"{NIC}/speed": speed, f"{NIC}/operstate": "up"},
+            absent={(network.SPEED.name, "eth0"): Reason.IMPLAUSIBLE},
+        )
+        for speed in ("-2", "99999999", "2147483647")
+    },
+    "a NIC of another state": Found(
+        *(network, "links"),
+        {f"{NIC}/operstate": "odd"},
+        absent={(network.LINK_UP.name, "eth0"): UNKNOWN},
+    ),
+    "alarms that cannot be read": Found(
+        *(chassis, "alarms"),
+        {f"{FAN}/name": "ibmpowernv", f"{FAN}/fan1_fault": "0"}
+        | {f"{FAN}/fan2_fault": "N/A", f"{FAN}/fan3_fault": "4294967295"},
+        {(chassis.FAULT.name, "ibmpowernv hwmon0: fan1", "fan"): 0},
+        {(chassis.FAULT.name, f"ibmpowernv hwmon0: fan{n}", "fan"): Reason.FAILED for n in (2, 3)},
+    ),
+}
 KERNEL, SERVICE = {"2": ("kthreadd", 0)}, {"77": ("nv-fabricmanage", 0)}
 OF_USERS = {"77": ("nv-fabricmanage", 1000), "2": ("kthreadd", 1000)}
 """Programs of these names that anybody started, in a pid namespace."""
@@ -128,6 +181,20 @@ def test_pressure_switched_off_at_boot(bench: HostBench) -> None:
     (absence,) = bench.read(host, "totals").absences
     assert absence.reason is Reason.UNSUPPORTED
     assert "psi=1" in absence.detail
+
+
+def test_seconds_that_were_never_spent_are_not_counted(bench: HostBench) -> None:
+    """A counter that leaps, and stays there, as diskstats have of an old kernel."""
+    bench.disk("sda")
+    counted = []
+    for seconds in (1, 2, 4_294_967, 4_294_968, 4_294_969):
+        for resource in host.STALLS:
+            total = f"total={seconds * 10**6}"
+            bench.write(f"/proc/pressure/{resource}", f"some {total}\nfull {total}")
+        bench.psutil.disks = {"sda": (1, 1, seconds * 1000)}
+        found = values(bench.read(host, "totals")) | values(bench.read(disk, "counters"))
+        counted.append((found.get((STALL, "io", "some")), found.get((disk.BUSY.name, "sda"))))
+    assert counted == [(1, 1), (2, 2), (None, None), (3, 3), (4, 4)]
 
 
 def test_no_mount_is_touched(bench: HostBench) -> None:

@@ -43,6 +43,7 @@ def test_odd_ports_never_cost_the_others(bench: HostBench) -> None:
     bench.write(f"{infiniband.CLASS}/switch0/node_type", "2: switch")  # no ports
     bench.port("mlx5_3", state="1: DOWN", phys_state="3: Disabled", rate="10 Gb/sec (4X SDR)")
     bench.port("mlx5_4", counters__port_xmit_data="4294967295")  # a 32-bit counter that is full
+    bench.port("mlx5_5", counters__port_xmit_data="18446744073709551615")
     reading = bench.read(infiniband, "counters")
     received, sent, wait = (m.name for m in (c.metric for c in infiniband.TRAFFIC))
     assert reasons(reading.absences) == {
@@ -52,8 +53,9 @@ def test_odd_ports_never_cost_the_others(bench: HostBench) -> None:
         (sent, "irdma0", "1"): Reason.MISSING,
         (wait, "irdma0", "1"): Reason.MISSING,
         (sent, "mlx5_4", "1"): Reason.UNKNOWN,
+        (sent, "mlx5_5", "1"): Reason.UNKNOWN,
     }
-    assert len(reading.samples) == 6 * 3 - 6
+    assert len(reading.samples) == 7 * 3 - 7
 
 
 def test_a_refused_counter_is_not_asked_again_before_the_next_listing(bench: HostBench) -> None:
@@ -112,6 +114,9 @@ def test_rates_are_known_of_active_ports_only(bench: HostBench) -> None:
     bench.port("mlx5_3", rate="fast")
     bench.port("mlx5_4", rate=None)
     bench.port("mlx5_5", state="active")
+    bench.port("mlx5_6", state="255: ?")
+    bench.port("mlx5_7", rate="0 Gb/sec")
+    bench.port("mlx5_8", rate="99999 Gb/sec")
     reading = bench.read(infiniband, "rates")
     assert shortly(reading) == {("mlx5_0", "1"): 50e9, ("mlx5_1", "1"): 0.3125e9}
     assert {a.labels[0]: a.reason for a in reading.absences} == {
@@ -119,6 +124,9 @@ def test_rates_are_known_of_active_ports_only(bench: HostBench) -> None:
         "mlx5_3": Reason.UNKNOWN,
         "mlx5_4": Reason.MISSING,
         "mlx5_5": Reason.UNKNOWN,
+        "mlx5_6": Reason.UNKNOWN,
+        "mlx5_7": Reason.IMPLAUSIBLE,
+        "mlx5_8": Reason.IMPLAUSIBLE,
     }
 
 

@@ -120,12 +120,11 @@ def test_processes_that_share_a_gpu_are_reported_side_by_side() -> None:
     assert {v for labels, v in held.items() if labels[2] == str(second)} == {8 * GIB}
 
 
-def drawing() -> AgentBench:
+def drawing(memory: int = GIB) -> AgentBench:
     """A GPU that rests but for one process that draws."""
     bench = simulated("dgx-station-v100:idle").run(2)
     pid = controls.start_process(bench.machine, 0)
-    (one,) = bench.machine.gpus[0].processes
-    bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, one.memory, draws=True)]
+    bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, memory, draws=True)]
     return bench
 
 
@@ -137,11 +136,14 @@ def test_a_process_that_only_draws_is_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(process.DISPLAYS))
-def test_a_server_of_a_display_is_no_job(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_of_a_display_is_no_job_unless_it_holds_what_none_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process.Processes, "_name", lambda *_: name)
-    bench = drawing()
-    bench.run(6)
-    assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [0]
+    for held, jobs in ((GIB, 0), (60 * GIB, 1)):
+        bench = drawing(held)
+        bench.run(6)
+        assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [jobs]
 
 
 def test_a_program_that_computes_is_a_job_whatever_it_is_called(

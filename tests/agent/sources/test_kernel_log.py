@@ -8,6 +8,7 @@ from threading import Event
 import pytest
 
 from agent.config.configuration import in_time
+from agent.faults.findings import findings
 from agent.hardware.kernel_log import (
     DeviceLog,
     KernelXid,
@@ -210,6 +211,18 @@ def test_what_only_one_way_shows_counts_too(caplog: pytest.LogCaptureFixture) ->
         bench.run(3)
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
     assert [r for r in caplog.records if "xid=48 times=1 " in r.getMessage()]
+
+
+@pytest.mark.parametrize("code", [0, (1 << 32) - 1, (1 << 64) - 1])
+def test_a_code_that_cannot_be_is_no_error(code: int) -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(3)
+    for listener in bench.machine.driver.listeners:
+        listener(0, code)
+    bench.machine.kernel_log.write(claimed(0))
+    bench.run(2)
+    assert not any(bench.samples.all(xid.ERRORS).values())
+    assert not any(bench.samples.all(xid.LAST).values())
+    assert not [f for f in findings(bench.agent.poller.latest) if f.kind == "xid"]
 
 
 def test_a_storm_is_counted_right_and_reported_in_a_line_a_burst(

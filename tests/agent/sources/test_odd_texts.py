@@ -11,7 +11,7 @@ from agent.cli.check import STATUS
 from agent.cli.once import machine
 from agent.faults.findings import findings
 from agent.model import Reason, Severity
-from agent.sources import activity, ecc, gpu, power, process, system
+from agent.sources import activity, ecc, gpu, memory, power, process, system
 from exporters.live.page_state import identity
 from tests.support.machines import AgentBench, simulated
 
@@ -114,6 +114,17 @@ def test_two_gpus_of_one_uuid_are_one_and_stay_it() -> None:
         assert seconds >= before
         before = seconds
     assert bench.samples.value(system.GPUS) == 1
+
+
+@pytest.mark.parametrize("field", ["used", "free"])
+def test_no_more_memory_is_used_or_free_than_there_is(field: str) -> None:
+    odd = SimpleNamespace(total=80 << 30, used=0, free=0, reserved=0)
+    setattr(odd, field, 240 << 30)
+    bench = answering("nvmlDeviceGetMemoryInfo", lambda *_, **__: odd)
+    assert bench.samples.all(memory.USED) == {}
+    absence = bench.samples.absence(memory.USED, *bench.agent.gpus.inventory.gpus[0].key.labels)
+    assert absence is not None
+    assert absence.reason is Reason.IMPLAUSIBLE
 
 
 def test_a_gpu_has_no_hundred_thousand_processes() -> None:
