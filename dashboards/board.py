@@ -85,7 +85,7 @@ ANY: Steps = (Step(None, GOOD), Step(1, BAD))
 """A count of things that should not be."""
 
 SOME: Steps = (Step(None, GOOD), Step(1, WARNING))
-"""A count of things that somebody should know of."""
+"""A count of things that need attention."""
 
 SHORT: Steps = (Step(None, BAD), Step(1, GOOD))
 """Found over expected, or 1 for yes: anything below 1 is bad."""

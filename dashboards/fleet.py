@@ -141,7 +141,7 @@ LOOK_FIRST = Row(
     (
         table(
             "Look here first",
-            f"The {WORST} nodes that need somebody most: those with critical alerts, then those "
+            f"The {WORST} nodes that need attention most: those with critical alerts, then those "
             "with warnings, then those that lose most. Lost time and exposed communication, which "
             "is not lost, are GPU-hours within this time range. GPUs held up: hung, or waiting for "
             "a peer, now. A node leads to its board.",

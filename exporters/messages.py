@@ -36,7 +36,7 @@ LEVELS = {Severity.CRITICAL: WRONG, Severity.WARNING: COSTLY, Severity.INFO: NOT
 """Levels of severity, the same in every view; None for a healthy state."""
 
 WORST_FIRST = (WRONG, COSTLY, NOTICE, UNKNOWN, GOOD)
-UNANSWERED = "not known: the driver does not answer"
+UNANSWERED = "not known: the driver does not respond"
 
 Parts = Sequence[str]
 """`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,

@@ -145,7 +145,7 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
 
 
 NO_GPUS = {
-    Reason.STALLED.value: "its NVIDIA driver does not answer",
+    Reason.STALLED.value: "its NVIDIA driver does not respond",
     Reason.NO_DRIVER.value: "no NVIDIA driver",
 }
 

@@ -146,7 +146,7 @@ def _fatal(machine: Look, window: float) -> Iterator[Seen]:
 
 def links_down() -> Fault:
     """While a GPU is missing, links to it are down too: then only that GPU is reported. If no link
-    reports its state, the driver does not answer: then the agent is blind."""
+    reports its state, the driver does not respond: then the agent is blind."""
     few = of(nvlink.LINKS) < of(nvlink.LINKS_EXPECTED)
     return gpu_fault(
         alert=LINKS_DOWN,

@@ -169,7 +169,7 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         when=DRIVER_HANGS,
         hold=hold,
         labels={"sign": "driver"},
-        sentence=("the NVIDIA driver does not answer",),
+        sentence=("the NVIDIA driver does not respond",),
         do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
     )

@@ -108,7 +108,7 @@ class GpuInventory:
     unmet: int = 0  # GPUs whose calls hang since the start, so that they are not known
     most: int = 0  # the most GPUs that answered since the agent started
     reason: Reason = Reason.STALLED  # why there is no driver, ...
-    why_not: str = "the driver has not answered yet"  # ... and in words; empty while connected
+    why_not: str = "the driver has not responded yet"  # ... and in words; empty while connected
 
     @property
     def connected(self) -> bool:

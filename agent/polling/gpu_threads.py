@@ -177,7 +177,7 @@ class GpuThreads:
             return
         left.since = self._clock.monotonic() - took
         at = datetime.fromtimestamp(self._clock.time() - took, UTC)
-        left.why = Absent(Reason.NOT_ANSWERING, f"not answering since {at:%Y-%m-%d %H:%M:%S} UTC")
+        left.why = Absent(Reason.NOT_ANSWERING, f"not responding since {at:%Y-%m-%d %H:%M:%S} UTC")
         log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
 
     # On the thread of all GPUs

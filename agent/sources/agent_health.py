@@ -65,7 +65,7 @@ CLOCK_STEPPED_AT = internal(
 GPU_READ_SECONDS = GpuMetric.gauge(
     "dgx_gpu_read_seconds",
     "Total seconds of the driver calls of the GPU in the longest turn of the last 30 to 60 s; "
-    "there is a turn every second. While the GPU does not answer, the longest since then, "
+    "there is a turn every second. While the GPU does not respond, the longest since then, "
     "including the time so far of a call that has not returned.",
     "the agent's monotonic clock",
 )

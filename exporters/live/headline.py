@@ -59,7 +59,7 @@ class HeadlineFacts:
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
     driver_known: bool = True  # whether a driver has ever answered, and was not released
-    silence: float = 0.0  # s for which the driver has not answered
+    silence: float = 0.0  # s for which the driver has not responded
     gpus: Sequence[GpuSummary] = ()
     full: bool = False  # a link is at its limit
     findings: Sequence[Finding] = ()
@@ -107,7 +107,7 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
         return [
             _clause(
                 "driver_hangs",
-                f"the NVIDIA driver has not answered for {duration(facts.silence)}",
+                f"the NVIDIA driver has not responded for {duration(facts.silence)}",
                 facts.silence,
             )
         ]

@@ -15,7 +15,7 @@ CONNECTION = ReadKey("nvml", "connection")
 """The reading that every turn of the NVML worker yields: its age reports a driver that hangs."""
 
 SILENT = 3.0
-"""Seconds without a turn of the NVML worker after which the driver does not answer."""
+"""Seconds without a turn of the NVML worker after which the driver does not respond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class View:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Seconds for which the driver has not answered; 0 while it does."""
+    """Seconds for which the driver has not responded; 0 while it does."""
     reading = snapshot.readings.get(CONNECTION)
     waited = snapshot.at - (reading.at if reading else 0.0)
     return waited if waited > SILENT else 0.0

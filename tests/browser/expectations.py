@@ -92,7 +92,7 @@ PAGE_MACHINES = {
               ailing=(1,)),
         Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "costly", "busy",
               ailing=(0,)),
-        Shown("driver-hang", ("driver has not answered",), "costly", "unknown", ""),
+        Shown("driver-hang", ("driver has not responded",), "costly", "unknown", ""),
     )),
     "dgx1": PageMachine("dgx-1-v100", 8, (
         Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",

@@ -74,7 +74,7 @@ LATE = rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(limit 25
 IN_HALF_AN_HOUR = r"in the last 30m \(limit 0\)"
 ECC = rf"{GPU} had [1-9]\d* uncorrected ECC errors {IN_HALF_AN_HOUR}"
 XID = rf"{GPU} had [1-9]\d* XID errors 48 .* {IN_HALF_AN_HOUR}"
-BLIND = r"driver-hang: the NVIDIA driver does not answer\. Drain the node"
+BLIND = r"driver-hang: the NVIDIA driver does not respond\. Drain the node"
 
 SCENARIOS: dict[str, Scenario] = {
     "training": Scenario(H100),

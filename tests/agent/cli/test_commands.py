@@ -284,4 +284,4 @@ def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, ver
 
 def test_a_driver_that_hangs_is_not_called_missing() -> None:
     ended = command("once --simulate dgx-station-v100:driver-hang")
-    assert "its NVIDIA driver does not answer" in ended.stdout
+    assert "its NVIDIA driver does not respond" in ended.stdout

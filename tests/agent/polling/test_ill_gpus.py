@@ -42,7 +42,7 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
     latest = bench.agent.poller.latest
     shown = {a.metric: a for a in latest.absences(latest.at) if a.labels[:1] == ("1",)}
     assert shown[power.POWER].reason is shown[memory.USED].reason is Reason.NOT_ANSWERING
-    assert shown[power.POWER].detail.startswith("not answering since 20")
+    assert shown[power.POWER].detail.startswith("not responding since 20")
     assert bench.threads == 2
 
 

@@ -217,7 +217,7 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
     assert tick["gpus"][0]["state"] is None
     assert {meter["value"] for meter in tick["gpus"][0]["meters"]} == {None}
     assert tick["level"] == "costly", "for 20 s: one late read"
-    assert tick["headline"].startswith("The NVIDIA driver has not answered for ")
+    assert tick["headline"].startswith("The NVIDIA driver has not responded for ")
 
 
 def test_a_machine_without_a_driver_is_reported_too(tmp_path: Path) -> None:

@@ -105,12 +105,12 @@ def gpus(*pairs: Pair | None, seconds: float = 0.0) -> list[GpuSummary]:
 
 SHOWN = {
     "The first readings are under way": HeadlineFacts(ticked=False),
-    "The NVIDIA driver has not answered for 4 s; nothing is known of 2 GPUs": HeadlineFacts(
+    "The NVIDIA driver has not responded for 4 s; nothing is known of 2 GPUs": HeadlineFacts(
         silence=4.2,
         gpus=gpus(None, None),
         findings=[Finding("source_down", WARNING, device="nvml")],
     ),
-    "The NVIDIA driver has not answered for 2 min": HeadlineFacts(
+    "The NVIDIA driver has not responded for 2 min": HeadlineFacts(
         silence=179.0, why_not="none", driver_known=False
     ),
     "No GPU is watched: no NVIDIA driver": HeadlineFacts(
