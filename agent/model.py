@@ -162,11 +162,10 @@ class Absence(NamedTuple):
     detail: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GpuKey:
+class GpuKey(NamedTuple):
     """One GPU: NVML's index, which may shift when another is lost, and its UUID, which stays."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # not that of tuples
     uuid: str
 
     @property

@@ -8,6 +8,7 @@ found once for all readings of the same shape, and the shape seldom changes.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
@@ -279,19 +280,19 @@ class SampleStore:
         if found is None:
             return None
         read, place = found
-        newest, first, then = read[-1], None, 0.0
-        for kept in reversed(read):
-            if first and newest.at - kept.at > seconds:
+        at, _, _, values, shape, _ = read[-1]
+        first, series = None, (metric.name, labels)
+        for kept in islice(reversed(read), 1, None):
+            if first and at - kept.at > seconds:
                 break
-            if kept is newest:
-                continue
-            same = kept.shape is newest.shape
-            value = kept.values[place] if same else kept.value((metric.name, labels))
-            if value is not None:
-                first, then = kept, value
-        if first is None or newest.at <= first.at or newest.values[place] < then:
+            if kept.shape is shape or kept.value(series) is not None:
+                first = kept
+        if first is None:
             return None
-        return (newest.values[place] - then) / (newest.at - first.at)
+        then = first.values[place] if first.shape is shape else first.value(series)
+        if then is None or at <= first.at or values[place] < then:
+            return None
+        return (values[place] - then) / (at - first.at)
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the reason why a value is absent; None if it is present, or nothing is known of

@@ -1,6 +1,7 @@
 """The account of every GPU's seconds, by state and cause."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -152,7 +153,7 @@ class Diagnosis:
     bandwidth: PathAccounts
     configuration: Configuration
     job_status: JobStatus = field(default_factory=JobStatus)
-    accounts: dict[str, GpuStateTime] = field(default_factory=dict)
+    accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
     """By UUID: a lost GPU may return."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -166,7 +167,7 @@ class Diagnosis:
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
-            account = self.accounts.setdefault(identity.uuid, GpuStateTime())
+            account = self.accounts[identity.uuid]
             account.failure_logged, account.failure = account.failure is not None, None
             if identity.uuid in inventory.lost:
                 continue

@@ -73,12 +73,14 @@ class ProcessEvidence:
     @property
     def rests_now(self) -> bool:
         """The same over the last two seconds; false where they cannot be seen."""
-        recent = sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES)
-        return self.at_rest is not None and self._rests(recent)
+        if self.at_rest is None:
+            return False
+        return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
 
     def _rests(self, cores: float) -> bool:
-        blocked = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
-        return cores < workload.AT_REST and not blocked
+        return cores < workload.AT_REST and not any(
+            self.share(one, "blocked", seconds=3.0) for one in workload.ROLES
+        )
 
 
 @dataclass(eq=False)

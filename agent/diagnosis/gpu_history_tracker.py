@@ -57,8 +57,8 @@ class Bursts:
         if len(self._readings) < READINGS or max(self._readings) < quiet:  # a rest says nothing
             return
         mean = fmean(self._readings)
-        variance = fmean((value - mean) ** 2 for value in self._readings)  # pstdev adds fractions
-        spread = sqrt(variance)
+        # pstdev adds fractions, and fmean counts what has no length
+        spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
         self._uneven = spread >= UNEVEN * mean
 
     def seen(self, now: float) -> bool:

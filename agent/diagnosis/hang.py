@@ -21,17 +21,20 @@ it: a rank elsewhere may write a checkpoint. Chosen, not measured."""
 
 def activity_of(e: Evidence) -> RankActivity:
     """Return the activity of one GPU's processes and kernels at this tick."""
-    # What processes read and write needs the right to trace them; without it what their cgroup
-    # reads stands for it (what it writes may be older pages). Lines of a log are none.
-    moved = e.host.rate(workload.PROCESS_BYTES)
-    if moved is None:
-        moved = e.host.rate(workload.CGROUP_READ)
     return RankActivity(
         kernels_spin=e.spins,
-        asleep=e.host.rests_now and (moved or 0.0) < MESSAGES,
+        asleep=e.host.rests_now and _moved(e) < MESSAGES,
         stopped=bool(e.stopped),
         thread_spins=(e.host.launching or 0.0) >= e.context.thresholds.busy,
     )
+
+
+def _moved(e: Evidence) -> float:
+    """Bytes a second that its processes read and write, which needs the right to trace them;
+    without it what their cgroup reads stands for it (what it writes may be older pages). Lines of a
+    log are none."""
+    moved = e.host.rate(workload.PROCESS_BYTES)
+    return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:

@@ -11,7 +11,7 @@ from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, Slowdown, savings
 from agent.jobs.speed import SLOWER, JobSpeed
-from agent.model import GpuKey, Pair, Snapshot
+from agent.model import PAIRS, GpuKey, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import activity, workload
 
@@ -30,7 +30,7 @@ class GpuUse:
     def take(self, booked: SecondsByState, steps: int, tensor: float | None) -> None:
         """Take in the totals of a GPU that the job is on; `tensor` are seconds at the peak of the
         tensor cores."""
-        now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items()}
+        now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
         now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
         now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
         now |= {} if tensor is None else {("tensor", None): tensor}
@@ -43,8 +43,7 @@ class GpuUse:
 
 def of(totals: Totals, name: str) -> dict[Pair, float]:
     """The parts above 0 by state and cause."""
-    named = {pair: part for (one, pair), part in totals.items() if one == name}
-    return {pair: part for pair, part in named.items() if pair is not None and part > 0}
+    return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """The pulse of every GPU: how long a step of its job takes, read from the samples of its power."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -107,7 +108,7 @@ class GpuPulses:
     apart: frozenset[str] = frozenset()
     """UUIDs of GPUs whose rhythm is not that of the others of their job."""
 
-    pulses: dict[str, GpuPulse] = field(default_factory=dict)
+    pulses: dict[str, GpuPulse] = field(default_factory=lambda: defaultdict(GpuPulse))
     """By UUID, of every GPU that was met."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -118,7 +119,7 @@ class GpuPulses:
         several = any(len(working) > 1 for working in pids.values())
         shared = _shared_gpus(samples) if several else frozenset()
         for identity in self.inventory().gpus:
-            gpu, one = identity.key, self.pulses.setdefault(identity.uuid, GpuPulse())
+            gpu, one = identity.key, self.pulses[identity.uuid]
             if samples.value(process.PROCESSES, *gpu.labels) is not None:
                 one.note_processes(frozenset(pids.get(gpu.uuid, ())))
             if one.occupied:

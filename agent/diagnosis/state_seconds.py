@@ -65,8 +65,9 @@ class SecondsByState:
         whole = sum(time for _, time, _ in self._recent)
         shares: dict[Pair, float] = {}
         for _, time, divided in self._recent if whole else ():
-            for pair in (pair for pair, part in divided.items() if part):
-                shares[pair] = shares.get(pair, 0.0) + divided[pair] * time / whole
+            for pair, part in divided.items():
+                if part:
+                    shares[pair] = shares.get(pair, 0.0) + part * time / whole
         self.shares = shares
         self._lead(now, seconds, hung=hung)
 

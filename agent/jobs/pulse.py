@@ -9,11 +9,11 @@ once; who knows of loaders judges that.
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, islice, takewhile
 from math import cos, isqrt, pi, sqrt
-from operator import eq, itemgetter
+from operator import eq, itemgetter, sub
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -144,7 +144,7 @@ class Pulse:
 
     def _begin(self) -> None:
         """Forget all samples: those before a gap say nothing about the steps after it."""
-        self._samples: deque[tuple[float, float]] = deque(maxlen=WINDOW * SCALES[-1])
+        self._times, self._watts = (deque[float](maxlen=WINDOW * SCALES[-1]) for _ in range(2))
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
         self._spacing = 0.0
@@ -152,15 +152,16 @@ class Pulse:
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
         """Take in (seconds, watts) in order of time; what was seen before may come again."""
-        before, stride = self._samples[-1][0] if self._samples else None, WINDOW // 2
-        for sample in samples:
-            newest = self._samples[-1][0] if self._samples else -float("inf")
-            if sample[0] <= newest:
+        before, stride = self._times[-1] if self._times else None, WINDOW // 2
+        for at, watts in samples:
+            newest = self._times[-1] if self._times else -float("inf")
+            if at <= newest:
                 continue
-            if self._spacing and sample[0] - newest > stride * self._spacing:
+            if self._spacing and at - newest > stride * self._spacing:
                 self._begin()
                 before = None
-            self._samples.append(sample)
+            self._times.append(at)
+            self._watts.append(watts)
             self._arrived += 1
             if self._arrived % stride == 0:
                 for scale in SCALES:
@@ -169,21 +170,22 @@ class Pulse:
         found = self._reading()
         if found.step_seconds and before is not None:
             since = before - found.step_seconds
-            newest_first = takewhile(lambda sample: sample[0] > since, reversed(self._samples))
-            recent = [watts for _, watts in newest_first]
+            steps = takewhile(lambda at: at > since, reversed(self._times))
+            recent = [watts for watts, _ in zip(reversed(self._watts), steps, strict=False)]
             if max(recent) - min(recent) >= FLAT * fmean(recent):  # else it has stopped
-                self._steps += (self._samples[-1][0] - before) / found.step_seconds
+                self._steps += (self._times[-1] - before) / found.step_seconds
         return found._replace(steps=self._steps)
 
     def _examine(self, scale: int) -> None:
         """Look for a period in the newest window of this scale."""
-        values, self._spacing = _even(list(self._samples)[-WINDOW * scale :])
+        count = WINDOW * scale
+        times, watts = (list(islice(reversed(d), count))[::-1] for d in (self._times, self._watts))
+        values, self._spacing = _even(times, watts)
         held = 1
         if scale == 1:  # a slow sensor repeats its values
             held = round(WINDOW / (WINDOW - min(sum(map(eq, values, values[1:])), WINDOW - 1)))
         else:
-            starts = range(0, len(values) - scale + 1, scale)
-            values = [sum(values[start : start + scale]) / scale for start in starts]
+            values = [sum(part) / scale for part in zip(*[iter(values)] * scale, strict=False)]
         found = autocorrelation(values, len(values) // 2, FLAT)
         r, side = found.at_lag, held // 2
         if side:
@@ -225,37 +227,37 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
     return Period(length, fmean(one.strength for one in best), best[-1].resolved)
 
 
-def _even(samples: Sequence[tuple[float, float]]) -> tuple[list[float], float]:
+def _even(times: list[float], watts: list[float]) -> tuple[list[float], float]:
     """Return the newest values, evenly spaced, and their spacing (s): the times of samples scatter
     by a millisecond, and some samples are lost."""
-    first, last = samples[0][0], samples[-1][0]
-    mean = (last - first) / (len(samples) - 1)
-    apart = [after[0] - before[0] for before, after in pairwise(samples)]
+    first, last = times[0], times[-1]
+    mean = (last - first) / (len(times) - 1)
+    apart = list(map(sub, times[1:], times))
     if min(apart) > mean / 2 and max(apart) < mean * 3 / 2:  # none was lost
-        return [watts for _, watts in samples], mean
+        return watts, mean
     usual = median(apart)
     spacing = (last - first) / max(1, round((last - first) / usual))
-    placed = {round((at - first) / spacing): watts for at, watts in samples}
+    places = [round((at - first) / spacing) for at in times]
+    placed = dict(zip(places, watts, strict=True))
     values = [placed[0]]
     for place in range(1, max(placed) + 1):
         values.append(placed.get(place, values[-1]))
-    return values[-len(samples) :], spacing
+    return values[-len(times) :], spacing
 
 
-def _peak(r: Sequence[float], lag: int) -> tuple[float, float] | None:
-    """Return the place between lags and the height of the peak near this lag; None if there is
-    none."""
-    before, top, after = r[lag - 1], r[lag], r[lag + 1]
-    if not before < top >= after:
-        return None
-    shift = (before - after) / (2 * (before - 2 * top + after))
-    return lag + shift, top - (before - after) * shift / 4
+def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
+    """Return the place between lags and the height of each peak near one of these lags."""
+    for lag in lags:
+        before, top, after = r[lag - 1], r[lag], r[lag + 1]
+        if before < top >= after:
+            shift = (before - after) / (2 * (before - 2 * top + after))
+            yield lag + shift, top - (before - after) * shift / 4
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
     """The period that an autocorrelation shows, in lags, of values each `held` in a row alike."""
     longest = len(r) - 2
-    peaks = [peak for lag in range(2, longest // 2 + 1) if (peak := _peak(r, lag))]
+    peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)
     if highest < WEAK:
         return None
@@ -264,13 +266,12 @@ def _period(r: Sequence[float], held: int) -> Period | None:
     for multiple in range(2, int(longest / period) + 1):  # the tenth has a tenth of the error
         near, off = round(multiple * period), max(1, int(period / 5))
         lags = range(max(2, near - off), min(longest, near + off) + 1)
-        found = filter(None, (_peak(r, lag) for lag in lags))
-        place, high = max([(0.0, 0.0), *found], key=itemgetter(1))  # below 0 is none
+        place, high = max([(0.0, 0.0), *_peaks(r, lags)], key=itemgetter(1))  # below 0 is none
         weighted, weights = weighted + multiple * place * high, weights + multiple**2 * high
         period = weighted / weights
     shown = r[1 : round(int(longest / period) * period) + 1]
     turn = 2 * pi / period
-    wave = 2 * fmean(value * cos(turn * lag) for lag, value in enumerate(shown, 1))
+    wave = 2 * fmean([value * cos(turn * lag) for lag, value in enumerate(shown, 1)])
     alias = held == 1 and (r[1] < 0 or (period >= 8 and wave >= PURE * height))
     resolved = period >= SHORTEST * held and not alias
     return Period(period, min(1.0, height), resolved)
