@@ -92,7 +92,8 @@ class NvmlDevice:
 
         Raises Absent only where nothing more can be asked: the GPU is lost, or the driver gone.
         """
-        known = [q for q in questions if may_ask(q[0], self.nvml.driver)]
+        driver = self.nvml.driver
+        known = [q for q in questions if may_ask(q[0], driver)]
         values = dict(zip(known, self._answers(known), strict=True))
         too_old = Absent(Reason.DRIVER, "field not in this driver")
         return [values.get(question, too_old) for question in questions]

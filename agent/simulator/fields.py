@@ -5,6 +5,7 @@ Samples of GPM are copies of the counters, its metrics are differences over time
 """
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 from agent.simulator.models import AMPERE, BLACKWELL, PASCAL, VOLTA
 
-UINT, ULL = 1, 3
-MEMBERS = {UINT: "uiVal", ULL: "ullVal"}  # `nvmlValueType_t` in use, and their members of the union
+UINT, ULL = 1, 3  # `nvmlValueType_t` in use, whose members of the union begin with the same bytes
+ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`, of which pynvml sets each field slowly
 
 ALL_LINKS = 0xFFFFFFFF
 KIB = 1024.0
@@ -41,7 +42,7 @@ class FieldContext(NamedTuple):
 
     def over_links(self, name: str) -> float:
         links = self.gpu.links if self.scope == ALL_LINKS else [self.gpu.links[self.scope]]
-        return sum(self.gpu.meter.read(f"{name}{link.number}", self.now) for link in links)
+        return sum(self.gpu.meter.read_all([f"{name}{link.number}" for link in links], self.now))
 
     def wire(self, name: str) -> float:
         return self.over_links(name) * self.gpu.wire_per_payload / KIB
@@ -111,23 +112,22 @@ def field_code(field: int, scope: int, asked: Question) -> int:
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
-    now, values = nvml.machine.now, (pynvml.c_nvmlFieldValue_t * len(questions))()
-    for entry, one in zip(values, questions, strict=True):
+    now, asked, entries = nvml.machine.now, nvml.asked(gpu), []
+    micros = nvml.machine.micros(now)
+    for one in questions:
         field, scope = one if isinstance(one, tuple | list) else (one, 0)
-        entry.fieldId, entry.scopeId = field, scope
-        entry.nvmlReturn = field_code(field, scope, nvml.asked(gpu))
-        if entry.nvmlReturn:
+        code = field_code(field, scope, asked)
+        if not code and field in SUMMED and scope != ALL_LINKS:
+            code = driver.ANSWERED if gpu.active(gpu.links[scope]) else driver.NOT_SUPPORTED
+        if code:
+            entries.append(ENTRY.pack(field, scope, 0, 0, 0, code, 0))
             continue
-        if field in SUMMED and scope != ALL_LINKS and not gpu.active(gpu.links[scope]):
-            entry.nvmlReturn = driver.NOT_SUPPORTED
-            continue
-        entry.timestamp = nvml.machine.micros(now)
-        *_, entry.valueType, value = FIELDS[field]
+        *_, kind, value = FIELDS[field]
         if callable(value):
             value = value(FieldContext(gpu, scope, now))
         number = gpu.meter.read(value, now) if isinstance(value, str) else value
-        setattr(entry.value, MEMBERS[entry.valueType], int(number))
-    return values
+        entries.append(ENTRY.pack(field, scope, micros, 0, kind, code, int(number)))
+    return (pynvml.c_nvmlFieldValue_t * len(entries)).from_buffer_copy(b"".join(entries))
 
 
 SAMPLES = 0x5000_0000  # Address below the first sample

@@ -305,9 +305,11 @@ class SimulatedFiles(FileTree):
         self._files = {**self._lasting, **procfs.process_tree(self._machine)}
         self._folders = {}
         for path in (*self._files, *self._links):
-            parts = path.split("/")
-            for depth, name in enumerate(parts[1:], 1):
-                self._folders.setdefault("/".join(parts[:depth]) or "/", set()).add(name)
+            folder, known = path, False
+            while folder and not known:
+                folder, _, name = folder.rpartition("/")
+                known = (folder or "/") in self._folders
+                self._folders.setdefault(folder or "/", set()).add(name)
 
 
 def _written(files: Tree) -> dict[str, procfs.Content]:

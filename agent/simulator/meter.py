@@ -1,7 +1,7 @@
 """Counters that run at known rates, or in steps: exact at any moment, nothing done meanwhile."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
@@ -50,14 +50,9 @@ KEPT = 20.0
 JITTER = 0.004  # Share of a step by which its beginning is off
 
 
-class StepPlace(NamedTuple):
-    """A moment in a step: its phase, mean steps before it, the length of this one in mean steps,
-    and the seconds into the phase if the step were of mean length."""
-
-    phase: int
-    before: float
-    length: float
-    within: float
+StepPlace = tuple[int, float, float, float]
+"""A moment in a step: its phase, mean steps before it, the length of this one in mean steps, and
+the seconds into the phase if the step were of mean length."""
 
 
 class StepRates:
@@ -87,7 +82,7 @@ class StepRates:
     def place(self, seconds: float) -> StepPlace:
         """Return the step and the place in it, so many seconds after a first step began."""
         if self._uniform:
-            return StepPlace(0, 0.0, 1.0, seconds)
+            return 0, 0.0, 1.0, seconds
         begin, end = self._present
         if not begin <= seconds < end:
             number = int(seconds // self._step)
@@ -96,7 +91,7 @@ class StepRates:
         length = (end - begin) / self._step
         within = (seconds - begin) / length
         phase = min(bisect_right(self._ends, within), len(self._ends) - 1)
-        return StepPlace(phase, begin / self._step, length, within - self._begins[phase])
+        return phase, begin / self._step, length, within - self._begins[phase]
 
     def _begin(self, number: int) -> float:
         return (number + JITTER * _off(number)) * self._step
@@ -163,6 +158,12 @@ class StepMeter:
         place = span.steps.place(at - span.origin)
         names = {**span.base, **span.steady, **span.steps.names}
         return {name: span.total(name, place, at) for name in names}
+
+    def read_all(self, names: Iterable[str], at: float) -> Iterator[float]:
+        """The totals of several names at `at`."""
+        span = self._span(at)
+        place = span.steps.place(at - span.origin)
+        return (span.total(name, place, at) for name in names)
 
     def _span(self, at: float) -> _Span:
         for span in reversed(self._spans):

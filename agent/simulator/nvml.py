@@ -129,7 +129,8 @@ class SimulatedNvml:
         if not self._connections:
             refuse(driver.UNINITIALIZED)
         failures = self.machine.driver.failures
-        if code := failures.get((function, index), failures.get((function, None), 0)):
+        code = failures and failures.get((function, index), failures.get((function, None), 0))
+        if code:
             refuse(code)
 
     def asked(self, gpu: SimulatedGpu) -> Question:
