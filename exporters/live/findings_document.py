@@ -38,10 +38,15 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
         replace(one, severity=Severity.INFO) if soon else one
         for one, soon in zip(wrong, early, strict=True)
     ]
+    # By the agent's clock, as all durations: a simulated one may be faster than the wall clock.
+    begins = [
+        None if timeline.since(one) is None else snapshot.wall - lasted
+        for one, lasted in zip(wrong, stood, strict=True)
+    ]
     documents = [
-        {**finding_document(one, lasted), "since": timeline.since(one)}
+        {**finding_document(one, lasted), "since": since}
         | ({"action": wait(hold(one))} if soon else {})
-        for one, soon, lasted in zip(shown, early, stood, strict=True)
+        for one, soon, lasted, since in zip(shown, early, stood, begins, strict=True)
     ]
     return FindingsDocument(
         snapshot.tick,

@@ -79,6 +79,18 @@ def test_a_fault_from_the_start_says_since_when_and_that_its_alert_fires() -> No
         assert re.search(stood, shown)
 
 
+def test_a_fault_is_as_old_by_its_begin_as_by_its_duration_on_a_faster_clock() -> None:
+    machine = watched("l40s:gpu-lost").run(4)
+    known = findings_document(machine.view)
+    for _ in range(5):
+        seen = machine.run(40).tick()
+        machine.bench.clock.step(-20)  # as at twice the speed
+        known = findings_document(machine.view, known)
+    (lost,) = (one for one in known.documents if one["kind"] == "gpus_missing")
+    age = known.timeline.began(("gpus_missing", "", ""), seen.at)
+    assert seen.wall - lost["since"] == pytest.approx(seen.at - age)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
