@@ -44,7 +44,7 @@ from exporters.live.page_state import identity
 from exporters.messages import finding_notifies, finding_text, rate
 from exporters.snapshot_json import document
 
-MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
+MARKS = {"[P]": "[P] is a public document", "[U]": "[U] is not verified"}
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
 

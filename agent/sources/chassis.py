@@ -15,9 +15,9 @@ CLASS = "/sys/class/hwmon"
 
 FAULT = gauge(
     "dgx_chassis_fault",
-    "1 while a fan, a power supply or a temperature of the box raises an alarm, as its own chip "
-    "reports; 0 otherwise.",
-    "/sys/class/hwmon: *_alarm and *_fault of the box's chips",
+    "1 while a fan, a power supply or a temperature sensor of the chassis raises its alarm, "
+    "as its own chip reports; 0 otherwise.",
+    "/sys/class/hwmon: *_alarm and *_fault of the chips of the chassis",
     ("sensor", "kind"),
 )
 

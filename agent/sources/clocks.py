@@ -15,7 +15,7 @@ from agent.sources.context import GpuContext
 HERTZ = Range(0, 1e10)
 CLOCK = gauge(
     "dgx_gpu_clock_hertz",
-    "Present clock in hertz; it falls when the GPU is idle.",
+    "Current clock in hertz; it falls when the GPU is idle.",
     "nvmlDeviceGetClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,

@@ -51,15 +51,14 @@ INFO = gauge(
 )
 MEMBERS = gauge(
     "dgx_raid_members",
-    "Members of the md array that work, and that are missing; 0 and 1 if the array does not run.",
+    "Members of the md array by state, working or missing; 0 and 1 if the array does not run.",
     "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
 FAULT = gauge(
     "dgx_disk_fault",
-    "1 while the disk shows this sign of failing, 0 while it shows that it is healthy: its "
-    "controller is gone, it reports that it is too hot, its file system has recorded errors, SMART "
-    "says that it fails.",
+    "1 while the disk shows this sign of failing, 0 while it does not: its controller is gone, it "
+    "reports that it is too hot, its file system has recorded errors, its SMART status is failed.",
     "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
     "udisks2",
     ("device", "kind"),

@@ -22,7 +22,7 @@ STATE = GpuMetric.gauge(
 )
 HEALTH = gauge(
     "dgx_nvlink_fabric_health",
-    "1 while the fabric reports this kind of trouble for the GPU, 0 while it reports that there is "
+    "1 while the fabric reports this kind of problem of the GPU, 0 while it reports that there is "
     "none: degraded bandwidth, routes that recover or are unhealthy, recovery from a timeout, "
     "incorrect configuration, a registration that completed with an error.",
     "healthMask and status of nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)",

@@ -35,7 +35,7 @@ GENERATION = GpuMetric.gauge(
 )
 GENERATION_LIMIT = GpuMetric.gauge(
     "dgx_pcie_generation_limit",
-    "Highest PCIe generation of GPU and slot together.",
+    "Highest PCIe generation that both the GPU and its slot support.",
     "nvmlDeviceGetMaxPcieLinkGeneration",
     possible=Range(1, 15),
 )
@@ -44,7 +44,7 @@ WIDTH = GpuMetric.gauge(
 )
 WIDTH_LIMIT = GpuMetric.gauge(
     "dgx_pcie_width_limit",
-    "Most PCIe lanes of GPU and slot together.",
+    "Highest number of PCIe lanes that both the GPU and its slot support.",
     "nvmlDeviceGetMaxPcieLinkWidth",
     possible=Range(1, 32),
 )

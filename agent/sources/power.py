@@ -28,8 +28,8 @@ POWER_LIMIT = GpuMetric.gauge(
 )
 DEFAULT_LIMIT = GpuMetric.gauge(
     "dgx_gpu_power_default_limit_watts",
-    "Default power limit of the board in watts; if dgx_gpu_power_limit_watts is lower, somebody "
-    "lowered it.",
+    "Default power limit of the board in watts; if dgx_gpu_power_limit_watts is lower, it was "
+    "lowered.",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     possible=WATTS,
 )

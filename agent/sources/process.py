@@ -31,14 +31,14 @@ class ProcessConfig(Section, frozen=True):
 
 PROCESSES = GpuMetric.gauge(
     "dgx_gpu_processes",
-    "Processes that compute or draw on the GPU, without servers of displays and of MPS.",
+    "Processes that compute or draw on the GPU, without display servers and MPS servers.",
     "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
     possible=PROCESS_COUNT,
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",
     "Device memory held by one compute process, in bytes. Only with process.series above 0 in "
-    "the configuration: the largest processes of each GPU, at most so many.",
+    "the configuration: the largest processes of each GPU, up to that number.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
     BYTES,
