@@ -1,7 +1,7 @@
 """Counters that run at known rates, or in steps: exact at any moment, nothing done meanwhile."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
@@ -67,7 +67,7 @@ class StepRates:
         self._ends = tuple(accumulate(durations))
         self._step = self._ends[-1]
         self._begins = (0.0, *self._ends)
-        self._uniform = len(durations) == 1
+        self._last = len(durations) - 1
         self._present = (0.0, 0.0)  # Beginning and end of the step that was asked for last
 
         self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
@@ -81,7 +81,7 @@ class StepRates:
 
     def place(self, seconds: float) -> StepPlace:
         """Return the step and the place in it, so many seconds after a first step began."""
-        if self._uniform:
+        if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
         if not begin <= seconds < end:
@@ -90,7 +90,7 @@ class StepRates:
             begin, end = self._present = self._begin(number), self._begin(number + 1)
         length = (end - begin) / self._step
         within = (seconds - begin) / length
-        phase = min(bisect_right(self._ends, within), len(self._ends) - 1)
+        phase = bisect_right(self._ends, within, 0, self._last)
         return phase, begin / self._step, length, within - self._begins[phase]
 
     def _begin(self, number: int) -> float:
@@ -121,10 +121,6 @@ class _Span(NamedTuple):
     steps: StepRates
     origin: float
 
-    def total(self, name: str, place: StepPlace, at: float) -> float:
-        total = self.base.get(name, 0.0) + self.steps.count(name, place)
-        return total + self.steady.get(name, 0.0) * (at - self.since)
-
 
 class StepMeter:
     """Totals by name; those of `steady` grow per second, those of `steps` by phases."""
@@ -145,8 +141,7 @@ class StepMeter:
     def read(self, name: str, at: float) -> float:
         """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
         rates it is as if they had always held."""
-        span = self._span(at)
-        return span.total(name, span.steps.place(at - span.origin), at)
+        return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:
         return (self.read(name, end) - self.read(name, begin)) / (end - begin)
@@ -155,15 +150,17 @@ class StepMeter:
         if not self._spans:
             return {}
         span = self._span(at)
-        place = span.steps.place(at - span.origin)
         names = {**span.base, **span.steady, **span.steps.names}
-        return {name: span.total(name, place, at) for name in names}
+        return dict(zip(names, self.read_all(names, at), strict=True))
 
-    def read_all(self, names: Iterable[str], at: float) -> Iterator[float]:
+    def read_all(self, names: Iterable[str], at: float) -> list[float]:
         """The totals of several names at `at`."""
-        span = self._span(at)
-        place = span.steps.place(at - span.origin)
-        return (span.total(name, place, at) for name in names)
+        since, base, steady, steps, origin = self._span(at)
+        place, seconds, found = steps.place(at - origin), at - since, []
+        for name in names:
+            total = base.get(name, 0.0) + steps.count(name, place)
+            found.append(total + steady[name] * seconds if name in steady else total)
+        return found
 
     def _span(self, at: float) -> _Span:
         for span in reversed(self._spans):
