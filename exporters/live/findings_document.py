@@ -9,7 +9,7 @@ from agent.ranges import natural, ranges
 from agent.series import SampleStore
 from exporters.live.timeline import Place, Timeline, hold, place_of
 from exporters.live.view import View, silence
-from exporters.messages import Document, finding_document, wait
+from exporters.messages import Document, finding_document, finding_notifies, wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,20 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     )
     stood = [snapshot.at - timeline.began(place_of(one), snapshot.at) for one in wrong]
     early = [hold(one) > lasted for one, lasted in zip(wrong, stood, strict=True)]
+    calls = map(finding_notifies, wrong, stood)  # a late read's alert is as grave as it will be
     shown = [
         replace(one, severity=Severity.INFO) if soon else one
         for one, soon in zip(wrong, early, strict=True)
     ]
     # By the agent's clock, as all durations: a simulated one may be faster than the wall clock.
     begins = [
-        None if timeline.since(one) is None else snapshot.wall - lasted
-        for one, lasted in zip(wrong, stood, strict=True)
+        said if said is None or abs(said - snapshot.wall + lasted) < 1.0 else snapshot.wall - lasted
+        for said, lasted in zip(map(timeline.since, wrong), stood, strict=True)
     ]
     documents = [
-        {**finding_document(one, lasted), "since": since}
+        {**finding_document(one, lasted), "since": since, "notifies": call}
         | ({"action": wait(hold(one))} if soon else {})
-        for one, soon, lasted, since in zip(shown, early, stood, begins, strict=True)
+        for one, soon, lasted, since, call in zip(shown, early, stood, begins, calls, strict=True)
     ]
     return FindingsDocument(
         snapshot.tick,

@@ -1,5 +1,6 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -99,7 +100,9 @@ def headline(clauses: Sequence[Clause]) -> tuple[str, str, str]:
     """The banner in one: level, sentence, and what to do first; empty where there is nothing."""
     sentence = "; ".join(one.sentence for one in clauses)
     to_do = " For the jobs: ".join(one.action for one in clauses if one.action)
-    return worst_level(one.level for one in clauses), sentence[0].upper() + sentence[1:], to_do
+    device = re.match(r"[a-z]+\d", sentence)  # md0, mlx5_0: names stay as they are
+    shown = sentence if device else sentence[0].upper() + sentence[1:]
+    return worst_level(one.level for one in clauses), shown, to_do
 
 
 def _broken(facts: HeadlineFacts) -> list[Clause]:

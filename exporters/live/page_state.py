@@ -155,7 +155,8 @@ class PageState:
             if late
             else f"no activity value, {ABSENT[absence.reason]}"
         )
-        return f"cannot be judged: {words}" + f" ({absence.detail})" * bool(absence.detail)
+        detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
+        return f"cannot be judged: {words}" + f" ({detail})" * bool(detail)
 
     def _facts(
         self,

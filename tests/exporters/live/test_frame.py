@@ -276,6 +276,7 @@ def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
         known = findings_document(machine.view, known)
         shown += [one for one in known.documents if one["kind"] == "gpu_not_answering"]
     assert (shown[0]["severity"], shown[0]["action"][:11]) == ("info", "Nothing yet")
+    assert "(warning: " in shown[0]["notifies"], "its alert is no milder"
     assert (shown[-1]["severity"], "nvidia-smi -q -i 1;" in shown[-1]["action"]) == (
         "warning",
         True,

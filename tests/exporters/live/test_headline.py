@@ -191,6 +191,9 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
         "costly",
         "GPU 0: the PCIe link runs at x8 instead of x16; the GPU is busy",
     )
+    gone = Finding("array_degraded", WARNING, None, "md0", (Figure("missing", 1, None, "count"),))
+    shown = headline(HeadlineFacts(gpus=gpus(BUSY), findings=[gone]))[1]
+    assert shown.startswith("md0: 1 disk is missing"), "a device has its own name"
 
 
 def test_an_xid_of_long_ago_is_no_news() -> None:
