@@ -173,7 +173,7 @@ class Agent:
         return Poller(
             workers=(
                 worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
-                *(worker(name, part.run, part.complete, clock) for name, part in apart.items()),
+                *(worker(n, of.run, of.complete, clock, due=of.due) for n, of in apart.items()),
                 InlineWorker("memory", known.run, known.complete, clock),  # no call can hang
             ),
             read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
@@ -189,7 +189,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the reads of the host, by worker: processes that block must not delay the rest."""
+        """Return the reads of the host, by worker: a file that blocks, of a process or of a device
+        whose firmware hangs, must not delay the rest."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -201,10 +202,12 @@ class Agent:
         of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
         of_jobs = allocation.reads(host, options, there, allocations)
         reads = {
-            "host": (*unless_off(kernel_log, settings, log_reads), *host_reads(host, options)),
-            "processes": unless_off(workload, settings, of_processes),
-            "allocation": unless_off(allocation, settings, of_jobs),
+            "host": [*unless_off(kernel_log, settings, log_reads)],
+            "processes": [*unless_off(workload, settings, of_processes)],
+            "allocation": [*unless_off(allocation, settings, of_jobs)],
         }
+        for name, read in host_reads(host, options):
+            reads.setdefault(name, []).append(read)
         return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
 
     def _gpu_reads(self, device: NvmlDevice, state: GpuState, count: int) -> Iterator[Read]:

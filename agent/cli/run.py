@@ -43,6 +43,10 @@ from exporters.web_file import WebFile
 COUNT = "failed-starts"
 """A file in the folder that systemd keeps for the service until it is stopped."""
 
+UNDER_WAY = "under-way"
+"""A file beside it from the start until the program ends in order: one that is found was left by a
+program that crashed, or was killed."""
+
 LONGEST = 600.0
 """Seconds that a failed start takes at most. Each costs 0.5 s of CPU and nine lines in the journal,
 most of them systemd's own."""
@@ -62,29 +66,41 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
     long the service ran in between (seen with 257): after ten crashes in a year each further one
     would leave the machine unmonitored for ten minutes. `systemctl status` shows the sentence
     meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
+
+    After a crash, as of a driver's library, it is the next start that begins later.
     """
     folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-    count = Path(folder, COUNT)
-    began, before = time.monotonic(), _state(configuration)  # as it was when it was read
+    if not folder:
+        yield
+        return
+    count, under_way = Path(folder, COUNT), Path(folder, UNDER_WAY)
+    before = _state(configuration)  # as it was when it was read
+
+    def fail(why: str, ran: float) -> None:
+        """Count a start that failed so many seconds after it began, and wait."""
+        with suppress(OSError, BadInput):
+            failed = 0 if ran > STEADY else _counted(count)
+            atomic_write(count, str(failed + 1).encode())
+            if failed:
+                pause = min(2.0 ** (failed - 1), LONGEST)
+                sentence = f"{why}; tried again within {pause:g} s, or when {configuration} changes"
+                _wait(pause, sentence, lambda: _state(configuration) != before, count.unlink)
+
+    with suppress(OSError):
+        ran = time.time() - under_way.stat().st_mtime
+        fail("The last start crashed", ran if ran >= 0.0 else STEADY + 1)  # the clock was set
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with suppress(OSError):
+        under_way.touch()
+    began = time.monotonic()
     try:
         yield
     except Exception as error:
-        if folder:
-            with suppress(OSError, BadInput):
-                failed = 0 if time.monotonic() - began > STEADY else _counted(count)
-                atomic_write(count, str(failed + 1).encode())
-                if failed:
-                    pause = min(2.0 ** (failed - 1), LONGEST)
-                    changed = f"or when {configuration} changes"
-                    _wait(
-                        pause,
-                        f"Cannot start: {error}; tried again within {pause:g} s, {changed}",
-                        lambda: _state(configuration) != before,
-                        count.unlink,
-                    )
+        under_way.unlink(missing_ok=True)
+        fail(f"Cannot start: {error}", time.monotonic() - began)
         raise
-    if folder:
-        count.unlink(missing_ok=True)
+    under_way.unlink(missing_ok=True)
+    count.unlink(missing_ok=True)
 
 
 def _counted(count: Path) -> int:

@@ -188,7 +188,7 @@ class Poller:
 
     async def tick(self) -> None:
         """Start every worker that is free, wait a while, publish what there is."""
-        turns = [worker.start_turn() for worker in self.workers]
+        turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []
         gone: set[ReadKey] = set()

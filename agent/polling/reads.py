@@ -284,6 +284,11 @@ class ReadSchedule:
         self._clock = clock
         self.read_costs = read_costs
 
+    def due(self) -> bool:
+        """Return whether a turn would read anything; for any thread."""
+        now = self._clock.monotonic() + SOON
+        return any(is_due(read, now) for read in self.reads)
+
     def run(self, emit: Emit) -> None:
         now = self._clock.monotonic() + SOON
         for read in self.reads:

@@ -37,8 +37,11 @@ class Worker:
         complete: Callable[[], bool],
         clock: Clock,
         leave: Leave | None = None,
+        *,
+        due: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
+        self._due = due
         self.complete = complete  # whether every read has run at least once
         self.busy_since: float | None = None
         self._work = work
@@ -51,6 +54,10 @@ class Worker:
         self._threads = 0  # how many were started: the last one runs the turns
         self._relief: asyncio.Future[None] | None = None
         self._start()
+
+    def has_work(self) -> bool:
+        """Return whether a turn runs, or is worth waking its thread for."""
+        return self.busy_since is not None or self._due()
 
     def start_turn(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()

@@ -31,7 +31,13 @@ SOURCES = (
     *_modules("allocation workload"),
     *ALWAYS[1:],
 )
-NAMES = sorted(module.__name__.rpartition(".")[2] for module in SOURCES if module not in ALWAYS)
+
+
+def name_of(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+NAMES = sorted(name_of(module) for module in SOURCES if module not in ALWAYS)
 
 
 class SourcesConfig(Section, frozen=True):
@@ -51,7 +57,7 @@ def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
     """The reads of a source; where it is switched off, one that says so."""
-    name = module.__name__.rpartition(".")[2]
+    name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
         return
@@ -66,9 +72,14 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
         yield from unless_off(source, settings, source.reads(gpu_context), labels)
 
 
-def host_reads(host: Host, options: HostOptions) -> Iterator[Read]:
+def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
+    """The reads of the host, each with its worker: what asks no device, and comes each tick, has
+    one of its own, and the rest of each source another."""
     for source in HOST_SOURCES:
-        yield from unless_off(source, options.settings, source.reads(host, options))
+        name = name_of(source)
+        rest = "mounts" if name == "host" else name
+        for read in unless_off(source, options.settings, source.reads(host, options)):
+            yield "host" if read.varies and name != "infiniband" else rest, read
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

@@ -129,6 +129,28 @@ def test_who_stops_it_while_it_waits_hears_at_once_what_is_wrong(
     assert start.failed == ""
 
 
+def test_a_start_that_crashed_begins_the_next_one_later(
+    tmp_path: Path, manager: socket.socket
+) -> None:
+    start = Start(tmp_path)
+    start.file.write_text('listen = "127.0.0.1:0"\n')
+    for number in range(2):
+        with start.run() as running:
+            serving(running)
+            running.process.kill()
+            running.process.wait(TIMEOUT)
+        assert start.failed == str(number or "")
+    (tmp_path / run.COUNT).write_text("40")
+    with start.run() as running:
+        heard = manager.recv(4096).decode()
+        while "STATUS=The last start crashed; tried again within 600 s" not in heard:
+            heard = manager.recv(4096).decode()
+        start.file.write_text('listen = "127.0.0.1:0" \n')
+        assert scrape(serving(running))
+        assert running.end(signal.SIGTERM) == 0
+    assert not [*tmp_path.glob(run.UNDER_WAY), *tmp_path.glob(run.COUNT)]
+
+
 def test_by_hand_it_ends_at_once(tmp_path: Path) -> None:
     start = Start(tmp_path)
     for _ in range(3):

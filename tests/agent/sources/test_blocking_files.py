@@ -1,0 +1,66 @@
+"""A file of the host that blocks costs its own source alone."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, replace
+
+import pytest
+
+from agent import simulator as simulation
+from agent.cli.assembly import Agent, Hardware
+from agent.clock import SystemClock
+from agent.config.settings import Settings
+from agent.hardware.files import FileTree
+from agent.series import SampleStore
+from agent.sources.agent_health import SOURCE_UP
+
+
+@dataclass(slots=True)
+class Blocking(FileTree):
+    """Files of which those that end so block."""
+
+    files: FileTree
+    end: str
+    free: threading.Event
+
+    def read(self, path: str) -> str:
+        if path.endswith(self.end):
+            assert self.free.wait(60.0)
+        return self.files.read(path)
+
+    def names(self, path: str) -> list[str]:
+        return self.files.names(path)
+
+    def link(self, path: str) -> str:
+        return self.files.link(path)
+
+
+@pytest.mark.parametrize(
+    ("end", "down"),
+    [
+        ("/speed", "network"),
+        ("/rate", "infiniband"),
+        ("/device/state", "disk"),
+        ("mounts", "mounts"),
+    ],
+)
+def test_a_device_that_hangs_costs_its_source_alone(end: str, down: str) -> None:
+    clock, free = SystemClock(20.0), threading.Event()
+    machine = simulation.build(simulation.parse("dgx-h100:idle"), clock)
+    files = Blocking(machine.host.files, end, free)
+    host = replace(machine.host, files=files)
+    agent = Agent(Settings(), Hardware(lambda: machine.nvml, host, simulated=True), clock)
+
+    async def ticks() -> None:
+        for _ in range(12):
+            await agent.poller.tick()
+            await clock.sleep(1.0)
+
+    try:
+        asyncio.run(ticks())
+        assert agent.poller.stuck == {down}
+        up = SampleStore.of(agent.poller.latest).all(SOURCE_UP)
+        others = {source: up[source,] for source in ("kernel_log", "cpu", "pressure", "nvml")}
+        assert set(others.values()) == {1}
+    finally:
+        free.set()
