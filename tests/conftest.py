@@ -27,8 +27,18 @@ PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
 """Marks of tests that share the machine with their like, and what they run in turn with."""
 
+ALONE = "tests/service/test_jobs.py"
+"""A file with a machine of its own, in control groups of its own: beside the others it is over
+sooner."""
+
 LONGEST = (
-    *("stack", "machine", "tests/alerts/test_scenarios.py", "tests/agent/cli/test_commands.py"),
+    *(
+        "machine",
+        "stack",
+        ALONE,
+        "tests/alerts/test_scenarios.py",
+        "tests/agent/cli/test_commands.py",
+    ),
     *("tests/alerts/test_rules.py", "tests/test_implausible.py", "tests/test_soak.py"),
 )
 """Groups that begin first: no worker is left alone with one of them at the end."""
@@ -96,7 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     places = {}
     for item in items:
         whole = [group for mark, group in WHOLES.items() if item.get_closest_marker(mark)]
-        group = whole[0] if whole else item.nodeid.split("::")[0]
+        file = item.nodeid.split("::")[0]
+        group = whole[0] if whole and file != ALONE else file
         item.add_marker(pytest.mark.xdist_group(group))
         places[item] = LONGEST.index(group) if group in LONGEST else len(LONGEST)
     items.sort(key=places.__getitem__)
