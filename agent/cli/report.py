@@ -9,13 +9,14 @@ from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, prose, share, table, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
 from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
+from agent.jobs.job import amount
 from agent.model import BUSY, State
 from agent.report.gpu_time import (
     HOUR,
@@ -94,7 +95,7 @@ def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterat
         ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
         ("at work", [job.goodput.at_work for job in rows], ".1%"),
         ("tensor throughput at work", [job.goodput.of_peak for job in rows], ".1%"),
-        ("kWh", kwh, ".2f"),
+        ("kWh", kwh, ".3g"),
         ("cost", costs, ".2f"),
     ]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
@@ -186,8 +187,8 @@ def _title(report: Report) -> str:
 
 def _sums(report: Report) -> Iterator[str]:
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
-    lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
-    yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}"
+    lost_text = f"{amount(lost / HOUR)} lost ({share(lost / total)})"
+    yield f"together {amount(total / HOUR)} GPU-hours, {lost_text}"
     yield costs(total, lost, report.price)
     yield str(together(report.rows))
     if report.failed >= MANY_FAILED:
@@ -199,11 +200,11 @@ def _row(row: GpuTime, price: float | None) -> tuple[str, ...]:
     shares = (row.lost, *(row.of(state) for state in apart))
     return (
         " ".join(filter(None, (row.name, *row.about.values()))),
-        f"{row.total / HOUR:.2f}",
-        f"{row.lost / HOUR:.2f}",
+        amount(row.total / HOUR),
+        amount(row.lost / HOUR),
         *(share(part / row.total) for part in shares),
         words(row.worst),
-        number(row.joules, KWH, 2),
+        UNKNOWN if row.joules is None else amount(row.joules / KWH),
         f"{row.total / HOUR * price:.2f}" if price else UNKNOWN,
     )
 
@@ -214,13 +215,13 @@ def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")
     busy = share(row.of(State.BUSY) / row.total)
-    yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
+    yield f"GPU-hours: {amount(row.total / HOUR)}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s >= 18.0]
+    rows = [(words(p), amount(s / HOUR), share(s / row.total)) for p, s in spent if s >= 18.0]
     yield from table(("state", "GPU-hours", "share"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
-        yield f"Energy: {row.joules / KWH:.2f} kWh"
+        yield f"Energy: {amount(row.joules / KWH)} kWh"
     yield from prose(costs(row.total, row.lost, price), width, indent="")
     if row.receipt:
         yield from prose(f"Its receipt: {row.receipt}", width)

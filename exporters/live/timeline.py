@@ -10,7 +10,7 @@ from agent.faults.findings import by_kind
 from agent.faults.gpus import NVML
 from agent.faults.promql import seconds
 from agent.jobs.job import Receipt
-from agent.model import Finding, Snapshot
+from agent.model import Finding, Severity, Snapshot
 from agent.ranges import ranges
 from exporters.job_words import receipt_level, title
 from exporters.messages import LEVELS, Document, duration, finding_text
@@ -57,7 +57,15 @@ def hold(finding: Finding) -> float:
     """Return the seconds for which a finding must stand before it is more than one late read."""
     fires = by_kind()[finding.kind].fires  # a value that is denied is not late
     known = finding.kind in READS and (not fires or fires(finding))
-    return max(BRIDGED, seconds(by_kind()[finding.kind].hold)) if known else 0.0
+    return _hold(finding.kind) if known else 0.0
+
+
+def _hold(kind: str) -> float:
+    return max(BRIDGED, seconds(by_kind()[kind].hold)) if kind in READS else 0.0
+
+
+def _stood(one: Stretch) -> float:
+    return one.last - one.began
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,11 @@ class Timeline:
     def document(self, now: float, jobs: Iterable[Receipt]) -> list[Document]:
         """All of it at the agent's second `now`, the newest first, with the jobs of that time."""
         groups: list[list[Stretch]] = []
-        there = [one for place, one in self.standing.items() if not _early(place, one)]
+        there = [
+            one._replace(level=LEVELS[Severity.INFO]) if _stood(one) < _hold(place[0]) else one
+            for place, one in self.standing.items()
+            if not _early(place, one)
+        ]
         for one in sorted((*self.over, *there), key=lambda s: s.since or 0.0):
             alike = next((group for group in groups if _together(group[-1], one)), None)
             if alike is None:
@@ -127,7 +139,7 @@ class Timeline:
 
 
 def _early(place: Place, one: Stretch) -> bool:
-    return place[0] in READS and one.last - one.began < BRIDGED
+    return place[0] in READS and _stood(one) < BRIDGED
 
 
 def place_of(finding: Finding) -> Place:

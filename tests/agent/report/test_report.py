@@ -208,6 +208,8 @@ def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr()
     assert said.out.count(f"J{one['title'][1:]}\n") == len(names)
     assert "Its receipt: " in said.out
+    assert "Energy: < 0.01 kWh" in said.out
+    assert "0.00" not in said.out, "little is not nothing"
     assert "starved by disk" in page.read_text()
     assert "nothing is known of job 99" in said.err
 

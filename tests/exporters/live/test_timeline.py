@@ -106,4 +106,10 @@ def test_one_late_read_is_no_event() -> None:
     for second in range(20, 260, 20):
         looked = replace(snapshot, at=snapshot.at + second, wall=snapshot.wall + second)
         timeline = timeline.looked(looked, late if second < 60 else ())
-    assert timeline.document(looked.at, ()) == []
+        shown = [one["level"] for one in timeline.document(looked.at, ())]
+        assert shown == []
+    for second in range(280, 440, 20):
+        looked = replace(snapshot, at=snapshot.at + second, wall=snapshot.wall + second)
+        timeline = timeline.looked(looked, late)
+        shown += [one["level"] for one in timeline.document(looked.at, ())]
+    assert shown == ["notice"] * 3 + ["costly"] * 2, "as grave as its row: once its alert fires"
