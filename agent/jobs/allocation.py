@@ -70,7 +70,7 @@ FORMS = tuple(
     for pattern, table in (
         (r"((?:GPU|MIG)-.+)", "uuids"),
         (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
-        (r"(GPU-.+)-\d+", "uuids"),  # a share, by plugins that cut memory
+        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # a share, by plugins that cut memory
         (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole, MIG, time-sharing
         (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
         (r"(\d+)(?::\d+)?", "indices"),  # NVML's index; with that of a MIG device
@@ -78,8 +78,10 @@ FORMS = tuple(
 )
 """Forms of an id, and by what it names the GPU."""
 
-GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|mig-.*)")
-"""Names of resources that are GPUs of NVIDIA; other devices have ids that look alike."""
+GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
+GPU_IDS = ("GPU-", "MIG-", "nvidia")
+"""Names of resources that are GPUs of NVIDIA, for other devices have ids that look alike; and ids
+that are, under any name: a plugin may rename its resource."""
 
 
 def unknown(what: str, text: str) -> Absent:
@@ -121,6 +123,8 @@ def numbers(text: str) -> list[int]:
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part) > 9:
+            raise unknown("the list", text)
+        if int(last or first) < int(first):
             raise unknown("the list", text)
         found += range(int(first), min(int(last or first), int(first) + MOST_NAMES) + 1)
     return found
@@ -224,7 +228,7 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
     for namespace, pod, container, given in pods:
         gpus = set()
         for resource, device in given:
-            if device.startswith(("GPU-", "MIG-")) or GPU_RESOURCE.fullmatch(resource):
+            if device.startswith(GPU_IDS) or GPU_RESOURCE.fullmatch(resource):
                 try:
                     gpus.add(devices.gpu(device))
                 except Absent as absent:

@@ -48,6 +48,12 @@ SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 
 HIDDEN = "the environment of a job's processes, which has its GPUs of Slurm, may not be read: \
 set allocation.slurm = true"
+PARTLY = Absent(
+    Reason.UNKNOWN,
+    "a step of a job names its own GPUs alone, or shards of GPUs: set allocation.slurm = true",
+)
+"""`srun` without `sbatch` or `salloc` sets SLURM_STEP_GPUS alone."""
+
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
 """Without its number, as HIDDEN: only job.info lets that leave."""
 
@@ -163,10 +169,11 @@ class AllocationRead:
         hidden: Absent | None = None
         for number, folder in list(self._jobs(scopes))[:MOST_JOBS]:
             try:
-                gpus, user = self._of_job(number, folder, minors)
+                gpus, user, rest = self._of_job(number, folder, minors)
             except Absent as absent:
                 hidden = absent.without_traceback()
                 continue
+            hidden = rest or hidden
             jobs.append(Allocation(JobLabels(number, user, "slurm"), gpus, claimed=True))
         return Given(tuple(jobs), hidden)
 
@@ -181,13 +188,18 @@ class AllocationRead:
 
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
-    ) -> tuple[frozenset[str], str]:
-        """The GPUs and the user of a job; raises Absent where they are not known."""
+    ) -> tuple[frozenset[str], str, Absent | None]:
+        """The GPUs and the user of a job, and why it may have more; raises Absent where they are
+        not known."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)
-        places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
-        return allocation.uuids(places, self._order(minors), minors), environment["user"]
+        of_job, of_step = (environment.get(f"SLURM_{of}_GPUS", "") for of in ("JOB", "STEP"))
+        shares = environment.get("SLURM_SHARDS_ON_NODE", "0").strip("0")
+        rest = PARTLY if not of_job and (of_step or shares) else None
+        places = allocation.numbers(of_job or of_step)
+        gpus = allocation.uuids(places, self._order(minors), minors)
+        return gpus, environment["user"], rest
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read and agrees that it is of

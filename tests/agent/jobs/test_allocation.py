@@ -113,6 +113,20 @@ def test_version_2_is_read_from_the_environment_in_slurms_order(tmp_path: Path) 
     assert tree.shown() == [("0", "7", "ada", ""), ("1", "7", "ada", "")]
 
 
+@pytest.mark.parametrize(
+    ("shown", "given"), [("SLURM_STEP_GPUS=1", ["2"]), ("SLURM_SHARDS_ON_NODE=3", [])]
+)
+def test_a_step_and_shards_leave_the_rest_of_the_job_unknown(
+    tmp_path: Path, shown: str, given: list[str]
+) -> None:
+    tree = AllocationTree(tmp_path)
+    version_2(tree, 7, 100, shown)
+    reading = tree.look()
+    assert [(labels[0], value) for _, labels, value in reading.samples] == [(g, 1) for g in given]
+    assert {a.reason for a in reading.absences} == {Reason.UNKNOWN}
+    assert len(reading.absences) == 3 - len(given)
+
+
 def test_a_job_whose_environment_is_hidden_hides_what_it_has(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path)
     version_2(tree, 7, 100, "SLURM_JOB_GPUS=0")  # without gres.conf ascending minors
@@ -201,7 +215,7 @@ def test_lists_of_numbers(text: str, expected: list[int]) -> None:
     assert allocation.numbers(text) == expected
 
 
-@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1"])
+@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1", "3-1"])
 def test_what_is_no_list_of_numbers_is_unknown(text: str) -> None:
     with pytest.raises(Absent, match=text):
         allocation.numbers(text)
@@ -253,7 +267,7 @@ def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
         ("JobId=1 Nodes=a GRES=GPU:1(IDX:0)", "GPU:1"),
         ("JobId=1 Nodes=a GRES=gpu:a100:2(IDX:)", "gpu:a100:2"),
         ("JobId=1 Nodes=a GRES=gpu:a100:2(IDX:0)", "gpu:a100:2"),
-        ("JobId=1 Nodes=a GRES=gpu:1(IDX:3-1)", "gpu:1"),
+        ("JobId=1 Nodes=a GRES=gpu:1(IDX:3-1)", "3-1"),
         ("JobId=1 Nodes=a GRES=gpu:1(IDX:N/A)", "N/A"),
         ("JobId=1 Nodes=a GRES=shard:4", "shard:4"),
         (f"JobId=1 Nodes=a GRES=gpu:{'9' * 30}(IDX:0)", "gpu:999"),

@@ -51,7 +51,11 @@ def claim(driver: str, *devices: str) -> bytes:
 FORMS = {
     "a UUID": pod("a", "b", "GPU-2"),
     "a replica of a sharing plugin": pod("a", "b", "GPU-2::1"),
+    "a share of a plugin that cuts memory": pod("a", "b", "GPU-2-_-12"),
     "GKE": pod("a", "b", "nvidia1"),
+    "a resource that was renamed": pod("a", "b", "nvidia1").replace(
+        b"nvidia.com/gpu", b"example.com/ai"
+    ),
     "GKE with MIG": pod("a", "b", "nvidia1/gi1"),
     "GKE with time-sharing": pod("a", "b", "nvidia1/vgpu0"),
     "GKE with both": pod("a", "b", "nvidia1/gi1/vgpu0"),
