@@ -96,10 +96,10 @@ class ValueHistory:
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
         """Return the mean share of each pair over so many `seconds` up to `newest`, and how many of
         them are known."""
-        first = SPAN - min(SPAN, seconds)
-        states = _ordered(self.states, newest)[first:]
+        last = min(SPAN, seconds)
+        states = _ordered(self.states, newest, last)
         known = len(states) - states.count(0) - states.count(LOST)
-        sums = ((p, sum(_ordered(ring, newest)[first:])) for p, ring in self.shares.items())
+        sums = ((p, sum(_ordered(ring, newest, last))) for p, ring in self.shares.items())
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def unjudged(self, newest: float) -> int:
@@ -108,10 +108,10 @@ class ValueHistory:
         return SPAN - len(states.rstrip(b"\0"))
 
 
-def _ordered(ring: "array[int]", newest: int) -> "array[int]":
-    """The oldest first."""
+def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
+    """The `last` codes, the oldest first."""
     end = newest % SPAN + 1
-    return ring[end:] + ring[:end]
+    return ring[end - last : end] if last <= end else ring[end - last :] + ring[:end]
 
 
 GAPS = tuple(series.gap for series in SERIES)
@@ -209,4 +209,4 @@ class History:
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
     """The newest codes, as base64 of little-endian integers."""
-    return b64encode(_ordered(ring, newest)[SPAN - slots :].tobytes()).decode()
+    return b64encode(_ordered(ring, newest, slots).tobytes()).decode()
