@@ -4,7 +4,7 @@ from agent.faults import places
 from agent.faults.model import CRITICAL, Fault, Group, node_fault
 from agent.faults.monitoring import IN_SERVICE, JOB
 from agent.faults.promql import seconds
-from agent.faults.records import OWN_TIME, SAME_JOB
+from agent.faults.records import OWN_TIME, SAME_JOB, once
 from agent.faults.templates import COUNT, SHARE, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
@@ -46,8 +46,8 @@ def node_missing(parameters: RuleParameters) -> Fault:
 def node_slow(parameters: RuleParameters) -> Fault:
     """A node that the others of its job wait for."""
     share = parameters.thresholds.slower_node_share
-    median = f"quantile by ({SAME_JOB}) (0.5, {OWN_TIME})"
-    nodes = f"count by ({SAME_JOB}) (group by ({SAME_JOB}, instance) ({OWN_TIME}))"
+    each = f"max by ({SAME_JOB}, instance) ({once(str(OWN_TIME))})"  # however often it is scraped
+    median, nodes = f"quantile by ({SAME_JOB}) (0.5, {each})", f"count by ({SAME_JOB}) ({each})"
     return node_fault(
         alert="DgxNodeSlow",
         when=f"({OWN_TIME} - on ({SAME_JOB}) group_left () {median}) >= {share:g} "

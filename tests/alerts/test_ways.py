@@ -129,6 +129,10 @@ def other_job(name: str, _: Iterable[str]) -> str:
     return name.replace(f'job="{TARGET["job"]}"', 'job="again"')
 
 
+def thrice(case: Case, at: int) -> Series:
+    return twice(renamed)(case._replace(series=twice(labelled)(case, at)), at)
+
+
 def failing(points: Points, name: str, missing: Callable[[int], bool]) -> Points:
     silent = 0.0 if name.startswith("up{") else None
     return [silent if missing(at) and p is not None else p for at, p in enumerate(points)]
@@ -186,6 +190,7 @@ WAYS = (
     Way("twice, another label", twice(labelled)),
     Way("twice, another name", twice(renamed), TWO_TARGETS, once=True),
     Way("twice, another job", twice(other_job), TWO_TARGETS, once=True),
+    Way("thrice", thrice, TWO_TARGETS),
     Way("restarts", restarted),
     *(
         Way(f"a third fails, from {n}", some_fail(3, n), frozenset({"fast now and then"}))
