@@ -147,7 +147,7 @@ FEWEST = 2
 """Reads that fail, in so many times between two scrapes of seven minutes: one may fail by chance,
 and is tried again after 10 s."""
 
-SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
+SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
 
 
@@ -199,7 +199,10 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
 def of_silent(absence: Absence) -> bool:
     """A value that is absent because driver calls of one GPU fail or hang."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
-    return of_gpu and absence.reason in SILENT
+    timed_out = absence.detail.startswith("nvml")  # else it is only late
+    return (
+        of_gpu and absence.reason in SILENT and (absence.reason is not Reason.STALLED or timed_out)
+    )
 
 
 def _silent(machine: Look) -> Iterator[Seen]:

@@ -21,7 +21,7 @@ SMALLEST = 1e-300  # A double below this is an integer that the driver tagged as
 _NAMES = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
 ARCHITECTURES = dict(enumerate(_NAMES.split(), 2))  # `nvmlDeviceGetArchitecture`
 
-MIG_MODE = "nvmlDeviceGetMigMode"
+BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
@@ -47,7 +47,7 @@ class NvmlDevice:
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
-        self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        self.handle = nvml.call(BY_INDEX, index)
         self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)

@@ -80,9 +80,9 @@ class GpuAnswers:
         if now - since > self.longest[1]:
             self.longest = (self.longest[0], now - since)
 
-    def failed(self, absences: Iterable[Absence]) -> bool:
+    def failed(self, absences: Iterable[Absence], *, ceased: bool) -> bool:
         reasons = {absence.reason for absence in absences}
-        self.failures += Reason.FAILED in reasons
+        self.failures += ceased or Reason.FAILED in reasons
         self.timeouts += Reason.STALLED in reasons
         return not reasons.isdisjoint((Reason.FAILED, Reason.STALLED))
 

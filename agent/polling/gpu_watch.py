@@ -135,16 +135,27 @@ class GpuWatch:
 
     def _read(self, gpu: WatchedGpu, read: Read) -> tuple[Reading, Absent | None]:
         reading, raised = perform(read, self.clock, self.read_costs)
-        if reading.absences and gpu.answers.failed(reading.absences):
+        ceased = read.ceased(reading) and not self._mig_switched(gpu)
+        if reading.absences and gpu.answers.failed(reading.absences, ceased=ceased):
             read.due = min(read.due, reading.at + intervals.RETRY)
         return reading, raised
 
+    def _mig_switched(self, gpu: WatchedGpu) -> bool:
+        """Return whether it answers other questions now, or is lost: its next query shows it."""
+        try:
+            return gpu.device.mig_switched()
+        except Absent:
+            return True
+
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
         """Handle the error of a read, which may mean the end of its GPU, or of the driver."""
+        gone = raised.reason is Reason.NO_DRIVER
+        if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
+            raised, gone = Absent(Reason.LOST, str(raised)), False
         if raised.reason is Reason.LOST:
             self.watched.lose(gpu, raised, emit)
             self._publish()
-        elif raised.reason is Reason.NO_DRIVER:
+        elif gone:
             self._disconnect(raised, emit)
 
     # GPUs that were left to threads of their own

@@ -42,6 +42,9 @@ MOST_SERIES = 2048
 """Series of one metric that one read may bring: eight values of each of 256 devices. What a source
 bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
 
+CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
+"""Reasons for which a value may never have been there, but does not go."""
+
 OFF = "off"  # The part of a source that the settings switch off: it is neither up nor down
 
 
@@ -104,6 +107,19 @@ class Read:
     due: float = 0.0
     at: float = 0.0  # when it last ran
     runs: int = 0
+    _had: frozenset[str] = frozenset()  # metrics that had values at first, by name
+    _gone: frozenset[str] = frozenset()  # those that had none any more at the last run
+
+    def ceased(self, reading: Reading) -> bool:
+        """Return whether a metric that had values has none at this run and the one before, because
+        they are refused or cannot be: an ill GPU need not say that a call failed."""
+        if not self._had:
+            self._had = frozenset(sample.metric.name for sample in reading.samples)
+        odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
+        if odd:
+            odd = (odd & self._had).difference(sample.metric.name for sample in reading.samples)
+        before, self._gone = self._gone, frozenset(odd)
+        return not before.isdisjoint(odd)
 
 
 def is_due(read: Read, now: float) -> bool:

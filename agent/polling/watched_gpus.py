@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from agent.clock import Clock
 from agent.errors import LogEvent
-from agent.hardware.device import NvmlDevice
+from agent.hardware.device import BY_INDEX, NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import EXPIRY_INTERVALS, Absent, Failure, Reason
+from agent.model import EXPIRY_INTERVALS, FINAL, Absent, Failure, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
@@ -123,19 +123,33 @@ class WatchedGpus:
             return WatchedGpu(device, state, tuple(self.build(device, state, self.threads.gpus)))
         except Exception as error:
             device.close()
-            self._refused(index, error)
+            self._refused(index, error, nvml)
             return None
 
     def _device(self, nvml: Nvml, index: int) -> NvmlDevice | None:
         try:
             return NvmlDevice(nvml, index)
         except Exception as error:
-            self._refused(index, error)
+            self._refused(index, error, nvml)
             return None
 
-    def _refused(self, index: int, error: Exception) -> None:
+    def other_answers(self, nvml: Nvml, index: int) -> bool:
+        """Return whether the driver answers for another GPU: then it is there, whatever a call of
+        this one says."""
+        for other in range(self.threads.gpus):
+            if other != index and other not in self.threads.left:
+                try:
+                    nvml.call("nvmlDeviceGetPowerUsage", nvml.call(BY_INDEX, other))
+                except Absent as absent:
+                    if absent.reason in FINAL:
+                        continue
+                return True
+        return False
+
+    def _refused(self, index: int, error: Exception, nvml: Nvml | None = None) -> None:
         """Log a GPU that does not answer, once."""
-        if isinstance(error, Absent) and error.reason is Reason.NO_DRIVER:
+        no_driver = isinstance(error, Absent) and error.reason is Reason.NO_DRIVER
+        if no_driver and not (nvml and self.other_answers(nvml, index)):
             raise error
         why = str(error) if isinstance(error, Absent) else str(Failure.of(error))
         if index not in self.unanswered:

@@ -71,9 +71,9 @@ GPU_READ_SECONDS = GpuMetric.gauge(
 )
 GPU_READ_FAILURES = GpuMetric.counter(
     "dgx_gpu_read_failures_total",
-    "Reads of the GPU since the agent started in which a driver call failed or timed out. Calls "
-    "that this GPU always refuses (not supported, no permission, not found, MIG) do not count, "
-    "nor does a GPU that is lost.",
+    "Reads of the GPU since the agent started in which a driver call failed, timed out, or, twice "
+    "in a row, no longer answered or answered what cannot be. Calls that this GPU always refuses "
+    "(not supported, no permission, not found, MIG) do not count, nor does a GPU that is lost.",
     "NVML's return codes",
 )
 

@@ -51,10 +51,11 @@ def test_a_fault_is_found_and_named(machine: str) -> None:
     assert WRONG[machine] in "\n".join(shown(bench))
 
 
-def test_a_gpu_of_which_some_calls_fail_is_found() -> None:
+@pytest.mark.parametrize("code", [10, 999])
+def test_a_gpu_of_which_some_calls_fail_is_found(code: int) -> None:
     bench = simulated("dgx-a100:training", gpus=2).run(5)
     for name in ("PowerUsage", "Temperature", "ClockInfo", "FieldValues"):
-        bench.machine.driver.fail(f"nvmlDeviceGet{name}", 999, 0)
+        bench.machine.driver.fail(f"nvmlDeviceGet{name}", code, 0)
     assert "driver calls hang or fail: " in "\n".join(shown(bench.run(7)))
 
 

@@ -7,13 +7,19 @@ import pytest
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
+from agent.polling.xid_watch import handle_address
 from agent.sources import memory, power, system
-from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_SECONDS, SOURCE_UP
+from agent.sources.agent_health import (
+    ABSENT_VALUES,
+    GPU_READ_FAILURES,
+    GPU_READ_SECONDS,
+    SOURCE_UP,
+)
 from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
-from tests.support.machine_controls import restore
-from tests.support.machines import simulated
+from tests.support.machine_controls import restore, set_mig
+from tests.support.machines import AgentBench, simulated
 from tests.support.odd_answers import KINDS, OddAnswers, strike
 
 
@@ -94,6 +100,57 @@ def test_calls_that_return_within_a_second_cost_no_other_and_raise_no_alarm(
     assert set(bench.unobserved().values()) == {0.0}
     assert not bench.agent.gpus.threads.left
     assert "gpu_not_answering" not in caplog.text
+
+
+def failures(bench: AgentBench) -> dict[str, float]:
+    return {gpu: count for (gpu, _), count in bench.samples.all(GPU_READ_FAILURES).items()}
+
+
+@pytest.mark.parametrize("code", [3, 4, 25])
+def test_a_gpu_that_refuses_what_it_answered_is_counted(code: int) -> None:
+    bench = simulated("dgx-h100:training", gpus=3).run(5)
+    for name in ("PowerUsage", "ClockInfo", "Temperature", "TemperatureV"):
+        bench.machine.driver.fail(f"nvmlDeviceGet{name}", code, 1)
+    counted = failures(bench.run(20))
+    assert (counted["0"], counted["1"] > 10, counted["2"]) == (0, True, 0)
+
+
+def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(5)
+    right, until = bench.machine.nvml.nvmlDeviceGetPowerUsage, 0.0
+    ill = handle_address(bench.machine.nvml.nvmlDeviceGetHandleByIndex(1))
+
+    def odd(handle: object) -> int:
+        struck = bench.clock.monotonic() < until and handle_address(handle) == ill
+        return 10**9 if struck else int(right(handle))
+
+    for seconds, counts in ((1, False), (20, True)):
+        until = bench.clock.monotonic() + seconds
+        bench.machine.nvml.nvmlDeviceGetPowerUsage = odd
+        counted = failures(bench.run(22))
+        assert (counted["0"], counted["1"] > 0) == (0, counts)
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+@pytest.mark.parametrize("ill", [0, 1])
+@pytest.mark.parametrize("before", [0, 5])
+def test_one_that_says_there_is_no_driver_is_lost_alone(code: int, ill: int, before: int) -> None:
+    bench = simulated("dgx-h100:training", gpus=2)
+    bench.run(before)
+    for name in ("PowerUsage", "ClockInfo", "UUID", "FieldValues"):
+        bench.machine.driver.fail(f"nvmlDeviceGet{name}", code, ill)
+    bench.run(30)
+    assert {gpu for gpu, _ in bench.samples.all(power.POWER)} == {str(1 - ill)}
+    assert bench.samples.value(system.GPUS) == 1
+    for name in ("PowerUsage", "ClockInfo", "UUID", "FieldValues"):
+        bench.machine.driver.fail(f"nvmlDeviceGet{name}", None, ill)
+    assert len(bench.run(15).samples.all(power.POWER)) == 2
+
+
+def test_one_that_is_divided_answers_otherwise_and_is_not_ill() -> None:
+    bench = simulated("dgx-h100:idle", gpus=2).run(5)
+    set_mig(bench.machine, 1, on=True)
+    assert set(failures(bench.run(70)).values()) == {0.0}
 
 
 @pytest.mark.parametrize("ill", [(0, 1), (1, 2), (2, 3)])
