@@ -89,7 +89,8 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
         gpus = [int(one["gpu"]) for one in alike if one["gpu"]]
         named = f"GPUs {ranges(gpus)}: {alike[0]['text']}" if gpus[1:] else alike[0]["sentence"]
         if named.lower() not in said and alike[0]["sentence"].lower() not in said:
-            yield from prose(f"{named}{_since(alike[0], frame)}", width, hanging="  ")
+            stood = "" if named.endswith(" ago") else _since(alike[0], frame)
+            yield from prose(f"{named}{stood}", width, hanging="  ")
             if alike[0]["action"] not in frame["action"]:
                 yield from prose(alike[0]["action"], width, indent="    ")
             if alike[0]["alert"] not in (clause["alert"] for clause in frame["banner"]):
