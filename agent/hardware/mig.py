@@ -3,14 +3,16 @@ the GPU is divided again: list them for each look."""
 
 from typing import Any, NamedTuple
 
-from agent.hardware.device import NvmlDevice
+from agent.hardware.device import UUID, NvmlDevice
 from agent.hardware.nvml import unless_final
-from agent.model import FINAL, Absent, Reason
+from agent.model import FINAL, Absent, Reason, checked
+from agent.ranges import Range
 
 MOST = 8  # More MIG devices than any GPU has
 MOST_PROCESSES = 4096  # More processes than any GPU has
 MOST_PID = 1 << 22  # The highest number of a process on 64-bit Linux
-ASKED = ("GpuInstanceId", "ComputeInstanceId", "Name", "UUID")
+ASKED = ("GpuInstanceId", "ComputeInstanceId")
+IDS = Range(0, 255)
 
 
 class MigDevice(NamedTuple):
@@ -25,19 +27,24 @@ class MigDevice(NamedTuple):
 
 
 def devices(device: NvmlDevice) -> list[MigDevice]:
-    """The MIG devices that there are now, by their place; raises Absent."""
-    found = []
-    for place in range(min(int(device.get("MaxMigDeviceCount")), MOST)):
+    """The MIG devices that there are now, by their place, without those whose number or UUID cannot
+    be; raises Absent."""
+    found, count = [], device.get("MaxMigDeviceCount")
+    for place in range(count if isinstance(count, int) and 0 <= count <= MOST else MOST):
         try:
             handle = device.get("MigDeviceHandleByIndex", place)
-            gpu, compute, name, uuid = (
-                device.nvml.call(f"nvmlDeviceGet{what}", handle) for what in ASKED
+            gpu, compute = (
+                int(checked(device.nvml.call(f"nvmlDeviceGet{what}", handle), IDS, what))
+                for what in ASKED
             )
+            name = device.nvml.text("nvmlDeviceGetName", handle)
+            uuid = str(device.nvml.call("nvmlDeviceGetUUID", handle))
         except Absent as absent:  # nothing at this place, or gone meanwhile
             if absent.reason in FINAL:
                 raise
             continue
-        found.append(MigDevice(handle, gpu, compute, uuid, name.rpartition("MIG ")[2]))
+        if UUID.fullmatch(uuid):
+            found.append(MigDevice(handle, gpu, compute, uuid, name.rpartition("MIG ")[2]))
     return found
 
 

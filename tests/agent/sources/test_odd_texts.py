@@ -11,7 +11,7 @@ from agent.cli.check import STATUS
 from agent.cli.once import machine
 from agent.faults.findings import findings
 from agent.model import Reason, Severity
-from agent.sources import activity, ecc, gpu, memory, power, process, system
+from agent.sources import activity, ecc, gpu, instances, memory, power, process, system
 from exporters.live.page_state import identity
 from tests.support.machines import AgentBench, simulated
 
@@ -125,6 +125,31 @@ def test_no_more_memory_is_used_or_free_than_there_is(field: str) -> None:
     absence = bench.samples.absence(memory.USED, *bench.agent.gpus.inventory.gpus[0].key.labels)
     assert absence is not None
     assert absence.reason is Reason.IMPLAUSIBLE
+
+
+@pytest.mark.parametrize(
+    ("call", "answer", "instances_left"),
+    [
+        ("nvmlDeviceGetName", no_utf8, 3),
+        ("nvmlDeviceGetName", lambda *_: None, 3),
+        *(
+            ("nvmlDeviceGetMaxMigDeviceCount", lambda *_, odd=odd: odd, 3)
+            for odd in (None, -1, "x")
+        ),
+        *(
+            ("nvmlDeviceGetGpuInstanceId", lambda *_, odd=odd: odd, 0)
+            for odd in (None, -1, 1 << 32)
+        ),
+    ],
+)
+def test_an_odd_answer_about_instances_costs_itself_alone(
+    call: str, answer: Callable[..., Any], instances_left: int
+) -> None:
+    bench = simulated("dgx-h100:mig", gpus=2).run(2)
+    setattr(bench.machine.nvml, call, answer)
+    bench.run(62)
+    assert len(bench.samples.all(instances.INFO)) == instances_left
+    assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
 
 
 def test_a_gpu_has_no_hundred_thousand_processes() -> None:
