@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from agent.diagnosis.accounting import STATE
+from agent.diagnosis.advice import ADVICE
 from agent.faults.model import (
     CRITICAL,
     SAME_NODE,
@@ -18,7 +19,17 @@ from agent.faults.promql import LOST, NODE, REMEMBERED, Condition, increase, of,
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
+from agent.model import (
+    GPU_LABELS,
+    Absence,
+    Cause,
+    Figure,
+    Finding,
+    GpuKey,
+    Metric,
+    Reason,
+    State,
+)
 from agent.sources import agent_health, clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 
@@ -268,7 +279,7 @@ def held_down(limits: AlertThresholds) -> Fault:
         look=_held_down,
         sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
         terms={"reasons": Term(_reasons, "")},
-        do="Check the cooling and the power supplies.",
+        do=_cure,
     )
 
 
@@ -276,6 +287,13 @@ def _reasons(finding: Finding) -> str:
     """Hardware slowdown comes with each of the others: it is named alone."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
+
+
+def _cure(finding: Finding) -> str:
+    """The cure of the state that the same reason makes of the GPU; of two reasons both."""
+    power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
+    causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
+    return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 def _held_down(look: Look) -> Iterator[Seen]:

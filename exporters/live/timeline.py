@@ -13,7 +13,7 @@ from agent.jobs.job import Receipt
 from agent.model import Finding, Severity, Snapshot
 from agent.ranges import ranges
 from exporters.job_words import receipt_level, title
-from exporters.messages import LEVELS, Document, duration, finding_text
+from exporters.messages import LEVELS, UNKNOWN, Document, duration, finding_text
 
 BRIDGED = 60.0
 """Seconds for which something may be away and still be the same; for which a state must have stood;
@@ -135,6 +135,11 @@ class Timeline:
                 groups.append(alike := [])
             alike.append(one)
         found = [_event(group, now) for group in groups] + [*map(job_event, jobs)]
+        if ("driver_hangs", "", "") in self.standing:  # nothing is known of running jobs
+            found = [
+                one | {"level": UNKNOWN} if one["job"] and not one["until"] else one
+                for one in found
+            ]
         return sorted(found, key=lambda one: -(one["since"] or 0.0))[:MOST]
 
 

@@ -5,7 +5,9 @@ import re
 
 import pytest
 
+from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.facts import FactKind
+from agent.faults.findings import action
 from agent.model import (
     BUSY,
     Cause,
@@ -225,3 +227,18 @@ def test_a_finding_says_when_its_alert_fires(
         assert said.endswith(f") fires {when}" if when else "warning: no alert")
     late = 120.0 if named == Reason.STALLED else 60.0 * (kind == "gpu_not_answering")
     assert hold(finding) == late, "for which there is nothing to do"
+
+
+@pytest.mark.parametrize(
+    ("names", "causes"),
+    [
+        (("hardware_slowdown", "hardware_thermal"), (Cause.THERMAL,)),
+        (("hardware_slowdown", "power_brake"), (Cause.POWER,)),
+        (("hardware_slowdown",), (Cause.THERMAL, Cause.POWER)),
+    ],
+)
+def test_low_clocks_have_the_cure_of_their_state(
+    names: tuple[str, ...], causes: tuple[Cause, ...]
+) -> None:
+    finding = Finding("clocks_held_down", Severity.WARNING, GPU, names=names)
+    assert action(finding) == " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)

@@ -99,6 +99,17 @@ def test_late_reads_do_not_split_one_fault_into_many_events() -> None:
     assert sum("driver calls" in one["text"] for one in events) == 1
 
 
+def test_no_job_is_well_while_the_driver_hangs() -> None:
+    machine = watched("k40:training").run(20)
+    job, snapshot = machine.view.jobs().running[0].receipt, machine.view.latest()
+    hangs = [Finding("driver_hangs", Severity.CRITICAL)]
+    for wrong, running in (([], "good"), (hangs, "unknown")):
+        timeline = Timeline().looked(snapshot, wrong)
+        jobs = [job, replace(job, ended=snapshot.wall)]
+        shown = {bool(e["until"]): e["level"] for e in timeline.document(snapshot.at, jobs)}
+        assert shown == {False: running, True: "good"}
+
+
 def test_one_late_read_is_no_event() -> None:
     snapshot = watched("k40:training").run(2).view.latest()
     late = [Finding("source_down", Severity.WARNING, device="power")]
