@@ -22,13 +22,13 @@ ROWS = dict(re.findall(r"^\| ([^|`]+) \| (.+) \|$", SECTION, re.MULTILINE))
 QUESTIONS = {
     "slack": "get alerts in Slack",
     "silence": "silence a node",
-    "threshold": "move a threshold",
-    "price": "see what waiting costs",
+    "threshold": "change a threshold",
+    "price": "see what waiting GPUs cost",
     "kubernetes": "run it in Kubernetes",
-    "slurm": "drain broken nodes of Slurm, and keep receipts of jobs",
+    "slurm": "drain broken Slurm nodes, and keep receipts of jobs",
     "opentelemetry": "feed OpenTelemetry",
-    "tunnel": "see the page of a DGX from my desk",
-    "boards": "have the boards in our Grafana",
+    "tunnel": "open the page of a DGX on my computer",
+    "boards": "load the boards into Grafana",
 }
 PROGRAMS = {
     *("dgx-telemetry", "amtool", "helm", "kubectl", "install", "otelcol-contrib", "ssh", "cp")
