@@ -34,13 +34,14 @@ class SystemClock:
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
-        self._origin = time.monotonic()
+        self._began = self._origin = time.monotonic()
 
     def monotonic(self) -> float:
         return (time.monotonic() - self._origin) * self.speed
 
     def time(self) -> float:
-        return time.time()
+        # A fast clock is ahead in both, or times of day contradict the durations beside them.
+        return time.time() + (time.monotonic() - self._began) * (self.speed - 1.0)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds) / self.speed)

@@ -63,7 +63,6 @@ class JobRecord:
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
-    _pace: float = 1.0  # wall seconds in a second of the agent's clock
     _slower_since: float | None = None
     _lag: float = 0.0  # s after which a change of its steps shows
     _older: float | None = None  # s for which it had run when the agent met it
@@ -85,7 +84,6 @@ class JobRecord:
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
-        self._pace = (self._wall - self.wall) / (now - self.began) if now > self.began else 1.0
         if self._older is None:
             self._older = self._age(samples, now)
         there = {gpu.uuid: gpu for gpu in self.group.gpus}
@@ -145,12 +143,11 @@ class JobRecord:
             self.slower = self._slower_since = None
             return
         since = self._slower_since = self._slower_since or now - self._lag
-        lasted = (now - since) * self._pace
-        self.slower = Slowdown(self.step, reference, self.wall_at(since), lasted)
+        self.slower = Slowdown(self.step, reference, self.wall_at(since), now - since)
 
     def wall_at(self, moment: float) -> float:
-        """The wall time of a moment of the agent's clock, which may run faster."""
-        return self._wall - (self._at - moment) * self._pace
+        """The wall time of a moment of the agent's clock."""
+        return self._wall - (self._at - moment)
 
     def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
         """Return the division of its GPU-hours up to now."""
@@ -166,7 +163,7 @@ class JobRecord:
             self.id,
             *self.names,
             gpus=tuple(sorted(by_gpu)),
-            began=self.wall - (self._older or 0.0) * self._pace,
+            began=self.wall - (self._older or 0.0),
             ended=ended,
             ended_at=None if ended is None else now,
             lasted=self.age(now),

@@ -39,7 +39,7 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
         replace(one, severity=Severity.INFO) if soon else one
         for one, soon in zip(wrong, early, strict=True)
     ]
-    # By the agent's clock, as all durations: a simulated one may be faster than the wall clock.
+    # By its duration: the wall clock may have been set since it began.
     begins = [
         said if said is None or abs(said - snapshot.wall + lasted) < 1.0 else snapshot.wall - lasted
         for said, lasted in zip(map(timeline.since, wrong), stood, strict=True)

@@ -79,12 +79,12 @@ def test_a_fault_from_the_start_says_since_when_and_that_its_alert_fires() -> No
         assert re.search(stood, shown)
 
 
-def test_a_fault_is_as_old_by_its_begin_as_by_its_duration_on_a_faster_clock() -> None:
+def test_a_fault_is_as_old_by_its_begin_as_by_its_duration_when_the_clock_is_set() -> None:
     machine = watched("l40s:gpu-lost").run(4)
     known = findings_document(machine.view)
     for _ in range(5):
         seen = machine.run(40).tick()
-        machine.bench.clock.step(-20)  # as at twice the speed
+        machine.bench.clock.step(-20)  # the time service sets it back
         known = findings_document(machine.view, known)
     (lost,) = (one for one in known.documents if one["kind"] == "gpus_missing")
     age = known.timeline.began(("gpus_missing", "", ""), seen.at)
