@@ -58,12 +58,11 @@ def page(chromium: Chromium) -> Iterator[Page]:
 HOUR_OF_NINE_MINUTES = """import('/day.js').then(async ({ followDay }) => {
   const [now, of] = [new Date(), { 'starved/disk': 540 }];
   now.setHours(1, 30);
-  Date.now = () => +now;
   const hour = Math.floor(now / 3.6e6) - 1;
   const rows = [{ seconds: of }, { seconds: of }];
   const found = { hours: [{ hour, rows, gpus: { a: of, b: of } }] };
   window.fetch = async () => ({ ok: true, json: async () => found });
-  await followDay(document.getElementById('day'));
+  await followDay(document.getElementById('day'), () => now / 1000);
   return document.querySelector('#day + .key').textContent;
 })"""
 """Two GPUs of which the last nine minutes of an hour are recorded; what is said of it."""

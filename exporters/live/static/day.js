@@ -16,21 +16,21 @@ document.addEventListener("resized", ({ target }) => {
 
 let hours = []; // as the agent has them
 
-/** Ask for the hours now and then. */
-export async function followDay(list) {
+/** Ask for the hours now and then; `now` is the agent's time (s), as their hours are. */
+export async function followDay(list, now) {
   try {
     const answer = await fetch("api/v1/hours");
     if (answer.ok) ({ hours } = await answer.json());
   } catch {
     // the agent is away: what was shown stays
   }
-  list.hidden = !showDay(list);
-  setTimeout(() => followDay(list), EVERY);
+  list.hidden = !showDay(list, now());
+  setTimeout(() => followDay(list, now), EVERY);
 }
 
 /** The bars of all GPUs, or of one; whether there are any. */
-export function showDay(list, uuid = null) {
-  const present = Date.now() / 3_600_000;
+export function showDay(list, now, uuid = null) {
+  const present = now / 3600;
   const newest = Math.floor(present);
   const byHour = new Map(hours.map(({ hour, rows, gpus = {} }) => {
     const sums = sumsOf(uuid ? [gpus[uuid] ?? {}] : rows.map(({ seconds }) => seconds));

@@ -56,7 +56,7 @@ export class Evidence {
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
     showPast(past, gpu, history);
-    day.hidden = !showDay(day.children[1], gpu.uuid);
+    day.hidden = !showDay(day.children[1], frame.timestamp, gpu.uuid);
     list(who, gpu.processes.map(wordsOfProcess));
     showMeters(meters.lastChild, gpu, history, METERS);
     showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));

@@ -167,7 +167,7 @@ document.addEventListener("resized", draw);
 
 for (const dialog of [evidence.dialog, at("compare")]) dialog.addEventListener("close", () => mark(""));
 
-followDay(at("day"));
+followDay(at("day"), () => frame?.timestamp ?? Date.now() / 1000);
 
 at("unmeasured").addEventListener("click", () => {
   at("absent-section").firstElementChild.open = true;

@@ -1,5 +1,6 @@
 """Steps of simulated work: what power, GPM, NVLink and utilisation show of each phase."""
 
+import time
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -169,6 +170,9 @@ def test_rates_change_without_a_jump() -> None:
 
 def test_a_fast_clock_has_the_same_steps() -> None:
     machine = build(parse("dgx-h100:training"), clock := SystemClock(200.0))
+    ahead = clock.time() - clock.monotonic()
+    time.sleep(0.05)
+    assert clock.time() - clock.monotonic() == pytest.approx(ahead, abs=1.0), "so are its times"
     machine.nvml.nvmlInit()
     clock.skip(10.0)
     samples: Any = machine.nvml.nvmlDeviceGetSamples(gpu(machine), 0, 0)[1]
