@@ -10,6 +10,7 @@ from agent.jobs.job import (
     Receipt,
     WatchedJobs,
     amount,
+    percent,
 )
 from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, State, time_in
 from agent.ranges import ranges
@@ -38,6 +39,7 @@ KWH = 3.6e6
 MUCH = 0.25
 """Least share of lost time that a job's sentence reports, as in the alert."""
 
+MOST_SHARES = 3
 LEAST = 0.01
 """Share of the time from which a state is named."""
 
@@ -73,7 +75,7 @@ def job_document(job: Job) -> Document:
             "since": instant(slower.since),
             "seconds": slower.seconds,
         },
-        "hang": hang and _hang_document(hang),
+        "hang": hang and _hang_document(hang) | {"action": hang_action(hang)},
         "nccl": job.unheard or None,
     }
 
@@ -215,11 +217,7 @@ def waited_for(hang: Hang) -> dict[str, str]:
 
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
-    parts = [f"{amount(receipt.gpu_seconds / 3600)} GPU-hours"]
-    shares = list(worst(receipt.seconds))
-    if shares:
-        lost = ", ".join(f"{percent(share)} {SUMMARIES[pair]}" for pair, share in shares[:3])
-        parts[0] += f" ({lost})"
+    parts = [hours_text(receipt)]
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
     if receipt.goodput.of_peak is not None:
@@ -232,13 +230,26 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     return "; ".join(parts)
 
 
+def hours_text(receipt: Receipt) -> str:
+    """Return GPU-hours and which of them were lost, then the others, the largest share first."""
+    lost = time_in(receipt.seconds, *LOST_STATES)
+    words: tuple[list[str], list[str]] = [], []
+    for pair, share in largest(receipt.seconds):
+        words[pair[0] in LOST_STATES].append(f"{SUMMARIES[pair]} {percent(share)}")
+    others, losses = (", ".join(named[:MOST_SHARES]) for named in words)
+    text = f"GPU-hours: {amount(receipt.gpu_seconds / 3600)}; lost "
+    text += amount(lost / 3600) if lost else "none"
+    text += f" ({losses.replace(' %', ' % of all', 1)})" if losses else ""
+    return f"{text}; {others}" if others else text
+
+
 def cost_text(receipt: Receipt) -> str:
     """Return the price of the job's GPU-hours, of what it lost of them, and of an hour while it
     runs; empty without a price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
-    lost = f"of it lost: {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
+    lost = f"of which lost {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
     if receipt.ended is not None:
         return f"cost {receipt.cost:.2f}, {lost}"
     hourly = 3600 * each * len(receipt.gpus)
@@ -261,16 +272,11 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
 
-def percent(share: float) -> str:
-    """`76 %`; what is more than none is never `0 %`."""
-    return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
-
-
-def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
-    """States other than busy with their share of the time, the largest first."""
+def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
+    """States with their share of the time, the largest first."""
     whole = sum(seconds.values())
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
-        if pair != BUSY and whole and part >= LEAST * whole:
+        if whole and part >= LEAST * whole:
             yield pair, part / whole
 
 
@@ -306,6 +312,7 @@ def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Doc
         "gpu_seconds": round(whole),
         "lost": round(lost),
         "cost": receipt.cost,
+        "hours": hours_text(receipt),
         "money": cost_text(receipt),
         "saving": saving_text(receipt, hung=bool(job.hang)),
         "before": run_before(receipt, ended),

@@ -43,6 +43,8 @@ Parts = Sequence[str]
 `{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees;
 `{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
 
+HOUR, DAY = 3600.0, 86400.0
+
 SOON = 10.0
 """Seconds from which it is shown for how long: a sentence that changes every second is not read."""
 
@@ -59,12 +61,17 @@ def worst_level(levels: Iterable[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As coarse as it may be: it stands in sentences that are written every second."""
+    """Two units from an hour on, one below: it stands in sentences that are written every second.
+    `span` of figures.js has the same words."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
         return f"{seconds // 10 * 10:.0f} s"
-    return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"
+    if seconds < HOUR:
+        return f"{seconds // 60:.0f} min"
+    size, unit, part, smaller = (DAY, "d", HOUR, "h") if seconds >= DAY else (HOUR, "h", 60, "min")
+    rest = seconds % size // part
+    return f"{seconds // size:.0f} {unit}" + f" {rest:.0f} {smaller}" * (rest > 0)
 
 
 def figure(value: float) -> str:

@@ -21,13 +21,14 @@ from agent.cli.options import first_snapshot_now, hardware_of, settings_of, sett
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
-from agent.diagnosis.advice import SUMMARIES
+from agent.diagnosis.advice import SUMMARIES, of_each
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
 from agent.faults.monitoring import ABSENT
 from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import LogLine, RealKernelLog
+from agent.jobs.job import percent
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Snapshot
@@ -245,8 +246,9 @@ def waste(snapshot: Snapshot) -> str:
     pair, shares = max(lost.items(), key=lambda item: sum(item[1].values()))
     several = "s" * (len(shares) > 1)
     part = sum(shares.values()) / len(shares)
-    of_time = f"{100 * part:.0f} % of the time"
-    return f"GPU{several} {ranges(shares)} {SUMMARIES[pair]} {of_time}: see `once`."
+    of_time = f"{percent(part)} of the time"
+    words = of_each(SUMMARIES[pair]) if several else SUMMARIES[pair]
+    return f"GPU{several} {ranges(shares)} {words} {of_time}: see `once`."
 
 
 def _limits(samples: SampleStore) -> Iterator[tuple[str, ...]]:

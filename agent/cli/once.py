@@ -14,8 +14,9 @@ from agent.cli.options import first_snapshot_now, hardware_of, settings_of, sett
 from agent.cli.running_agent import Recent, asked
 from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
+from agent.diagnosis.advice import SUMMARIES, of_each
 from agent.errors import printable
-from agent.model import Reason
+from agent.model import Cause, Reason, State
 from agent.ranges import ranges
 from agent.report.gpu_time import NO_PRICE
 from exporters.live.findings_document import findings_document
@@ -204,7 +205,7 @@ def times(found: Sequence[Document], width: int) -> list[str]:
 
 
 def _pair(state: str, cause: str) -> str:
-    return state if cause == "none" else f"{state}: {cause}"
+    return SUMMARIES[State(state), Cause(cause)]
 
 
 def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
@@ -229,7 +230,8 @@ def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
         elif len({gpu["sentence"] for gpu in alike}) > 1:
             reason = f"{stood}, for example GPU {first['gpu']}{reason.removeprefix(stood)}"
         advice = f" {first['advice']}" * (first["advice"] not in said)
-        yield from prose(f"{names} {first['summary']}{reason}.{advice}", width)
+        summary = of_each(first["summary"]) if alike[1:] else first["summary"]
+        yield from prose(f"{names} {summary}{reason}.{advice}", width)
         for gpu in (gpu for gpu in alike if gpu["note"]):
             yield from prose(f"GPU {gpu['gpu']}: {gpu['note']}", width)
 
@@ -256,7 +258,9 @@ def unknown(frame: Document) -> str:
     metrics = {one["metric"] for one in frame["absent"]}
     often = Counter(one["reason"] for one in frame["absent"]).most_common()
     reasons = ", ".join(frame["reasons"][reason] for reason, _ in often)
-    some = f"Not known: {len(metrics)} metrics ({reasons}). `dgx-telemetry check` has all."
+    page = frame.get("runbook", "").removesuffix("runbook.html")
+    where = f"The page {page}" if page else "`dgx-telemetry check`"
+    some = f"Not known: {len(metrics)} metrics ({reasons}). {where} has all."
     return some * bool(metrics)
 
 

@@ -9,7 +9,7 @@ from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import UNKNOWN, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterator[str]:
     """Two jobs side by side: speed, GPU-hours, what came of them, and where their time went."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
-    costs = [job.total / HOUR * price if price else None for job in rows]
+    costs = [job.cost(price) for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
         ("steps a second", [job.rate for job in rows], ".3g"),
         ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
@@ -189,7 +189,7 @@ def _sums(report: Report) -> Iterator[str]:
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
     lost_text = f"{amount(lost / HOUR)} lost ({share(lost / total)})"
     yield f"together {amount(total / HOUR)} GPU-hours, {lost_text}"
-    yield costs(total, lost, report.price)
+    yield costs(report.rows, report.price)
     yield str(together(report.rows))
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
@@ -205,7 +205,7 @@ def _row(row: GpuTime, price: float | None) -> tuple[str, ...]:
         *(share(part / row.total) for part in shares),
         words(row.worst),
         UNKNOWN if row.joules is None else amount(row.joules / KWH),
-        f"{row.total / HOUR * price:.2f}" if price else UNKNOWN,
+        number(row.cost(price), digits=2),
     )
 
 
@@ -222,8 +222,8 @@ def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {amount(row.joules / KWH)} kWh"
-    yield from prose(costs(row.total, row.lost, price), width, indent="")
+    yield from prose(costs([row], price), width, indent="")
     if row.receipt:
         yield from prose(f"Its receipt: {row.receipt}", width)
     if row.worst and row.lost >= 0.03 * row.total:
-        yield from prose(f"What to do: {ADVICE[row.worst]}", width)
+        yield from prose(f"What to do: {row.advice or ADVICE[row.worst]}", width)

@@ -9,6 +9,7 @@ from itertools import groupby, zip_longest
 from math import log, log2
 from statistics import fmean
 
+from agent.jobs.job import percent
 from agent.ranges import device_ranges, natural
 from exporters.live.paths import INWARD
 from exporters.messages import Document, rate
@@ -83,7 +84,7 @@ def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
 
 
 def share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value * 100:.0f} %"
+    return UNKNOWN if value is None else percent(value)
 
 
 def divided(parts: Mapping[str, float]) -> str:

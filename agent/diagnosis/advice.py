@@ -20,13 +20,18 @@ SUMMARIES: dict[Pair, str] = {
     (State.STARVED, Cause.DISK): "starved by disk",
     (State.STARVED, Cause.NETWORK): "starved by the network",
     (State.STARVED, Cause.CPU): "starved by the CPU",
-    (State.STARVED, Cause.HOST_THREAD): "starved by one host thread",
+    (State.STARVED, Cause.HOST_THREAD): "starved by its launching thread",
     (State.STARVED, Cause.UNKNOWN): "starved, cause unknown",
     (State.COMMUNICATING, Cause.NVLINK): "communicating over NVLink",
     (State.COMMUNICATING, Cause.INFINIBAND): "communicating over InfiniBand",
     (State.COMMUNICATING, Cause.PCIE): "communicating with its peers over PCIe",
     (State.BUSY, Cause.NONE): "busy",
 }
+
+
+def of_each(summary: str) -> str:
+    """Return a summary for several GPUs: each has its own thread or limit."""
+    return summary.replace(" by its ", ", each by its ")
 
 
 def hang_advice(who: str = "each rank") -> str:
@@ -49,6 +54,10 @@ def _small(sentence: str) -> str:
 READ_FASTER = (
     "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
     "memory; more loaders only help while the disk is not at its limit."
+)
+RECEIVE_LESS = (
+    "Copy what is read to the local disks first, cache it, or send it compressed; where a port is "
+    "at its limit, use more ports, else look at the storage server."
 )
 CHECKPOINT = (
     "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
@@ -88,8 +97,8 @@ ADVICE: dict[Pair, str] = {
     (State.STARVED, Cause.PEER): peer_advice(),
     (State.STARVED, Cause.DISK): f"If the job reads: {_small(READ_FASTER)} If it writes: "
     f"{_small(CHECKPOINT)}",
-    (State.STARVED, Cause.NETWORK): "Copy what is read to the local disks first, or cache it; "
-    "write checkpoints asynchronously; look at the storage server and at the link's rate.",
+    (State.STARVED, Cause.NETWORK): f"If the job reads: {_small(RECEIVE_LESS)} If it writes: "
+    "write checkpoints asynchronously.",
     (State.STARVED, Cause.CPU): "Start more loader processes while cores are free, give the job "
     "cores where its threads wait for them, or decode and augment on the GPU.",
     (State.STARVED, Cause.HOST_THREAD): "Relieve the thread that launches: CUDA graphs or "
@@ -112,6 +121,7 @@ ADVICE: dict[Pair, str] = {
 BY_FACT: dict[FactKind, str] = {
     FactKind.DISK_READS: READ_FASTER,
     FactKind.JOB_READS: READ_FASTER,
+    FactKind.JOB_RECEIVES: RECEIVE_LESS,
     FactKind.DISK_WRITES: CHECKPOINT,
     FactKind.JOB_WRITES: CHECKPOINT,
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "

@@ -44,12 +44,10 @@ CONFIDENCE = GpuMetric.gauge(
 
 KEY = ReadKey("pulse", "steps")
 REASONS = {
-    NoPulse.NOT_ENOUGH: Absent(Reason.NOT_ENOUGH, "too few samples of its power so far"),
-    NoPulse.TOO_SHORT: Absent(
-        Reason.TOO_SHORT, "its steps are too short for the samples of its power"
-    ),
-    NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies, and not in a rhythm"),
-    NoPulse.FLAT: Absent(Reason.FLAT, "its power hardly varies, or is held at its limit"),
+    NoPulse.NOT_ENOUGH: Absent(Reason.NOT_ENOUGH, "its power has few samples so far"),
+    NoPulse.TOO_SHORT: Absent(Reason.TOO_SHORT, "its power repeats faster than it is sampled"),
+    NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies without repeating"),
+    NoPulse.FLAT: Absent(Reason.FLAT, "at rest, evenly at work, or held at its power limit"),
 }
 """Reasons for having no period."""
 

@@ -71,7 +71,9 @@ def by_kind() -> Mapping[str, Fault]:
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the index of the GPU where its commands ask for one."""
+    """Return the first step, with the GPU or disk that its commands ask for."""
     do = by_kind()[finding.kind].do
-    text = do if isinstance(do, str) else do(finding)
+    text = (do if isinstance(do, str) else do(finding)).replace(
+        "/dev/DISK", f"/dev/{finding.device}"
+    )
     return text.replace("-i GPU", f"-i {finding.gpu.index}") if finding.gpu else text

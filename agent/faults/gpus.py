@@ -59,8 +59,8 @@ REPLACE = (
 
 CALLS_HANG = ("driver calls hang or fail: {metrics:metric is|metrics are} absent", " ({names})")
 RESET_SILENT = (
-    "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i GPU; if it goes on, let its job end, "
-    "drain the node and reset the GPU or reboot."
+    "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i GPU; if it goes on, drain the node, "
+    "let its job end, and reset the GPU or reboot."
 )
 
 

@@ -23,16 +23,15 @@ HOURLY = {
 """Errors an hour of a port that are too many, by kind (NVSentinel, nic-health-monitor)."""
 
 DISK_FAULTS = {
-    "controller": "its controller is gone; replace it, and rebuild the array",
-    "temperature": "it reports that it is too hot; check the fans and the air",
-    "file_system": "its file system has recorded errors; check it (fsck) when it is not mounted, "
-    "and look at SMART (smartctl -a)",
-    "smart": "SMART says that it fails; copy the data that you need, see what is worn (smartctl "
-    "-a), and replace it",
+    "controller": "has failed: its controller is gone; replace it, and rebuild the array",
+    "temperature": "is overheating: it raises its temperature alarm; check the fans and the air",
+    "file_system": "has a damaged file system, which has recorded errors; check it (fsck) when it "
+    "is not mounted",
+    "smart": "is failing: SMART predicts it; copy the data that you need, and replace it",
 }
 CHASSIS_FAULTS = {
     "fan": "replace the fan before GPUs get hot",
-    "power_supply": "look at its cable and its supply, and replace it",
+    "power_supply": "look at its cable and its feed, and replace it",
     "temperature": "check the fans and the air of the room",
 }
 
@@ -155,11 +154,11 @@ STORAGE_FAULTS = (
         when=of(disk.FAULT).equals(1),
         hold="5m",
         summary="disk is failing",
-        sentence=("disk {device} shows a sign of failing ({0}): {means}",),
+        sentence=("disk {device} {means}",),
         device="device",
         names=("kind",),
         terms={"means": Term(lambda found: DISK_FAULTS.get(found.names[0], ""), SIGN)},
-        do="Look at dmesg and smartctl -a.",
+        do="Run smartctl -a /dev/DISK and look at dmesg.",
         hidden_by=(HiddenBy(RAID, SAME_NODE, only=('kind="controller"',)),),
     ),
 )
@@ -176,9 +175,9 @@ def chassis() -> Fault:
         when=of(box.FAULT).equals(1),
         hold="2m",
         summary="chassis alarm",
-        sentence=("{device} raises an alarm ({0}): {means}",),
+        sentence=("{device} raises an alarm: {means}",),
         device="sensor",
         names=("kind",),
         terms={"means": Term(lambda found: CHASSIS_FAULTS.get(found.names[0], ""), means)},
-        do="Look at ipmitool sel list.",
+        do="Run ipmitool sel list.",
     )

@@ -20,7 +20,8 @@ NEAR = 0.8
 LOST_DATA, KNOWN_FOR = "=~48|95|140", "40m"
 """XIDs that report lost data, and for how long they do: longer than the counters' own window."""
 
-RESET = "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)"
+RESET_GPU = "nvidia-smi --gpu-reset -i GPU"
+RESET = f"Drain the node and reset the GPU ({RESET_GPU})"
 DIAGNOSE = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
 NEEDS = {
@@ -81,10 +82,13 @@ def requested() -> tuple[Fault, ...]:
 
 def pending() -> Iterator[Fault]:
     """Broken memory that is still in use."""
-    rows = ("remap_pending", ecc.REMAP_PENDING, "a row remap is pending", RESET)
+    rows = (
+        *("remap_pending", ecc.REMAP_PENDING, "a row remap is pending"),
+        f"reset the GPU ({RESET_GPU})",
+    )
     pages = (
         *("pages_pending", ecc.RETIRED_PENDING, "a page retirement is pending"),
-        "Then load the driver again or reboot the node",
+        "load the driver again or reboot the node",
     )
     for kind, metric, what, do in (rows, pages):
         yield gpu_fault(
@@ -94,7 +98,7 @@ def pending() -> Iterator[Fault]:
             hold="8m",
             labels={"sign": kind.partition("_")[0].replace("remap", "rows")},
             sentence=(f"{what}, and broken memory is still in use",),
-            do=f"Let jobs end. {do}.",
+            do=f"Drain the node, let its jobs end, then {do}.",
             hidden_by=(
                 *BY_WORSE,
                 HiddenBy(RECOVERY, SAME_GPU),

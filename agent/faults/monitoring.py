@@ -63,7 +63,7 @@ ABSENT: dict[str, str] = {
     Reason.STALLED: "the read timed out",
     Reason.NOT_ANSWERING: "the GPU does not respond",
     Reason.FAILED: "the read failed",
-    Reason.MISSING: "no such hardware",
+    Reason.MISSING: "not present",
     Reason.NO_DRIVER: "no NVIDIA driver",
     Reason.CRASHED: "NVML crashed",
     Reason.RELEASED: "the driver is released",
@@ -74,7 +74,7 @@ ABSENT: dict[str, str] = {
     Reason.IRREGULAR: "no regular rhythm",
     Reason.FLAT: "power hardly varies",
     Reason.LEFT_OUT: "too many devices",
-    Reason.NOT_CONFIGURED: "disabled in the configuration",
+    Reason.NOT_CONFIGURED: "off or not set in the configuration",
 }
 """Reasons of absent values in every view: phrases that follow `no value: `."""
 

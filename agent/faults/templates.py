@@ -96,6 +96,7 @@ def either(expression: str, labels: tuple[str, ...], text: str, other: str) -> s
 def described(fault: Fault) -> str:
     """The description of an alert: where, what is wrong, what to do."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}") if isinstance(fault.do, str) else ""
+    do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
     if fault.description:
         return f"{fault.description} {do}".rstrip()
     if fault.of_node:

@@ -33,14 +33,17 @@ class Goodput(NamedTuple):
         given, worked = (amount(seconds / HOUR) for seconds in (self.given, self.worked))
         text = f"of {given} GPU-hours given, {worked} worked"
         peak = self.of_peak
-        return text if peak is None else f"{text}, at {100 * peak:.0f} % of the tensor peak"
+        return text if peak is None else f"{text}, at {percent(peak)} of the tensor peak"
 
 
 def amount(value: float) -> str:
-    """GPU-hours or kWh to a hundredth, of many to less; more than none is never 0."""
-    if 0 < value < 0.01:
-        return "< 0.01"
-    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+    """GPU-hours or kWh to a hundredth, as costs are; more than none is never 0."""
+    return "< 0.01" if 0 < value < 0.01 else f"{value:.2f}"
+
+
+def percent(share: float) -> str:
+    """`76 %`; `0 %` is none, and what is below one `< 1 %`."""
+    return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 class GroupedBy(StrEnum):

@@ -79,7 +79,7 @@ REFRESH = 30
 """Ticks between two checks of the limits: links go down, GPUs are lost, speeds are negotiated."""
 
 KEPT = 3600.0  # Seconds for which a path that is gone keeps its seconds: a lost GPU may come back
-NO_LIMIT = Absent(Reason.UNKNOWN, "no limit is known: [[limit]] in the configuration sets one")
+NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
 
 NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
@@ -37,6 +37,12 @@ class GpuTime(NamedTuple):
     tensor: float | None = None
     rate: float | None = None
     unassigned: bool = False
+    advice: str = ""  # what to do about a job that hangs now
+    paid: float | None = None  # cost of a job so far, as its agent counts it
+
+    def cost(self, price: float | None) -> float | None:
+        """Cost of all hours at so much each, or as the agent counts it; None without a price."""
+        return (self.paid or self.total / HOUR * price) if price else None
 
     @property
     def total(self) -> float:
@@ -76,12 +82,13 @@ class Report(NamedTuple):
     failed: float = 0.0
 
 
-def costs(total: float, lost: float, price: float | None) -> str:
-    """Return the cost of GPU-seconds and of those lost, with the price of an hour."""
+def costs(rows: Sequence[GpuTime], price: float | None) -> str:
+    """Return the cost of rows and of what they lost, with the price of an hour."""
     if not price:
         return MANY_PRICES if price is None else NO_PRICE
-    each = price / HOUR
-    return f"Cost {total * each:.2f}, of it lost {lost * each:.2f}, at {price:.2f} a GPU-hour."
+    total = sum(row.cost(price) or 0.0 for row in rows)
+    lost = sum(row.lost for row in rows) * price / HOUR
+    return f"Cost {total:.2f} ({price:.2f} per GPU-hour), of which lost {lost:.2f}."
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
@@ -144,12 +151,12 @@ def row_document(row: GpuTime, price: float | None) -> Document:
             f"{state}/{cause}": part / HOUR for (state, cause), part in sorted(row.seconds.items())
         },
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
-        "advice": ADVICE.get(worst) if worst else None,
+        "advice": row.advice or (ADVICE.get(worst) if worst else None),
         "given_gpu_hours": row.goodput.given / HOUR,
         "tensor_throughput": row.goodput.of_peak,
         "goodput": str(row.goodput),
         "kwh": None if row.joules is None else row.joules / KWH,
-        "cost": row.total / HOUR * price if price else None,
+        "cost": row.cost(price),
         "cost_lost": row.lost / HOUR * price if price else None,
     }
 

@@ -164,6 +164,8 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
         about={name: receipt.get(name) or "" for name in JOB_LABELS[1:]},
         receipt=receipt["receipt"],
         rate=receipt.get("mean_steps_per_second"),
+        advice=(receipt.get("hang") or {}).get("action", ""),
+        paid=receipt.get("cost"),
     )
 
 
@@ -182,6 +184,7 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
         joules=known_sum((one.joules, other.joules)),
         about=about,
         tensor=known_sum((one.tensor, other.tensor)),
+        paid=known_sum((one.paid, other.paid)),
     )
 
 

@@ -39,7 +39,7 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
         for file in names_in(files, folder) if not NO_ALARMS.fullmatch(maker) else ():
             if match := FLAG.fullmatch(file):
                 label = text_or_nothing(files, f"{folder}/{match[1]}_label") or match[1]
-                key = f"{maker} {chip}: {label}", ALARM_KINDS.get(match[2], "temperature")
+                key = f"{label} ({maker} {chip})", ALARM_KINDS.get(match[2], "temperature")
                 now, before = flag(files, f"{folder}/{file}"), raised.get(key)
                 raised[key] = before if now is None else now or bool(before)
     if not raised:

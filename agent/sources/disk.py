@@ -228,7 +228,7 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
         found = [f"{chip}/{file}" for chip in chips for file in names_in(files, chip)]
         flags = [flag(files, path) for path in found if ALARM.search(path)]
         alarms = [raised for raised in flags if raised is not None]
-        silent = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
+        silent = Absent(Reason.UNSUPPORTED, f"{disk} reports no alarm of its temperature")
         out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")
     for volume in bounded(out, FAULT, names_in(files, EXT4)):
         errors = flag(files, f"{EXT4}/{volume}/errors_count", MOST_ERRORS)

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
+from agent.diagnosis.advice import ALERTS, SUMMARIES, of_each, severity
 from agent.faults.findings import USUAL, action, by_kind
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
+from agent.jobs.job import percent
 from agent.model import BUSY, LOST_STATES, Cause, Finding, Pair, Severity, State
 from agent.ranges import consecutive
 from exporters.messages import (
@@ -231,7 +232,7 @@ def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
 
 def of_window(share: float, window: float) -> str:
     """`24 % of the last 15 min`."""
-    return f"{100 * share:.0f} % of the {f'last {duration(window)}' if window else 'time'}"
+    return f"{percent(share)} of the {f'last {duration(window)}' if window else 'time'}"
 
 
 def beside_words(gpu: GpuSummary) -> str:
@@ -246,7 +247,7 @@ def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
     only = "only " * (pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus))
     if len(late) == 1 and None not in late:
         return f"waiting for GPU {late.pop()}"
-    return f"{only}{SUMMARIES[pair]}"
+    return f"{only}{of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]}"
 
 
 def _main_loss(gpus: Iterable[GpuSummary]) -> Pair | None:

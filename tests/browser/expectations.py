@@ -97,8 +97,8 @@ PAGE_MACHINES = {
     "dgx1": PageMachine("dgx-1-v100", 8, (
         Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
               saturated=("network eno1 receive",)),
-        Shown("starved-host-thread", ("8 GPUs starved by one host thread",), "costly", "starved",
-              "host_thread"),
+        Shown("starved-host-thread", ("8 GPUs starved, each by its launching thread",), "costly",
+              "starved", "host_thread"),
         Shown("starved-disk", ("8 GPUs starved by disk",), "costly", "starved", "disk",
               saturated=("disk md0 read",)),
         Shown("infiniband-saturated", ("communicating over InfiniBand",), "costly",

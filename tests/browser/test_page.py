@@ -110,7 +110,7 @@ def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: F
     places = "#legend", ".lead .state", "#jobs", "#headline"
     page.until(lambda p: all("starved by disk" in p.text(w) for w in places), 40, "one name")
     assert "metrics not known" in page.text("#unmeasured")
-    assert "of it lost:" in page.text("#jobs")
+    assert "GPU-hours: " in page.text("#jobs")
     assert "notifies, does not page" in page.text("#headline")
     page.run("""document.querySelectorAll('.paths details').forEach((one) => {
       one.open = !one.open; one.dataset.was = one.open; })""")

@@ -12,7 +12,15 @@ from agent.jobs.identity import JobLabels
 from agent.jobs.job import Hang, Saving
 from agent.model import BUSY, Cause, GpuKey, Pair, State
 from exporters.http import AgentPages
-from exporters.job_words import cost_text, jobs_document, receipt_text, row, run_before, saving_text
+from exporters.job_words import (
+    cost_text,
+    hours_text,
+    jobs_document,
+    receipt_text,
+    row,
+    run_before,
+    saving_text,
+)
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
 
@@ -62,8 +70,13 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     runs = replace(
         job.receipt, seconds={BUSY: 5400.0, disk: 1800.0}, watched=1800.0, cost=8.0, ended=None
     )
-    assert cost_text(runs) == "cost so far 8.00, of it lost: 2.00; 16.00 an hour"
-    assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of it lost: 2.00"
+    assert cost_text(runs) == "cost so far 8.00, of which lost 2.00; 16.00 an hour"
+    hours = "GPU-hours: 2.00; lost 0.50 (starved by disk 25 % of all); busy 75 %"
+    assert hours_text(runs) == hours, "busy is no loss"
+    assert (
+        hours_text(replace(runs, seconds={BUSY: 36e3})) == "GPU-hours: 10.00; lost none; busy 100 %"
+    )
+    assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of which lost 2.00"
     assert cost_text(replace(runs, cost=None)) == ""
     assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith("2.00; 16.00 an hour")
     less = "without the time starved by disk, the job would take up to 25 % less time for the same "

@@ -8,6 +8,7 @@ import pytest
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action
+from agent.jobs.job import percent
 from agent.model import (
     BUSY,
     Cause,
@@ -24,6 +25,7 @@ from agent.model import (
 from exporters.live.timeline import hold
 from exporters.messages import (
     FACTS,
+    duration,
     fact_document,
     fact_text,
     finding_document,
@@ -135,7 +137,7 @@ FINDING_TEXTS = {
         (count("times", 1), Figure("ago", 200.0, None, "seconds")),
         ("Double Bit ECC Error",),
     ),
-    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times, last 2 h ago": Finding(
+    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times, last 2 h 1 min ago": Finding(
         "xid",
         WARNING,
         GPU,
@@ -242,3 +244,24 @@ def test_low_clocks_have_the_cure_of_their_state(
 ) -> None:
     finding = Finding("clocks_held_down", Severity.WARNING, GPU, names=names)
     assert action(finding) == " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((59, "50 s"), (900, "15 min"), (3600, "1 h"), (78 * 60, "1 h 18 min")),
+        *((11_100, "3 h 5 min"), (86_399, "23 h 59 min"), (187_300, "2 d 4 h")),
+    ],
+)
+def test_durations_have_two_units_from_an_hour_on(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_the_first_step_names_its_disk() -> None:
+    finding = Finding("disk_fault", Severity.WARNING, device="nvme0n1", names=("temperature",))
+    assert "smartctl -a /dev/nvme0n1" in action(finding)
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.0, "0 %"), (0.009, "< 1 %"), (0.01, "1 %")])
+def test_only_nothing_is_zero_per_cent(share: float, words: str) -> None:
+    assert percent(share) == words

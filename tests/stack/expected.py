@@ -91,7 +91,7 @@ SCENARIOS: dict[str, Scenario] = {
         H100, (starved("Starved by PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
     ),
     "starved-cpu": Scenario(STATION, (starved("Starved by the CPU", ALL4),)),
-    "starved-host-thread": Scenario(STATION, (starved("Starved by one host thread", ALL4),)),
+    "starved-host-thread": Scenario(STATION, (starved("Starved by its launching thread", ALL4),)),
     "starved-peer": Scenario(
         H100,
         (starved("Starved by a slow peer", ALL8 - FIRST), warning("DgxGpuStraggler", LATE, "0")),

@@ -181,10 +181,10 @@ def storage(_: System) -> Iterator[Case]:
 def chassis(_: System) -> Iterator[Case]:
     name = "DgxChassisFault"
     for kind in ("fan", "power_supply", "temperature"):
-        one = {"sensor": "pmbus hwmon1: fan1", "kind": kind}
+        one = {"sensor": "fan1 (pmbus hwmon1)", "kind": kind}
         fires = ({"severity": "warning", **one},)
         yield Case(name, kind, {named(chassis_source.FAULT, **one): steady(1.0, 2.25)}, fires)
-    well = named(chassis_source.FAULT, sensor="pmbus hwmon1: fan1", kind="fan")
+    well = named(chassis_source.FAULT, sensor="fan1 (pmbus hwmon1)", kind="fan")
     yield Case(name, "turning", {well: steady(0.0, 5)})
 
 

@@ -20,7 +20,7 @@ export function reading(meter) {
 /** 0-1 as a percentage. */
 export function percent(ratio) {
   const share = 100 * ratio;
-  if (share > 0 && share < 0.5) return "< 1 %";
+  if (share > 0 && share < 1) return "< 1 %";
   return `${share.toFixed(0)} %`;
 }
 

@@ -1,13 +1,11 @@
 // A row for each job: how fast it is and was, its GPUs, where their time goes; receipts below.
 
 import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
-import { clock, gpuHours, percent, span } from "./figures.js";
-import { codeOf, wordsOf } from "./states.js";
+import { clock, span } from "./figures.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
 const WIDTH = 180;
 const HEIGHT = 28;
-const MOST_SHARES = 4;
 
 const SORTS = {
   GPU: null, // as they come
@@ -46,9 +44,7 @@ export function showJobs(list, all, tools, now) {
     const points = pointsOf(job.rates);
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
-    const parts = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
-    const lost = `of it lost: ${job.lost ? gpuHours(job.lost) : "none"}`;
-    say(shares, bound(`${gpuHours(job.gpu_seconds)}, ${lost}${parts && ` (${parts})`}${job.money && `; ${job.money}`}`));
+    say(shares, bound([job.hours, job.money].filter(Boolean).join("; ")));
     say(receipt.firstChild, bound(job.saving));
     compareLink(receipt.lastChild, job);
   });
@@ -108,10 +104,6 @@ function pointsOf(rates) {
       return `${x.toFixed(1)},${(HEIGHT - 1 - (HEIGHT - 2) * (rate / top)).toFixed(1)}`;
     })
     .join(" ");
-}
-
-function shareOf([state, cause, share]) {
-  return `${wordsOf(codeOf(state, cause))} ${percent(share)}`;
 }
 
 /** Jobs that ended, each with its receipt. */

@@ -66,12 +66,13 @@ export function findingsOf(frame, gpu) {
 /** The list of what is not answered, each with its reason; how many for which in `counter`, and in
  * short in a `link` at the top. */
 export function showAbsent(list, counter, link, { absent, reasons: words }) {
+  const named = count(new Set(absent.map(({ metric }) => metric)).size, "metric");
   const reasons = new Map();
   for (const { reason } of absent) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
   const parts = [...reasons].sort((a, b) => b[1] - a[1]).map(([reason, n]) => `${words[reason]} (${n})`);
-  say(counter, `${count(absent.length, "metric")}: ${parts.join(", ")}`);
+  say(counter, `${named}: ${parts.join(", ")}`);
   link.hidden = !absent.length;
-  say(link, `${count(absent.length, "metric")} not known: why`);
+  say(link, `${named} not known: why`);
   keep(list, absent, (entry) => `${entry.metric} ${entry.reason} ${entry.detail}`, makeAbsent,
     (node, entry) => {
       const [what, why] = node.children;

@@ -15,7 +15,7 @@ export const LOST = PAIRS.length;
 const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
 const NAMES = {
   nvlink: "NVLink", pcie: "PCIe", hbm: "HBM", cpu: "CPU", infiniband: "InfiniBand",
-  host_thread: "host thread",
+  host_thread: "launching thread",
 };
 
 /** 0 is a gap: nothing is known of that second. */

@@ -271,8 +271,8 @@ def test_only_a_tape_may_be_recorded_over(content: bytes | None, tmp_path: Path)
 @pytest.mark.parametrize(
     ("scenario", "verdict"),
     [
-        ("starved-cpu", "starved: cpu"),
-        pytest.param("starved-host-thread", "starved: host_thread", marks=NIGHTLY),
+        ("starved-cpu", "starved by the CPU"),
+        pytest.param("starved-host-thread", "starved by its launching", marks=NIGHTLY),
     ],
 )
 def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, verdict: str) -> None:

@@ -109,7 +109,7 @@ def test_links_stand_against_their_full_speed(name: str, said: str) -> None:
 
 
 def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
-    rows = [("train.py:20000", "starved by one host thread", "-" * 40)]
+    rows = [("train.py:20000", "starved by its launching thread", "-" * 40)]
     assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=80)[1]
     assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=68)[1]
 
@@ -159,7 +159,7 @@ def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:
     machine = watched("dgx-station-v100:starved-disk", CostConfig(gpu_hour=100.0)).run(70)
     shown = " ".join(" ".join(page(machine.frame(), 200)).split())
     assert re.search(
-        r"job of pid \d+: cost so far \d\.\d\d, of it lost: \d\.\d\d; 400\.00 an hour; without ",
+        r"job of pid \d+: cost so far \d\.\d\d, of which lost \d\.\d\d; 400\.00 an hour; without ",
         shown,
     )
     assert "No cost" not in shown

@@ -56,7 +56,7 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
     assert first[-2].startswith("lines 1 to 21 of ")
     assert drawn("\x1b[B")[1] == first[2]
     assert drawn("\x1bOB\x1b[5~") == first
-    assert drawn("\x1b[F")[-3].endswith("check` has all.")
+    assert drawn("\x1b[F")[-3].endswith(" has all.")
     assert drawn("\x1b[H") == first
     assert [line for line in drawn("12") if line.startswith("   12")]
     assert choice.gpu == "12"

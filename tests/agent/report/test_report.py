@@ -130,7 +130,10 @@ def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
     assert "<script" not in page
     cells = ("=bad&lt;b&gt; eve bio", "2.00", "1.50", "75 %", "0 %", "25 %", "0 %")
     assert "".join(f"<td>{cell}</td>" for cell in (*cells, "starved by disk")) in page
-    assert "together 6.00 GPU-hours, 1.50 lost (25 %)<br>Cost 12.00, of it lost 3.00" in page
+    assert (
+        "together 6.00 GPU-hours, 1.50 lost (25 %)<br>Cost 12.00 "
+        "(2.00 per GPU-hour), of which lost 3.00" in page
+    )
 
 
 def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None:

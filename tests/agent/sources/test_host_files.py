@@ -134,8 +134,8 @@ CASES |= {
         *(chassis, "alarms"),
         {f"{FAN}/name": "ibmpowernv", f"{FAN}/fan1_fault": "0"}
         | {f"{FAN}/fan2_fault": "N/A", f"{FAN}/fan3_fault": "4294967295"},
-        {(chassis.FAULT.name, "ibmpowernv hwmon0: fan1", "fan"): 0},
-        {(chassis.FAULT.name, f"ibmpowernv hwmon0: fan{n}", "fan"): Reason.FAILED for n in (2, 3)},
+        {(chassis.FAULT.name, "fan1 (ibmpowernv hwmon0)", "fan"): 0},
+        {(chassis.FAULT.name, f"fan{n} (ibmpowernv hwmon0)", "fan"): Reason.FAILED for n in (2, 3)},
     ),
 }
 KERNEL, SERVICE = {"2": ("kthreadd", 0)}, {"77": ("nv-fabricmanage", 0)}

@@ -31,7 +31,7 @@ FIRST_STEPS = {
     "^Restart the job; if it comes back on this GPU": RESTART,
     "^Restart the job that was hit; reset": (94,),
     "^Restart the virtual machine": (151,),
-    "^Let jobs end, then reset": (63,),
+    "^Drain the node, let its jobs end, then reset": (63,),
     "results are in doubt.*ECC,ROW_REMAPPER": (48,),
     "^Act on XID 48": (171, 172),
     "restart the Fabric Manager": (45,),

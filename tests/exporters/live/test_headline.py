@@ -35,7 +35,7 @@ OF_FOUR = {
         rf"GPU 0 starved by PCIe{OF_TIME}; GPUs 1-3 idle",
     ),
     "starved-cpu": ("costly", rf"4 GPUs starved by the CPU{OF_TIME}"),
-    "starved-host-thread": ("costly", rf"4 GPUs starved by one host thread{OF_TIME}"),
+    "starved-host-thread": ("costly", rf"4 GPUs starved, each by its launching thread{OF_TIME}"),
     "starved-peer": ("costly", rf"GPUs 1-3 waiting for GPU 0{OF_TIME}; GPU 0 busy"),
     "nvlink-saturated": ("costly", "4 GPUs communicating over NVLink"),
     "throttled": ("costly", "4 GPUs slowed down by heat"),
@@ -120,8 +120,8 @@ SHOWN = {
     "GPU 3 starved by disk for 4 min; GPUs 0-2 busy": HeadlineFacts(
         gpus=gpus(BUSY, BUSY, BUSY, STARVED, seconds=299.0)
     ),
-    "GPUs 0 and 2 starved by disk for 2 h; GPU 1 cannot be judged for 2 h": HeadlineFacts(
-        gpus=gpus(STARVED, None, STARVED, seconds=8000.0)
+    "GPUs 0 and 2 starved by disk for 2 d 1 h; GPU 1 cannot be judged for 2 d 1 h": HeadlineFacts(
+        gpus=gpus(STARVED, None, STARVED, seconds=176_400.0)
     ),
     "2 GPUs communicating over NVLink": HeadlineFacts(gpus=gpus(TALKING, TALKING)),
     "3 GPUs communicating over NVLink": HeadlineFacts(gpus=gpus(*[TALKING] * 3), full=True),
