@@ -299,7 +299,7 @@ class SignalQuality(StrEnum):
     """Signal on which a verdict is based."""
 
     GPM = "gpm"  # Hopper and newer: activity of the engines and of the multiprocessors
-    NVML = "nvml"  # utilisation, which counts copies and spinning too, and power
+    NVML = "nvml"  # utilization, which counts copies and spinning too, and power
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,6 @@ ORIGINS = Row(
 
 
 def links_board(runbook: str = "") -> Board:
-    about = "Utilisation of NVLink, PCIe and InfiniBand, their errors, and connected devices."
+    about = "Utilization of NVLink, PCIe and InfiniBand, their errors, and connected devices."
     rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE
     return board("dgx-links", about, *rows)

@@ -1,4 +1,4 @@
-"""One node: utilisation, saturation and errors of everything in it, at a glance."""
+"""One node: utilization, saturation and errors of everything in it, at a glance."""
 
 from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS
@@ -220,6 +220,6 @@ HOST = Row(
 
 
 def node_board(runbook: str = "") -> Board:
-    about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
+    about = "Utilization, saturation and errors of the GPUs, links, disks and network of a node."
     fires = firing_alerts(runbook)
     return board("dgx-node", about, ERRORS, fires, STATES, WORK, JOBS, PATHS, HOST)

@@ -12,10 +12,11 @@ from itertools import groupby
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import UNKNOWN, divided, flows, number, of, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, divided, flows, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.diagnosis.advice import SUMMARIES, of_each
 from agent.errors import printable
+from agent.jobs.job import amount
 from agent.model import Cause, Reason, State
 from agent.ranges import ranges
 from agent.report.gpu_time import NO_PRICE
@@ -241,7 +242,7 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = []
     for job in found:
-        lost = " of ".join(number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
+        lost = " of ".join(amount(job[part] / HOUR) for part in ("lost", "gpu_seconds"))
         rows.append([job["title"], job["gpus"], duration(job["watched"]), lost, job["sentence"]])
     yield from table(header, rows, width=width)
     for job in found:

@@ -1,4 +1,4 @@
-"""Utilisation of each data path, integrated over every reading: nothing is sampled."""
+"""Utilization of each data path, integrated over every reading: nothing is sampled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

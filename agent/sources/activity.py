@@ -1,4 +1,4 @@
-"""GPU activity: from GPM where there is one, else from the driver's 5 Hz utilisation samples."""
+"""GPU activity: from GPM where there is one, else from the driver's 5 Hz utilization samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ TENSOR_THROUGHPUT = GpuMetric.ratio(
     "dgx_gpu_tensor_throughput_ratio",
     "Throughput of the tensor cores, 0-1, over their peak at the highest SM clock for the type in "
     "use, which is not visible from outside: tensor activity times SM clock over its highest. An "
-    "approximate upper bound of model FLOP utilisation (MFU): padding, recomputation and other "
+    "approximate upper bound of model FLOP utilization (MFU): padding, recomputation and other "
     "models count too, which makes it higher; the error of the measurement may make it up to 6 % "
     "lower. Dense products of 8192 x 8192 x 8192 read 6 % low to 5 % high on two H100, and 9 to "
     "12 % high on two H200 at their power limit, whose clock NVML reads too high. Data sheets give "
@@ -138,7 +138,7 @@ class ActivityFromGpm:
 @dataclass(slots=True)
 class ActivityFromSamples:
     """Every 200 ms sample of the driver's buffer, once; of a GPU that keeps no buffer NVML's
-    utilisation, integrated tick by tick."""
+    utilization, integrated tick by tick."""
 
     gpu: GpuContext
     _integral: Integral = field(

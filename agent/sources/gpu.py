@@ -1,4 +1,4 @@
-"""Identity of a GPU, NVML's utilisation, also of its video engines, and the recovery
+"""Identity of a GPU, NVML's utilization, also of its video engines, and the recovery
 action that the driver asks for."""
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ INFO = gauge(
 )
 UTILIZATION = GpuMetric.ratio(
     "dgx_gpu_utilization_ratio",
-    "NVML's utilisation, 0-1: the share of its last sample period in which a kernel or a copy ran. "
+    "NVML's utilization, 0-1: the share of its last sample period in which a kernel or a copy ran. "
     "It reads 1 for bare copies and for kernels that only spin: prefer dgx_gpu_activity_ratio.",
     "nvmlDeviceGetUtilizationRates().gpu",
 )

@@ -12,7 +12,7 @@ import { putState, showShares, sinceOf, stateOf, symbolOf } from "./tiles.js";
 
 const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
-  nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
+  nvml: "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
 };
 const METERS = ["activity", "sm", "tensor", "memory", "power", "temperature", "clock"];
 
