@@ -253,7 +253,7 @@ def cost_text(receipt: Receipt) -> str:
     if receipt.ended is not None:
         return f"cost {receipt.cost:.2f}, {lost}"
     hourly = 3600 * each * len(receipt.gpus)
-    return f"cost so far {receipt.cost:.2f}, {lost}; {hourly:.2f} an hour"
+    return f"cost {receipt.cost:.2f} so far, {lost}; its GPUs cost {hourly:.2f} per hour"
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:

@@ -142,6 +142,8 @@ def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
     yield from flows(frame["paths"], width)
     for line in frame.get("speeds", ()):  # an older agent has none
         yield from prose(line, width, hanging="  ")
+    rates = "; ".join(f"{path} {words}" for path, words in frame.get("rates", {}).items())
+    yield from prose(f"link rates: {rates}" * bool(rates), width, hanging="  ")
     yield ""
     yield from prose(host(frame["host"]), width, indent="")
     yield from prose(unknown(frame), width, indent="", hanging="  ")

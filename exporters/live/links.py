@@ -1,6 +1,7 @@
 """NVLink link by link: what is at the far end, whether it is up, and the graph they make."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from agent.ranges import device_ranges, pci_address
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import SystemSpec
-from exporters.live.paths import DIGITS, INWARD
+from exporters.live.paths import DIGITS, INWARD, PORTS
 from exporters.messages import Document, rate
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
@@ -19,6 +20,9 @@ KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
 
 AFRESH = 5.0
 """Seconds between two checks of all links."""
+
+FULL = 0.99
+"""Share of the spec sheet's rate from which a link runs at full rate."""
 
 Row = tuple[bool | None, float | None, float | None]
 """State of a link (up or not), and the ratios of both directions."""
@@ -123,6 +127,46 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
     return ends
 
 
+def link_rates(machine: Document) -> dict[str, str]:
+    """`8 x 400 Gb/s, all at full rate`, by path: what ports and PCIe links negotiated, against the
+    spec sheet or what the slot allows; `negotiated` where there is none."""
+    found: dict[str, Counter[str]] = {}
+    most: dict[str, dict[str, str]] = {}
+    off: Counter[str] = Counter()
+    for way in machine["paths"]:
+        path, now, sheet = way["path"], way.get("negotiated"), way.get("sheet")
+        if path in PORTS and way["direction"] in INWARD:
+            off[path] += way["up"] is False
+            words = rate(now, None, path) if now else "rate not read"
+            found.setdefault(path, Counter())[words] += way["up"] is not False
+            if now and sheet:
+                full = now >= FULL * sheet
+                most.setdefault(path, {})[words] = words if full else rate(sheet, None, path)
+    for generation, lanes, newest, widest in (one["pcie"] for one in machine["gpus"]):
+        known = None not in (generation, lanes)
+        words = f"generation {generation:.0f} x{lanes:.0f}" if known else "rate not read"
+        found.setdefault("pcie", Counter())[words] += 1
+        if known and newest and widest:
+            best = f"generation {newest:.0f} x{widest:.0f}"
+            most.setdefault("pcie", {})[words] = best
+    return {
+        path: ", ".join(
+            [*_rates(+rates, most.get(path, {})), *[f"{off[path]} without link"] * bool(off[path])]
+        )
+        for path, rates in found.items()
+    }
+
+
+def _rates(rates: Mapping[str, int], most: Mapping[str, str]) -> Iterator[str]:
+    for words, number in rates.items():
+        of = most.get(words, "")
+        yield f"{number} x {words}" + f" (of {of})" * bool(of and of != words)
+    if rates and all(most.get(words) == words for words in rates):
+        yield "all at full rate" if sum(rates.values()) > 1 else "at full rate"
+    elif any(words not in most and words != "rate not read" for words in rates):
+        yield "negotiated"
+
+
 def slow_links(machine: Document, links: Iterable[Row]) -> list[str]:
     """`links below full speed: pcie gpu0, x8 of x16; nvlink gpu1, 17 of 18 links up`: ports by what
     they negotiated of the spec sheet, NVLink and PCIe by what the GPU reports; empty if none is."""
@@ -130,7 +174,7 @@ def slow_links(machine: Document, links: Iterable[Row]) -> list[str]:
     found: dict[tuple[str, str], list[str]] = {}
     for way in machine["paths"]:
         now, most = way.get("negotiated") or 0.0, way.get("sheet") or 0.0
-        if way["up"] and 0 < now < 0.99 * most and way["direction"] in INWARD:
+        if way["up"] and 0 < now < FULL * most and way["direction"] in INWARD:
             key = way["path"], rate(now, most, way["path"])
             found.setdefault(key, []).append(way["device"])
     for one in machine["gpus"]:

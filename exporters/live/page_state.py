@@ -12,7 +12,7 @@ from exporters.job_words import culprit_name, ended_row, hang_action, row, title
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
 from exporters.live.history import SPAN, History
-from exporters.live.links import LinkStates, slow_links
+from exporters.live.links import LinkStates, link_rates, slow_links
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.view import View, silence
 from exporters.messages import Document, pair_name
@@ -82,6 +82,7 @@ class PageState:
             "events": self.known.timeline.document(self._snapshot.at, self._receipts),
         }
         machine["speeds"] = slow_links(machine, self._links.dynamic(samples))
+        machine["rates"] = link_rates(machine)
         if machine != self._machine:
             self.edition += 1
             self._machine = machine

@@ -199,10 +199,11 @@ def job_event(receipt: Receipt) -> Document:
     text = f"{title(receipt)} on {gpus}"
     if receipt.ended is not None:
         text += f" ran for {duration(receipt.lasted)}"
+    level = receipt_level(receipt) if receipt.ended is not None else LEVELS[Severity.INFO]
     return {
         "since": receipt.began,
         "until": receipt.ended,
-        "level": receipt_level(receipt),
+        "level": level,  # that a job began is no warning
         "text": text,
         "job": receipt.id,
     }

@@ -199,7 +199,7 @@ def test_the_first_screen_answers(page: Page, fleet: Fleet, size: tuple[int, int
     )
     bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
     assert page.run(bottom) <= size[1]
-    assert re.fullmatch(r"process \(pid \d+\)", page.text(".who"))
+    assert re.fullmatch(r"pid \d+", page.text(".who"))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#updated"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
     assert page.run(folded) > 0, "paths at rest are one line"
@@ -320,7 +320,7 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
             "#events": "since the agent's start at ",
             "#graph-scale": "below 1 %GPU with a link down",
             "#paths-key": "saturation threshold (NVLink 85 %, PCIe 80 %",
-            "[data-path=infiniband] summary": "4 x 100 Gb/s (spec sheet)",
+            "[data-path=infiniband] summary": "4 x 100 Gb/s, all at full rate",
             "#absent": "GPU 0 link 2; GPU 3 link 0: not supported by this hardware",
             ".job-name": "GPUs 0-7, since ",
         }.items():

@@ -70,7 +70,7 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     runs = replace(
         job.receipt, seconds={BUSY: 5400.0, disk: 1800.0}, watched=1800.0, cost=8.0, ended=None
     )
-    assert cost_text(runs) == "cost so far 8.00, of which lost 2.00; 16.00 an hour"
+    assert cost_text(runs) == "cost 8.00 so far, of which lost 2.00; its GPUs cost 16.00 per hour"
     hours = "GPU-hours: 2.00; lost 0.50 (starved by disk 25 % of all); busy 75 %"
     assert hours_text(runs) == hours, "busy is no loss"
     assert (
@@ -78,7 +78,9 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     )
     assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of which lost 2.00"
     assert cost_text(replace(runs, cost=None)) == ""
-    assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith("2.00; 16.00 an hour")
+    assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith(
+        "; its GPUs cost 16.00 per hour"
+    )
     less = "without the time starved by disk, the job would take up to 25 % less time for the same "
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)

@@ -80,7 +80,15 @@ export function keep(parent, entries, keyOf, make, update) {
 
 /** A figure and its unit stay on one line, and so do a price and its name. */
 export function bound(text) {
-  return text.replace(/(cost so far|cost|lost:) (?=[\d<])/g, (words) => words.replaceAll(" ", "\u00a0")).replace(/(\d) (?=%|[A-Z]?i?B|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
+  return text.replace(/(cost|lost:?) (?=[\d<])/g, (words) => words.replaceAll(" ", "\u00a0")).replace(/(\d) (?=%|[A-Z]?i?B|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
+}
+
+const COMMAND = /\b((?:nvidia-smi|systemctl|smartctl|mlxlink|mdadm|ipmitool|dcgmi|lspci|dmesg|cat|ibstat|ethtool)(?: (?:--?[\w-]+(?=[ ,;.)]|$)|\/[\w/.-]*\w|\d+\b|[A-Z]{5,}\b|status|start|restart|nvlink|topo|sel list|diag|nvidia-fabricmanager|dgx-telemetry))+)/;
+
+/** The same, its commands whole: they do not break, and one click selects one without what follows. */
+export function instruct(node, text) {
+  if (node.textContent === text) return;
+  node.replaceChildren(...text.split(COMMAND).map((part, place) => (place % 2 ? element("code", { class: "command" }, part) : part)));
 }
 
 /** A list of sentences. */

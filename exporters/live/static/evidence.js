@@ -1,7 +1,7 @@
 // Why a GPU is judged as it is: the dialog behind each tile.
 
 import { showDay } from "./day.js";
-import { element, keep, point, put, say, sentences, symbol } from "./dom.js";
+import { element, instruct, keep, point, put, say, sentences, symbol } from "./dom.js";
 import { span } from "./figures.js";
 import { meterList, showMeters } from "./meters.js";
 import { deviceName, makeFlow, showFlow } from "./paths.js";
@@ -54,7 +54,7 @@ export class Evidence {
     list(why, gpu.evidence);
     list(doubts, gpu.doubts);
     section(advice, gpu.advice);
-    say(advice.lastChild, gpu.advice ?? "");
+    instruct(advice.lastChild, gpu.advice ?? "");
     showPast(past, gpu, history);
     day.hidden = !showDay(day.children[1], frame.timestamp, gpu.uuid);
     list(who, gpu.processes.map(wordsOfProcess));

@@ -10,6 +10,7 @@ export function whole(machine, tick) {
     absent: machine.absent,
     reasons: machine.reasons,
     speeds: machine.speeds,
+    rates: machine.rates,
     events: machine.events,
     gpus: machine.gpus.map((gpu, place) => gpuOf(gpu, tick.gpus[place])),
     paths: machine.paths.map((path, place) => {

@@ -60,6 +60,7 @@ export function pointOut(list, jobs, id) {
   const job = jobs.find(({ ids }) => ids.includes(id));
   const node = job && [...list.children].find((one) => one.dataset.id === job.id);
   if (!node) return false;
+  for (const one of document.querySelectorAll("[data-pointed]")) one.removeAttribute("data-pointed");
   node.scrollIntoView({ block: "center" });
   node.setAttribute("data-pointed", "");
   node.querySelector("a, strong").focus?.();

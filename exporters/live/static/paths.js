@@ -1,6 +1,6 @@
 // Data paths as bars against what the hardware can carry, both directions, with the threshold.
 
-import { element, keep, put, say, style } from "./dom.js";
+import { bound, element, keep, put, say, style } from "./dom.js";
 import { percent, rate } from "./figures.js";
 import { nameOf } from "./states.js";
 
@@ -9,18 +9,17 @@ const DIRECTIONS = ["transmit", "receive", "read", "write", "total"];
 const TITLES = { disk: "Disks", network: "Network" };
 const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
 const NOTES = { nvlink: "% of raw link; payload GB/s" };
-const PORTS = ["infiniband", "network"]; // devices that negotiate their speed
 const MOVES = 0.1; // of the limit, from which a kind of path is opened
 const LITTLE = 1e-6; // of the limit: not 0
 
 /** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
-export function showPaths(parent, { paths, findings }, key) {
+export function showPaths(parent, { paths, findings, rates }, key) {
   const by = new Map(paths.filter(({ limit }) => limit !== null).map((p) => [p.path, percent(p.threshold)]));
   const same = new Set(by.values()).size === 1;
   const words = same ? [...by.values()][0] : [...by].map(([path, at]) => `${TITLES[path] ?? nameOf(path)} ${at}`).join(", ");
   say(key, by.size ? `line on a bar: saturation threshold (${words}); orange: above it` : "");
   keep(parent, grouped(paths), (group) => group.path, makeTable,
-    (panel, group) => showTable(panel, group, findings));
+    (panel, group) => showTable(panel, group, findings, rates ?? {}));
 }
 
 function grouped(paths) {
@@ -45,6 +44,7 @@ function makeTable(group) {
       TITLES[group.path] ?? nameOf(group.path),
       " ",
       element("span", { class: "muted peak" }),
+      element("span", { class: "muted rates" }),
     ),
     element("p", { class: "key" }),
     element("table", {}, element("thead", {}, element("tr")), element("tbody")),
@@ -62,23 +62,14 @@ function fold(panel, group, faults) {
   const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0), group.path)}`;
   const full = group.flows.some((flow) => flow.saturated);
   const busy = full && !ratios.length ? ", nearly always busy" : "";
-  const unplugged = new Set(group.flows.filter(({ up }) => up === false).map(({ device }) => device)).size;
-  const without = unplugged ? `, ${unplugged} without link` : "";
-  const speeds = PORTS.includes(group.path) ? speedsOf(group) : "";
-  say(panel.querySelector(".peak"), `${speeds}${rates.length ? `${most}${busy}` : "not known"}${without}`);
+  say(panel.querySelector(".peak"), rates.length ? `${most}${busy}` : "not known");
   if (opened.has(panel) || !(peak >= MOVES || full || faults)) return;
   opened.add(panel);
   panel.open = true;
 }
 
-/** `8 x 400 Gb/s (spec sheet), `: the speeds of ports that have a link. */
-function speedsOf({ path, directions, flows }) {
-  const limits = flows.filter((f) => f.direction === directions[0] && f.limit !== null && f.up !== false)
-    .map((f) => `${rate(f.limit, path)} (${ORIGINS[f.origin] ?? f.origin})`);
-  return [...new Set(limits)].map((one) => `${limits.filter((l) => l === one).length} x ${one}, `).join("");
-}
-
-function showTable(panel, group, findings) {
+function showTable(panel, group, findings, rates) {
+  say(panel.querySelector(".rates"), bound(rates[group.path] ?? ""));
   const [, caption, table] = panel.children;
   const [head, body] = table.children;
   say(caption, captionOf(group));

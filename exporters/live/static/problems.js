@@ -1,6 +1,6 @@
 // What is wrong against the spec, and what the hardware does not answer.
 
-import { bound, element, keep, put, say, symbol, point } from "./dom.js";
+import { bound, element, instruct, keep, put, say, symbol, point } from "./dom.js";
 import { clock, count, percent } from "./figures.js";
 
 const LEVELS = { critical: "wrong", warning: "costly", info: "notice" };
@@ -50,7 +50,7 @@ export function makeDo() {
 export function doing(node, action, alert) {
   const [words, link] = node.children;
   node.hidden = !action;
-  say(words, action ? bound(`Do: ${action}`) : "");
+  instruct(words, action ? bound(`Do: ${action}`) : "");
   link.hidden = !alert;
   put(link, "href", alert ? `runbook.html#${alert}` : null);
 }

@@ -118,8 +118,8 @@ function whoOf([first, ...rest], jobs) {
   if (!first) return "";
   const job = jobs.find(({ named, ids }) => named && ids.includes(String(first.pid)));
   const more = rest.length ? ` and ${rest.length} more` : "";
-  // The user last: it is what a narrow column may cut off.
-  return `${job?.title || first.program || "process"} (pid ${first.pid})${more}${first.user && `, ${first.user}`}`;
+  const name = (job?.title || first.program || "pid").replace(/:\d+$/, ""); // of the job's first process
+  return `${name}:${first.pid} ${first.user ?? ""}`.replace("pid:", "pid ").trim() + more;
 }
 
 /** What is wrong with it. */

@@ -108,6 +108,18 @@ def test_links_stand_against_their_full_speed(name: str, said: str) -> None:
     assert ("links below full speed" in shown) == bool(said)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dgx-h100:training", "infiniband 8 x 400 Gb/s, all at full rate"),
+        ("dgx-h100:training", "pcie 8 x generation 5 x16, all at full rate"),
+        ("dgx-h100:port-degraded", "infiniband 1 x 200 Gb/s (of 400 Gb/s), 7 x 400 Gb/s"),
+    ],
+)
+def test_rates_of_links_are_those_that_they_negotiated(name: str, said: str) -> None:
+    assert said in " ".join(" ".join(lines(name, seconds=8)).split())
+
+
 def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
     rows = [("train.py:20000", "starved by its launching thread", "-" * 40)]
     assert "  train.py:20000  " in table(("job", "worst", ""), rows, width=80)[1]
@@ -159,7 +171,8 @@ def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:
     machine = watched("dgx-station-v100:starved-disk", CostConfig(gpu_hour=100.0)).run(70)
     shown = " ".join(" ".join(page(machine.frame(), 200)).split())
     assert re.search(
-        r"job of pid \d+: cost so far \d\.\d\d, of which lost \d\.\d\d; 400\.00 an hour; without ",
+        r"job of pid \d+: cost \d\.\d\d so far, of which lost \d\.\d\d; its GPUs "
+        r"cost 400\.00 per hour; without ",
         shown,
     )
     assert "No cost" not in shown
@@ -191,7 +204,7 @@ def test_severity_and_reasons_stand_in_words() -> None:
     assert "Simulated, not this host's GPUs: NVIDIA DGX H100, " in shown
     assert " of md1 " in shown, "the disks of an array do not count besides it"
     assert re.search(r"at rest [^:]*: .*without link: network ens6f1 ", shown)
-    assert not re.search(r"at rest .* ens6f1 .*without link", shown)
+    assert not re.search(r"at rest .* ens6f1 .*without link: ", shown)
     assert set(ABSENT) > {*Reason}, "each reason has words, the same in every view"
     begun = {words.split()[0] for words in ABSENT.values()}
     assert not begun & {"of", "for", "without", "answered"}, "each follows `no value: `"

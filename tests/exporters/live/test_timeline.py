@@ -31,7 +31,7 @@ def of_text(events: list[Document], part: str) -> Document:
 
 def test_a_state_of_all_gpus_is_one_event_with_both_its_ends() -> None:
     looks = Looks(watched("dgx-station-v100:training").run(5))
-    assert [one["level"] for one in looks.play("training", 40)] == ["good"], "the job alone"
+    assert [one["level"] for one in looks.play("training", 40)] == ["notice"], "the job alone"
     began = looks.machine.view.latest().wall
     event = of_text(looks.play("starved-disk", 80), "starved by disk")
     assert event["text"] == "GPUs 0-3: starved by disk"
@@ -103,7 +103,7 @@ def test_no_job_is_well_while_the_driver_hangs() -> None:
     machine = watched("k40:training").run(20)
     job, snapshot = machine.view.jobs().running[0].receipt, machine.view.latest()
     hangs = [Finding("driver_hangs", Severity.CRITICAL)]
-    for wrong, running in (([], "good"), (hangs, "unknown")):
+    for wrong, running in (([], "notice"), (hangs, "unknown")):
         timeline = Timeline().looked(snapshot, wrong)
         jobs = [job, replace(job, ended=snapshot.wall)]
         shown = {bool(e["until"]): e["level"] for e in timeline.document(snapshot.at, jobs)}
