@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.diagnosis.advice import ALERTS, SUMMARIES, of_each, severity
@@ -52,6 +53,8 @@ class GpuSummary(NamedTuple):
     advice: str = ""  # what to do about `pair`
     waits_for: int | None = None  # the GPU of its job that is late
     window: float = 0.0  # seconds that shares are of; 0: the last few
+    spent: Mapping[tuple[State, float], float] = MappingProxyType({})
+    """Share of a state in so many seconds up to now, where at least half of them are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +197,12 @@ def _of_group(pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFact
     waits += f" and {len(names) - 1} more" * (len(names) > 1)
     text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{waits}"
     to_do = next((gpu.advice for gpu in gpus if gpu.advice), "")
-    return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds))
+    return Clause(level, text, to_do, *_alert_of(pair, facts.thresholds, gpus))
 
 
-def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
+def _alert_of(
+    pair: Pair, limits: AlertThresholds, gpus: Sequence[GpuSummary] = ()
+) -> tuple[str, str]:
     """Return the alert of a state, and how grave it is, from which share of the time on."""
     grade = severity(pair)
     if grade is None:
@@ -214,11 +219,15 @@ def _alert_of(pair: Pair, limits: AlertThresholds) -> tuple[str, str]:
             State.HELD: ((limits.held_share, limits.held_window),),
         },
     )
-    of = " or ".join(
-        f"{100 * share:.0f} % of {duration(seconds(window))}"
+    known = {
+        f"{100 * share:.0f} % of {duration(seconds(window))}": any(
+            gpu.spent.get((pair[0], seconds(window)), 0.0) >= share for gpu in gpus
+        )
         for share, window in shares.get(pair[0], ())
-    )
-    return alert, notifies(grade, alert, f"fires from {of}" if of else "")
+    }
+    now, of = " or ".join(one for one, over in known.items() if over), " or ".join(known)
+    when = f"fires now ({now})" if now else f"fires from {of}" if of else ""
+    return alert, notifies(grade, alert, when)
 
 
 def _now(pair: Pair, gpus: Sequence[GpuSummary]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
 from agent.faults.monitoring import ABSENT
+from agent.faults.promql import seconds
 from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
@@ -202,6 +203,19 @@ class PageState:
                 return shares, known
         return verdict.shares, 0
 
+    def _spent(self, gpu: GpuKey) -> Mapping[tuple[State, float], float]:
+        """Return the share of each state in the windows of alerts that the history spans."""
+        found: dict[tuple[State, float], float] = {}
+        if not self._history or not (kept := self._history.gpus.get(gpu.uuid)):
+            return found
+        limits = self._view.thresholds()
+        windows = {seconds(w) for w in (limits.starved_window, limits.throttled_window)}
+        for window in (w for w in windows if w <= SPAN):
+            shares, known = kept.window(self._history.newest or 0, int(window))
+            for (state, _), share in shares.items() if known >= window / 2 else ():
+                found[state, window] = found.get((state, window), 0.0) + share
+        return found
+
     def _gpu(
         self,
         gpu: GpuKey,
@@ -223,7 +237,7 @@ class PageState:
         stood = max(hung.seconds if hung else 0.0, now - min(began, verdict.since))
         found = headline.GpuSummary(
             gpu.index, pair, stood, share=window.get(pair), beside=beside, window=known
-        )._replace(waits_for=late)
+        )._replace(waits_for=late, spent=self._spent(gpu))
         loss = headline.shown(found, beside[0] if beside else None) or pair
         to_do = self._cures.get((gpu.uuid, loss)) or pair_advice(loss, late)
         return found._replace(advice=hang_action(hung) if hung else to_do)

@@ -341,5 +341,5 @@ def test_what_is_absent_is_named_by_its_labels_and_a_job_has_the_level_of_its_lo
     assert where["dgx_nvlink_link_received_bytes_total"] == "GPU 0 link 2; GPU 3 link 0"
     assert where["dgx_gpu_row_remap_pending"] == "GPUs 0-7"
     (job,) = (one for one in frame["events"] if one["job"])
-    assert job["level"] == frame["jobs"][0]["level"] == "costly"
+    assert (job["level"], frame["jobs"][0]["level"]) == ("notice", "costly")
     assert frame["machine"]["started"] <= frame["timestamp"]

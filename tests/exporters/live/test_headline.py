@@ -239,6 +239,21 @@ def test_the_alert_of_a_state_is_as_grave_as_the_page_shows_it() -> None:
         assert grades.index(severity) <= max(map(grades.index, declared)), alert
 
 
+@pytest.mark.parametrize(
+    ("spent", "when"),
+    [
+        ({(State.STARVED, 900.0): 0.3}, "fires now (25 % of 15 min)"),
+        ({(State.STARVED, 900.0): 0.2}, "fires from 25 % of 15 min or 10 % of 6 h"),
+        ({(State.THROTTLED, 900.0): 0.9}, "fires from 25 % of 15 min or 10 % of 6 h"),
+    ],
+)
+def test_an_alert_on_a_share_says_that_it_fires_now(
+    spent: dict[tuple[State, float], float], when: str
+) -> None:
+    starving = [one._replace(spent=spent) for one in gpus(STARVED)]
+    assert banner(HeadlineFacts(gpus=starving))[0].notifies.endswith(when)
+
+
 def test_the_cures_of_hardware_and_job_stand_side_by_side() -> None:
     lanes = Figure("lanes", 8.0, 16.0, "count")
     starving = [one._replace(advice="Read less.") for one in gpus(STARVED, STARVED)]
