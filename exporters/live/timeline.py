@@ -195,6 +195,7 @@ def _event(group: list[Stretch], now: float) -> Document:
 
 
 def job_event(receipt: Receipt) -> Document:
+    """Return a job as an event: while it runs its start, which is no warning; then its receipt."""
     gpus = f"GPU{'s' * (len(receipt.gpus) > 1)} {ranges(gpu.index for gpu in receipt.gpus)}"
     text = f"{title(receipt)} on {gpus}"
     if receipt.ended is not None:
@@ -203,7 +204,7 @@ def job_event(receipt: Receipt) -> Document:
     return {
         "since": receipt.began,
         "until": receipt.ended,
-        "level": level,  # that a job began is no warning
+        "level": level,
         "text": text,
         "job": receipt.id,
     }
