@@ -82,7 +82,7 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
     said = frame["headline"].lower()
     yield from prose(f"{frame['headline']}.", width, indent="")
     for place, clause in enumerate(one for one in frame["banner"] if one["action"]):
-        lead = "For the jobs" if place else "Do"
+        lead = "Also" if place else "Do"
         yield from prose(f"{lead}: {clause['action']}", width, indent="")
         known = (f for f in frame["findings"] if f["sentence"].lower() in said)
         stood = next((_since(f, frame) for f in known if f["alert"] == clause["alert"]), "")

@@ -85,7 +85,7 @@ class Clause(NamedTuple):
 
 
 def banner(facts: HeadlineFacts) -> list[Clause]:
-    """One or two: what is wrong with the hardware, and what the GPUs do."""
+    """One or two, the graver first: what is wrong with the hardware, and what the GPUs do."""
     if not facts.ticked:
         return [Clause(UNKNOWN, "the first readings are under way")]
     broken = _broken(facts)
@@ -97,13 +97,13 @@ def banner(facts: HeadlineFacts) -> list[Clause]:
         if doing
         else []
     )
-    return [*broken, *work]
+    return sorted([*broken, *work], key=lambda one: WORST_FIRST.index(one.level))
 
 
 def headline(clauses: Sequence[Clause]) -> tuple[str, str, str]:
     """The banner in one: level, sentence, and what to do first; empty where there is nothing."""
     sentence = "; ".join(one.sentence for one in clauses)
-    to_do = " For the jobs: ".join(one.action for one in clauses if one.action)
+    to_do = " Also: ".join(one.action for one in clauses if one.action)
     device = re.match(r"[a-z]+\d", sentence)  # md0, mlx5_0: names stay as they are
     shown = sentence if device else sentence[0].upper() + sentence[1:]
     return worst_level(one.level for one in clauses), shown, to_do
