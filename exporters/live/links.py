@@ -129,7 +129,7 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
 
 def link_rates(machine: Document) -> dict[str, str]:
     """`8 x 400 Gb/s, all at full rate`, by path: what ports and PCIe links negotiated, against the
-    spec sheet or what the slot allows; `negotiated` where there is none."""
+    spec sheet or what GPU and slot allow; `negotiated` where there is none."""
     found: dict[str, Counter[str]] = {}
     most: dict[str, dict[str, str]] = {}
     off: Counter[str] = Counter()
@@ -142,28 +142,32 @@ def link_rates(machine: Document) -> dict[str, str]:
             if now and sheet:
                 full = now >= FULL * sheet
                 most.setdefault(path, {})[words] = words if full else rate(sheet, None, path)
-    for generation, lanes, newest, widest in (one["pcie"] for one in machine["gpus"]):
-        known = None not in (generation, lanes)
-        words = f"generation {generation:.0f} x{lanes:.0f}" if known else "rate not read"
+    # A link's generation falls while its GPU rests, so its width alone says what is wrong.
+    for _, lanes, newest, widest in (one["pcie"] for one in machine["gpus"]):
+        most_here = f"generation {newest:.0f} " if newest else ""
+        words = f"{most_here}x{lanes:.0f}" if lanes else "width not read"
         found.setdefault("pcie", Counter())[words] += 1
-        if known and newest and widest:
-            best = f"generation {newest:.0f} x{widest:.0f}"
+        if lanes and widest:
+            best = words if lanes >= widest else f"x{widest:.0f}"
             most.setdefault("pcie", {})[words] = best
     return {
         path: ", ".join(
-            [*_rates(+rates, most.get(path, {})), *[f"{off[path]} without link"] * bool(off[path])]
+            [
+                *_rates(+rates, most.get(path, {}), "full rate" if path in PORTS else "full width"),
+                *[f"{off[path]} without link"] * bool(off[path]),
+            ]
         )
         for path, rates in found.items()
     }
 
 
-def _rates(rates: Mapping[str, int], most: Mapping[str, str]) -> Iterator[str]:
+def _rates(rates: Mapping[str, int], most: Mapping[str, str], full: str) -> Iterator[str]:
     for words, number in rates.items():
         of = most.get(words, "")
         yield f"{number} x {words}" + f" (of {of})" * bool(of and of != words)
     if rates and all(most.get(words) == words for words in rates):
-        yield "all at full rate" if sum(rates.values()) > 1 else "at full rate"
-    elif any(words not in most and words != "rate not read" for words in rates):
+        yield f"all at {full}" if sum(rates.values()) > 1 else f"at {full}"
+    elif any(words not in most and "not read" not in words for words in rates):
         yield "negotiated"
 
 

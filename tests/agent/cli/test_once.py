@@ -112,7 +112,7 @@ def test_links_stand_against_their_full_speed(name: str, said: str) -> None:
     ("name", "said"),
     [
         ("dgx-h100:training", "infiniband 8 x 400 Gb/s, all at full rate"),
-        ("dgx-h100:training", "pcie 8 x generation 5 x16, all at full rate"),
+        ("dgx-h100:training", "pcie 8 x generation 5 x16, all at full width"),
         ("dgx-h100:port-degraded", "infiniband 1 x 200 Gb/s (of 400 Gb/s), 7 x 400 Gb/s"),
     ],
 )
