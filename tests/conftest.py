@@ -31,17 +31,14 @@ ALONE = "tests/service/test_jobs.py"
 """A file with a machine of its own, in control groups of its own: beside the others it is over
 sooner."""
 
-LONGEST = (
-    *(
-        "machine",
-        "stack",
-        ALONE,
-        "tests/alerts/test_scenarios.py",
-        "tests/agent/cli/test_commands.py",
-    ),
+FIRST = (
+    *("machine", "stack", ALONE),
+    *(f"tests/agent/cli/test_{name}.py" for name in ("starts", "commands", "doctor")),
+    *("tests/exporters/test_hostile_clients.py", "tests/alerts/test_scenarios.py"),
     *("tests/alerts/test_rules.py", "tests/test_implausible.py", "tests/test_soak.py"),
 )
-"""Groups that begin first: no worker is left alone with one of them at the end."""
+"""Groups that begin first: those that mostly wait, while others want the processor, then the
+longest. No worker is left alone with one of them at the end."""
 
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
@@ -109,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         file = item.nodeid.split("::")[0]
         group = whole[0] if whole and file != ALONE else file
         item.add_marker(pytest.mark.xdist_group(group))
-        places[item] = LONGEST.index(group) if group in LONGEST else len(LONGEST)
+        places[item] = FIRST.index(group) if group in FIRST else len(FIRST)
     items.sort(key=places.__getitem__)
     if config.getoption("--nightly") or config.getoption("--update-golden"):
         return

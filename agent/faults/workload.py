@@ -62,7 +62,8 @@ CURES = {
     "nvlink": ADVICE[State.COMMUNICATING, Cause.NVLINK],
     "pcie": ADVICE[State.STARVED, Cause.PCIE],
     "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
-    "network": ADVICE[State.STARVED, Cause.NETWORK],
+    "network": "Use more ports, or move less: copy what is read to the local disks first, cache "
+    "it, or send it compressed; write checkpoints less often.",
 }
 
 

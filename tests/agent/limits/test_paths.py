@@ -144,7 +144,7 @@ def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
         for a in snapshot.absences(snapshot.at)
         if a.metric is paths.RATIO and a.labels[0] == "disk"
     }
-    assert reasons["md0", "read"] is Reason.UNKNOWN
+    assert reasons["md0", "read"] is Reason.NOT_CONFIGURED
     config = Settings(LimitsConfig((LimitConfig("disk", "md0", "read", 1.56e9),)))
     found = saturated(simulated("dgx-station-v100:starved-disk", config).run(12))
     assert found == {("disk", "md0", "read")}
