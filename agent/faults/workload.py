@@ -62,8 +62,7 @@ CURES = {
     "nvlink": ADVICE[State.COMMUNICATING, Cause.NVLINK],
     "pcie": ADVICE[State.STARVED, Cause.PCIE],
     "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
-    "network": "Use more ports, or move less: copy what is read to the local disks first, cache "
-    "it, or send it compressed; write checkpoints less often.",
+    "network": "Use more ports, or move less: read local copies, compress, save less often.",
 }
 
 

@@ -124,7 +124,7 @@ EXACT = {
     "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Check the cooling",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
     "of the last 10m (limit 50% of the time; it can carry 400Gb/s). Use more ports, or "
-    "move less: copy what is read",
+    "move less: read local copies",
     "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (limit",
     "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
     "DgxNvlinkDown: one is down": "NVLink 3 is down, 17 of 18 NVLinks are up. Drain the node",
