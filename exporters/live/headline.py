@@ -130,7 +130,7 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
         return [_clause("gpus_missing", f"{names} lost{_for(lost)}, {answer}", stood)]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     more = len(found) - 1
-    others = f", and {more} more finding{'s' * (more > 1)}" if more > 0 else ""
+    others = f", {more} more finding{'s' * (more > 1)} below" if more > 0 else ""
     down = (f for f in facts.findings if f.kind == "source_down" and f.severity != Severity.INFO)
     first = next(iter(found or down), None)
     if first is None:

@@ -49,7 +49,7 @@ export class Evidence {
     putState(this.dialog, gpu);
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
     point(lead.firstChild.firstChild, symbolOf(gpu));
-    say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame.timestamp)}`.trim());
+    say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame)}`.trim());
     list(faults, findingsOf(frame, gpu).map(({ text }) => text));
     list(why, gpu.evidence);
     list(doubts, gpu.doubts);

@@ -63,7 +63,8 @@ function makeTile(gpu, open) {
 
 /** What the GPUs of a run do, why, since when, and what to do where the banner does not say it;
  * nothing on the rows below the first. */
-function showLead(lead, run, { gpus, banner, timestamp }) {
+function showLead(lead, run, frame) {
+  const { gpus, banner } = frame;
   lead.hidden = !run;
   if (!run) return;
   const [first] = run;
@@ -72,7 +73,7 @@ function showLead(lead, run, { gpus, banner, timestamp }) {
   put(lead, "data-level", first.level);
   const beside = run.find((gpu) => gpu.beside);
   say(state.firstChild, bound(`${namesOf(run, gpus.length)}: ${beside ? `${beside.beside}, ${stateOf(first)} now` : stateOf(first)}`));
-  say(state.lastChild, beside ? "" : bound(`${sinceOf(run, timestamp)}${first.of_window && `, ${first.of_window}`}`));
+  say(state.lastChild, beside ? "" : bound(`${sinceOf(run, frame)}${first.of_window && `, ${first.of_window}`}`));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
   say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));
@@ -148,12 +149,15 @@ export function stateOf(gpu) {
   return gpu.summary || (gpu.lost ? "lost" : "not known");
 }
 
-export function sinceOf(run, now) {
+/** Since when; what stood at the agent's start may be older. */
+export function sinceOf(run, { timestamp: now, machine }) {
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
   const gaps = Math.max(...run.map((gpu) => gpu.gaps ?? 0));
-  return seconds < 0 ? "" : `since ${clock(now - seconds, now)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
+  const from = now - seconds - machine.started < FIRST ? "the agent's start, " : "";
+  return seconds < 0 ? "" : `since ${from}${clock(now - seconds, now)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
 }
 
+const FIRST = 30; // s after the agent's start within which what GPUs do is first known
 const LEAST = 0.005; // share of the time below which a state cannot be seen in a strip
 
 /** The states of the last 15 minutes and what each took of all GPUs. */

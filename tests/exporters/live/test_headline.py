@@ -41,12 +41,12 @@ OF_FOUR = {
     "throttled": ("costly", "4 GPUs slowed down by heat"),
     "gpu-hot": (
         "wrong",
-        r"GPU 0: the core is \d+ °C above its temperature limit, and 1 more finding; 4 GPUs busy",
+        r"GPU 0: the core is \d+ °C above its temperature limit, 1 more finding below; 4 GPUs busy",
     ),
     "gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "nvlink-down": (
         "wrong",
-        r"GPU 0: NVLink 2 is down, 3 of 4 NVLinks are up, and 1 more finding; 4 GPUs busy",
+        r"GPU 0: NVLink 2 is down, 3 of 4 NVLinks are up, 1 more finding below; 4 GPUs busy",
     ),
     "nvlink-errors": ("costly", r"GPU 0: NVLink 1 has had \d+ errors since .*; 4 GPUs busy"),
     "pcie-degraded": ("costly", "GPU 0: the PCIe link runs at x8 instead of x16; 4 GPUs busy"),
