@@ -153,8 +153,8 @@ export function stateOf(gpu) {
 export function sinceOf(run, { timestamp: now, machine }) {
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
   const gaps = Math.max(...run.map((gpu) => gpu.gaps ?? 0));
-  const from = now - seconds - machine.started < FIRST ? "the agent's start, " : "";
-  return seconds < 0 ? "" : `since ${from}${clock(now - seconds, now)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
+  const older = now - seconds - machine.started < FIRST ? " or before" : "";
+  return seconds < 0 ? "" : `since ${clock(now - seconds, now)}${older}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
 }
 
 const FIRST = 30; // s after the agent's start within which what GPUs do is first known

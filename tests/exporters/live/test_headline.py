@@ -265,6 +265,13 @@ def test_the_cures_of_hardware_and_job_stand_side_by_side() -> None:
     assert (work.action, work.alert) == ("Read less.", "DgxGpuStarved")
 
 
+def test_a_job_that_writes_is_never_advised_to_read_less() -> None:
+    """In the second in which a checkpoint ends, what little is read stands beside the wait."""
+    machine = watched("l40s:checkpoint").run(60)
+    advised = {machine.run(1).frame()["action"][:5] for _ in range(100)}
+    assert advised == {"", "Write"}
+
+
 def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
     machine = watched("dgx-h100:training", gpus=2).run(24)
     snapshot = machine.page_state._snapshot
