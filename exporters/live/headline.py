@@ -226,7 +226,7 @@ def _alert_of(
         for share, window in shares.get(pair[0], ())
     }
     now, of = " or ".join(one for one, over in known.items() if over), " or ".join(known)
-    when = f"fires now ({now})" if now else f"fires from {of}" if of else ""
+    when = f"fires now (over {now})" if now else f"fires from {of}" if of else ""
     return alert, notifies(grade, alert, when)
 
 

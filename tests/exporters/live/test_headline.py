@@ -242,7 +242,7 @@ def test_the_alert_of_a_state_is_as_grave_as_the_page_shows_it() -> None:
 @pytest.mark.parametrize(
     ("spent", "when"),
     [
-        ({(State.STARVED, 900.0): 0.3}, "fires now (25 % of 15 min)"),
+        ({(State.STARVED, 900.0): 0.3}, "fires now (over 25 % of 15 min)"),
         ({(State.STARVED, 900.0): 0.2}, "fires from 25 % of 15 min or 10 % of 6 h"),
         ({(State.THROTTLED, 900.0): 0.9}, "fires from 25 % of 15 min or 10 % of 6 h"),
     ],
