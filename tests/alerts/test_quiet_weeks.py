@@ -10,10 +10,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 SYSTEMS = ("gtx-1080", "dgx-station-v100")
 
 
-@pytest.mark.parametrize("days", [1.0, pytest.param(7.0, marks=NIGHTLY)])
-def test_healthy_days_bring_no_page(days: float) -> None:
-    """Nor does Prometheus judge the first of them otherwise: new nodes have a short past."""
-    assert quiet_years.judge(days, SYSTEMS, seed=1, check=1.0) == (0, 0)
+@pytest.mark.parametrize(("days", "check"), [(1.0, 0.25), pytest.param(7.0, 1.0, marks=NIGHTLY)])
+def test_healthy_days_bring_no_page(days: float, check: float) -> None:
+    """Nor does Prometheus judge the first hours otherwise: new nodes have a short past. A day takes
+    promtool 25 s of a processor."""
+    assert quiet_years.judge(days, SYSTEMS, seed=1, check=check) == (0, 0)
 
 
 def test_what_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

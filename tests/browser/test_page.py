@@ -335,3 +335,8 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
           .flatMap((one) => [one, one.getContext('2d')]))"""
         page.until(lambda p: p.run(drawn), 30, "the hour")
         assert 0.1 < page.run(drawn) < 0.2
+        page.run("location.hash = '#gpu=0'")
+        page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+        cures = page.text("#evidence .advice").split(" Also: ")
+        firsts = [cure.split()[0] for cure in cures]
+        assert firsts == ["Drain", "Nothing", "Read"], "of its faults and of its job"

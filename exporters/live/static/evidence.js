@@ -50,11 +50,13 @@ export class Evidence {
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
     point(lead.firstChild.firstChild, symbolOf(gpu));
     say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame)}`.trim());
-    list(faults, findingsOf(frame, gpu).map(({ text }) => text));
+    const found = findingsOf(frame, gpu);
+    const todo = [...new Set([...found.map(({ action }) => action), gpu.advice].filter(Boolean))].join(" Also: ");
+    list(faults, found.map(({ text }) => text));
     list(why, gpu.evidence);
     list(doubts, gpu.doubts);
-    section(advice, gpu.advice);
-    instruct(advice.lastChild, gpu.advice ?? "");
+    section(advice, todo);
+    instruct(advice.lastChild, todo);
     showPast(past, gpu, history);
     day.hidden = !showDay(day.children[1], frame.timestamp, gpu.uuid);
     list(who, gpu.processes.map(wordsOfProcess));

@@ -58,7 +58,7 @@ export function doing(node, action, alert) {
 /** What is wrong with one GPU, without its name: findings, and that others wait for its process. */
 export function findingsOf(frame, gpu) {
   const found = frame.findings.filter(({ uuid }) => uuid === gpu.uuid)
-    .map((one) => ({ text: `${one.text}${partOf(one, frame.paths)}`, level: LEVELS[one.severity] }));
+    .map((one) => ({ text: `${one.text}${partOf(one, frame.paths)}`, level: LEVELS[one.severity], action: one.action }));
   const note = frame.notes[gpu.uuid];
   return note ? [{ text: note, level: "wrong" }, ...found] : found;
 }
