@@ -28,6 +28,7 @@ LAYERS = (
     "agent.diagnosis",
     "agent.catalogue",
     "agent.faults",
+    "agent.status",
     "alerts",
     "dashboards",
     "exporters",

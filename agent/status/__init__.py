@@ -1,0 +1,1 @@
+"""The status: all that is so on this machine, decided once a tick; page and terminal lay it out."""
