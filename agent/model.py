@@ -226,7 +226,7 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something wrong with the machine; `device` is the port, link, array or source that it is
-    about, empty where it is about the whole GPU or machine."""
+    about, empty where it is about the whole GPU or machine; `labels` are others of its alert."""
 
     kind: str
     severity: Severity
@@ -234,6 +234,7 @@ class Finding:
     device: str = ""
     figures: tuple[Figure, ...] = ()
     names: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
 
 class State(StrEnum):

@@ -13,53 +13,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from agent.config.configuration import ConfigError
-from agent.faults.model import SAME_GPU, SAME_NODE, Fault, HiddenBy
+from agent.faults.hiding import inhibitions
+from agent.faults.model import Fault
 from agent.faults.thresholds import RuleParameters
 from alerts.receivers import Receivers, missing, ways, webhook
-
-OUR_ALERTS = 'alertname=~"Dgx.+"'
-OF_WORK = 'alertname=~"DgxGpu.+|DgxNvlink.+|DgxPcie.+|DgxJob.+"'
-
-Rule = dict[str, list[str]]
-
-OF_ALL = (
-    # A node that does not answer: what was known of it is old. The watchdog has no instance.
-    (
-        HiddenBy("DgxAgentDown", SAME_NODE, ('sign="silence"',)),
-        ('alertname!="DgxAgentDown"', OUR_ALERTS, 'severity!="none"'),
-    ),
-    # A GPU that is lost: what it suffered from in its last minutes matters no more.
-    (
-        HiddenBy("DgxGpuMissing", SAME_GPU, ('uuid!=""',)),
-        ('alertname!="DgxGpuMissing"', OUR_ALERTS),
-    ),
-    # A driver that hangs: all that it reported is old. If an XID says why, that one is sent.
-    (
-        HiddenBy("DgxAgentBlind", SAME_NODE, ('sign=~"driver|sources"',)),
-        (OF_WORK, 'severity!="critical"'),
-    ),
-)
-"""Faults that hide whatever else there is; others are named by the fault that they hide."""
-
-
-def inhibitions(faults: Sequence[Fault]) -> list[Rule]:
-    rules = [_rule(by, list(hidden)) for by, hidden in OF_ALL]
-    for name in sorted({fault.alert for fault in faults}):
-        same = [fault for fault in faults if fault.alert == name]
-        for by in dict.fromkeys(by for fault in same for by in fault.hidden_by):
-            hidden = [fault for fault in same if by in fault.hidden_by]
-            signs = "|".join(fault.labels["sign"] for fault in hidden if len(hidden) < len(same))
-            only = [f'sign=~"{signs}"'] if signs else []
-            rules.append(_rule(by, [f'alertname="{name}"', *only, *by.only]))
-    return rules
-
-
-def _rule(by: HiddenBy, hidden: list[str]) -> dict[str, Any]:
-    return {
-        "source_matchers": [f'alertname="{by.alert}"', *by.having],
-        "target_matchers": hidden,
-        "equal": list(by.same),
-    }
 
 
 class Route(NamedTuple):
@@ -106,7 +63,10 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     routes += [_route(route, route.severity, parameters) for route in ROUTES]
     content = {
         "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
-        "inhibit_rules": inhibitions(faults),
+        "inhibit_rules": [
+            {key: list(value) for key, value in rule._asdict().items()}
+            for rule in inhibitions(faults)
+        ],
         "receivers": [*receivers, {"name": "watchdog", **target}],
     }
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)

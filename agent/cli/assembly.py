@@ -13,6 +13,7 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
+from agent.faults.watch import FaultWatch
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
@@ -21,7 +22,7 @@ from agent.jobs.allocation import Allocations, driver_gpus
 from agent.jobs.nccl_jobs import NcclMode
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
-from agent.model import FINAL, PERMANENT, Absent
+from agent.model import FINAL, PERMANENT, Absent, Snapshot
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuInventory, GpuProcesses, GpuState
@@ -137,10 +138,16 @@ class Agent:
             self.configuration,
         )
         self.poller = self._poller(expected_gpus(hardware))
+        self.faults = FaultWatch(self.configuration, self._inventory, self._system)
+        self.poller.listeners.append(self._look_for_faults)
 
     @property
     def settings(self) -> Settings:
         return self.configuration.current
+
+    def _look_for_faults(self, snapshot: Snapshot) -> None:
+        if self.faults.due(snapshot.at):
+            self.faults.observe(self.poller.latest)
 
     def start(self) -> None:
         """Start what runs on threads of its own beside the poller."""
@@ -150,6 +157,9 @@ class Agent:
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
         """Return the spec of the system that these GPUs make up; None if it is unknown."""
         return self.settings[MachineSpecs].system_of(inventory.gpus)
+
+    def _system(self) -> SystemSpec | None:
+        return self.recognise(self.gpus.inventory)
 
     def complete(self, settings: Settings) -> Settings:
         """These settings with the system that they name; raises ConfigError."""

@@ -48,6 +48,7 @@ class Seen(NamedTuple):
     figures: tuple[Figure, ...] = ()
     names: tuple[str, ...] = ()
     severity: Severity | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class Listed(NamedTuple):
@@ -66,7 +67,9 @@ class Term(NamedTuple):
     template: str
 
 
-SAME_NODE, SAME_GPU, SAME_PORT = ("instance",), ("instance", "uuid"), ("instance", "device")
+SAME_NODE = ("cluster", "instance")
+SAME_GPU, SAME_DEVICE = (*SAME_NODE, "uuid"), (*SAME_NODE, "device")
+SAME_PORT = (*SAME_DEVICE, "port")
 
 
 class HiddenBy(NamedTuple):
@@ -137,9 +140,9 @@ class Fault:
             assert isinstance(self.when, Condition)
             found = ordered(self.when, machine.samples)
             seen = (self._seen(row, value, machine.samples) for row, value in found)
-        for gpu, device, figures, names, severity in seen:
+        for gpu, device, figures, names, severity, labels in seen:
             known = severity or Severity(self.severity)
-            yield Finding(self.kind, known, gpu, device, figures, names)
+            yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def _seen(self, row: Mapping[str, str], value: float, samples: SampleStore) -> Seen:
         gpu = GpuKey(int(row["gpu"]), row["uuid"]) if row.get("uuid") else None
@@ -151,7 +154,8 @@ class Fault:
         figures: tuple[Figure, ...] = ()
         if self.figure:
             figures = (Figure(self.figure, value, self._limit(row, samples), self.unit),)
-        return Seen(gpu, row.get(self.device, ""), figures, tuple(names))
+        labels = tuple(sorted(row.items()))
+        return Seen(gpu, row.get(self.device, ""), figures, tuple(names), labels=labels)
 
     def _limit(self, row: Mapping[str, str], samples: SampleStore) -> float | None:
         if not isinstance(self.limit, Metric):

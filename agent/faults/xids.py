@@ -178,7 +178,8 @@ def _seen(machine: Look, window: float) -> Iterator[Seen]:
         own = units.get((uuid, code), [meaning(int(code)).severity])
         what = name(int(code), architectures.get(uuid, ""))
         worst = max(own, key=order.index)
-        yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst)
+        labels = (("xid", code), ("action", meaning(int(code)).action.value))
+        yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
 
 
 def _first_step(finding: Finding) -> str:

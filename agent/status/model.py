@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from agent.faults.watch import AlertState
 from agent.model import Cause, Reason, State
 
 
@@ -22,14 +23,6 @@ class Level(StrEnum):
     WARNING = "warning"
     INFO = "info"
     GOOD = "good"
-
-
-class AlertState(StrEnum):
-    """State of an alert by the agent's own condition: it does not know what Prometheus fires."""
-
-    WOULD_FIRE = "would_fire"  # the condition has held for as long as the rule asks
-    HOLDING = "holding"  # the condition holds, not yet for long enough
-    OFF = "off"  # the condition does not hold, or another fault hides this one
 
 
 class AlertStatus(Struct, frozen=True, kw_only=True):

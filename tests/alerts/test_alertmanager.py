@@ -13,9 +13,9 @@ from agent.cli.options import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
+from agent.faults.hiding import inhibitions
 from alerts.build import alertmanager, alerts_of, groups
 from alerts.receivers import NEEDS, Receivers
-from alerts.routing import inhibitions
 from tests.stack.running import run_to_end
 
 ALL = Receivers(
@@ -152,14 +152,15 @@ def test_a_wrong_value_is_refused_in_one_sentence(key: str, tmp_path: Path) -> N
 def test_a_lost_gpu_and_a_silent_node_hold_back_the_right_alerts() -> None:
     """Of the first inhibitions: what they are sourced by, what they hold back, what they join."""
     silent, lost, *others = yaml.safe_load(text_of(ALL))["inhibit_rules"]
-    assert silent["equal"] == ["instance"]
+    assert silent["equal"] == ["cluster", "instance"]
     assert 'severity!="none"' in silent["target_matchers"], "the watchdog must not fall silent"
-    assert lost["equal"] == ["instance", "uuid"]
+    assert lost["equal"] == ["cluster", "instance", "uuid"]
     assert 'uuid!=""' in lost["source_matchers"], "else it held back all that has no GPU"
     for rule in others:
         of_rack = rule["source_matchers"] == ['alertname="DgxNodeMissing"']
         wanted = "cluster" if of_rack else "instance"
         assert wanted in rule["equal"], "another machine's fault"
+        assert "cluster" in rule["equal"], "another cluster's fault"
 
 
 def test_inhibitions_name_alerts_that_there_are() -> None:
@@ -168,4 +169,4 @@ def test_inhibitions_name_alerts_that_there_are() -> None:
     known = {fault.alert for fault in faults}
     named = set(re.findall(r"Dgx[A-Za-z]+(?![A-Za-z.])", json.dumps(inhibitions(faults))))
     assert named - known <= {"DgxJobHung"}
-    assert all(rule["source_matchers"] != rule["target_matchers"] for rule in inhibitions(faults))
+    assert all(rule.source_matchers != rule.target_matchers for rule in inhibitions(faults))

@@ -10,17 +10,17 @@ from urllib.request import Request, urlopen
 import pytest
 
 from agent.config.settings import Settings
+from agent.faults.hiding import inhibitions
 from agent.stack import programs
 from agent.stack.programs import choose
 from alerts.build import alertmanager, alerts_of, groups
-from alerts.routing import inhibitions
 from tests.stack.daemons import FREE, started
 from tests.stack.running import eventually
 
 pytestmark = pytest.mark.stack
 
 RULES = [
-    (rule["source_matchers"], rule["target_matchers"])
+    (rule.source_matchers, rule.target_matchers)
     for rule in inhibitions(alerts_of(groups(Settings())))
 ]
 

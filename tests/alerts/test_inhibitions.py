@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from agent.config.settings import Settings
+from agent.faults.hiding import inhibitions
 from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.polling import intervals
 from alerts.build import alerts_of, groups
-from alerts.routing import ROUTES, inhibitions
+from alerts.routing import ROUTES
 from tests.support.alert_input import SCRAPE
 
 ALERTS = alerts_of(groups(Settings()))
@@ -61,7 +62,7 @@ GONE = ("DgxAgentDown", "DgxAgentBlind")
 def pairs() -> Iterator[tuple[Fault, Fault]]:
     """Each alert that silences another; where a node or its driver is gone nothing is read."""
     for rule in RULES:
-        sources, targets = rule["source_matchers"], rule["target_matchers"]
+        sources, targets = rule.source_matchers, rule.target_matchers
         for source in ALERTS:
             gone = (
                 source.alert in ("DgxAgentDown", "DgxAgentBlind")

@@ -1,6 +1,7 @@
 """Faults and their combinations: each raises its own alerts, and two both, unless one hides the
 other by declaration."""
 
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
+from agent.faults.hiding import OF_ALL
 from alerts.build import alerts_of, groups
-from alerts.routing import OF_ALL
 from tests.support import machines
 from tests.support.alert_replay import firing, record, used
 from tests.support.nightly import NIGHTLY
@@ -73,7 +74,8 @@ SECONDS = 110
 PLAIN = {("ecc-rising", "fan-failed"), ("disk-dead", "pages-near")}
 ALERTS = alerts_of(groups(Settings()))
 HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in fault.hidden_by}
-HIDES |= {(fault.alert, by.alert) for fault in ALERTS for by, _ in OF_ALL}
+OF_WHOLE = [re.findall(r"Dgx\w+", rule.source_matchers[0])[0] for rule in OF_ALL]
+HIDES |= {(fault.alert, by) for fault in ALERTS for by in OF_WHOLE}
 """What is hidden, and by what."""
 
 

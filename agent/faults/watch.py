@@ -1,0 +1,256 @@
+"""The faults of this machine over time: since when each is there, the state of its alert, the fault
+that hides it, and the events of the last 24 hours."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+
+from agent.config.settings import Configuration
+from agent.diagnosis.advice import severity
+from agent.faults.findings import by_kind, findings, hardware, monitoring
+from agent.faults.gpus import NVML
+from agent.faults.hiding import Inhibition, alert_labels, hides, inhibitions
+from agent.faults.model import Fault
+from agent.faults.promql import seconds
+from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
+from agent.faults.workload import workload
+from agent.model import Finding, GpuKey, Pair, Severity, Snapshot
+from agent.polling.gpu_state import GpuInventory
+from agent.series import SampleStore
+from agent.specs.sheets import SystemSpec
+
+LOOK_EVERY = 5.0
+"""Seconds between two evaluations of all faults."""
+
+BRIDGED = 60.0
+"""Seconds for which a fault may be away and still be the same; for which a state must have stood
+before it is an event; and of the start, in which everything is read for the first time."""
+
+REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
+"""Seconds and number of the events that are kept."""
+
+EVENTS = frozenset({"xid", "link_errors"})
+"""Kinds whose counter stays when their events are over."""
+
+OF_LATE = 900.0
+"""Seconds after its last event for which such a fault is not over."""
+
+READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
+"""Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
+
+IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
+"""Faults that put the results of a job in doubt: the gravest of their severity."""
+
+
+class AlertState(StrEnum):
+    """State of a fault's alert by this agent's own condition and hold."""
+
+    WOULD_FIRE = "would_fire"  # the condition has held for as long as the rule asks
+    HOLDING = "holding"  # the condition holds, not yet for long enough
+    OFF = "off"  # no alert belongs to it, or the owner switched it off
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveFault:
+    """One fault that is there."""
+
+    id: str  # kind and place, `gpu_lost:GPU-3f...`
+    fault: Fault
+    finding: Finding
+    since: float | None  # agent clock (s); None: since the agent's start
+    alert: AlertState
+    hold: float = 0.0  # seconds for which the condition holds before the alert fires
+    hidden_by: str | None = None  # id of the active fault that hides it
+    over: bool = False  # only the counter of past events is left
+    late: bool = False  # a read is late, and may end by itself: no fault yet
+
+
+@dataclass(frozen=True, slots=True)
+class FaultEvent:
+    """A fault, or a state of a GPU that loses time, from its beginning to its end (agent clock, s;
+    `since` None: since the agent's start, `until` None: it goes on)."""
+
+    id: str
+    severity: Severity
+    since: float | None
+    until: float | None
+    finding: Finding | None = None
+    pair: Pair | None = None
+    gpu: GpuKey | None = None
+    waits_for: GpuKey | None = None
+
+
+@dataclass(slots=True)
+class _Standing:
+    """One fault or state since it began."""
+
+    event: FaultEvent
+    began: float
+    last: float
+    changed: float
+
+
+@dataclass(slots=True, eq=False)
+class FaultWatch:
+    """Looks at the whole snapshot of a tick, on a cadence of its own."""
+
+    configuration: Configuration
+    inventory: Callable[[], GpuInventory]
+    spec: Callable[[], SystemSpec | None]
+    active: tuple[ActiveFault, ...] = ()  # the gravest first
+    events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, the newest last
+    looked: float | None = None  # when (agent clock, s)
+    _first: float = 0.0
+    _standing: dict[str, _Standing] = field(default_factory=dict)
+    _past: list[FaultEvent] = field(default_factory=list)
+
+    def due(self, now: float) -> bool:
+        return self.looked is None or now - self.looked >= LOOK_EVERY
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore | None = None) -> None:
+        """Evaluate every fault on a snapshot with health and reports; once for each."""
+        at = snapshot.at
+        if self.looked == at:
+            return
+        if self.looked is None:
+            self._first = at
+        self.looked = at
+        thresholds = self.configuration.current[AlertThresholds]
+        wrong = findings(snapshot, self.spec(), samples, thresholds)
+        self._take(snapshot, wrong)
+        found = sorted((self._active(one, at) for one in wrong), key=_rank)
+        self.active = tuple(_hidden(found))
+        self.events = tuple(self._events(at))
+
+    def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
+        """Begin, go on with and end what stands."""
+        at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
+        unseen = {  # UUIDs of the GPUs that this look could not see; empty stands for all
+            one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
+            for one in wrong
+            if one.kind in ("gpu_not_answering", "driver_hangs")
+            or (one.kind, one.device) == ("source_down", NVML)
+        }
+        for name, old in self._standing.items():
+            new = now.get(name)
+            if new is not None:
+                same = _lasting(new.event.finding) == _lasting(old.event.finding)
+                new.changed = old.changed if same else at
+                new.began = old.began
+                new.event = replace(new.event, since=old.event.since)
+                continue
+            uuid = old.event.gpu.uuid if old.event.gpu else ""
+            kind = old.event.finding.kind if old.event.finding else ""
+            if kind not in READS and ("" in unseen or uuid in unseen):
+                old.last = at
+            elif at - old.last > BRIDGED:
+                if not _early(old):
+                    self._past.append(replace(old.event, until=old.last))
+                continue
+            now[name] = old
+        self._standing = now
+        kept = (e for e in self._past if e.until is None or at - e.until < REMEMBERED_FOR)
+        self._past = list(kept)[-MOST_EVENTS:]
+
+    def _now(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> Iterator[_Standing]:
+        at = snapshot.at
+        fresh = at - self._first <= BRIDGED
+        for finding in wrong:
+            known = next((f.value for f in finding.figures if f.name == "ago"), None)
+            if finding.kind == "gpus_missing" and (lost := self.inventory().lost):
+                known = at - min(lost.values())
+            since = None if fresh and known is None else at - (known or 0.0)
+            event = FaultEvent(
+                id_of(finding), finding.severity, since, None, finding, gpu=finding.gpu
+            )
+            yield _Standing(event, at - (known or 0.0), at, at)
+        for gpu, verdict in snapshot.verdicts.items():
+            grade = severity(verdict.pair)
+            if grade is not None and at - verdict.since >= BRIDGED:
+                event = FaultEvent(
+                    f"{'/'.join(verdict.pair)}:{gpu.uuid}",
+                    *(grade, verdict.since, None, None, verdict.pair, gpu, verdict.waits_for),
+                )
+                yield _Standing(event, verdict.since, at, at)
+
+    def _active(self, finding: Finding, at: float) -> ActiveFault:
+        standing = self._standing[id_of(finding)]
+        fault = by_kind()[finding.kind]
+        hold, alert = self._alert(fault, finding, at - standing.began)
+        late = finding.kind in READS and alert is AlertState.HOLDING
+        shown = replace(finding, severity=Severity.INFO) if late else finding
+        over = finding.kind in EVENTS and at - standing.changed > OF_LATE
+        since = standing.event.since
+        return ActiveFault(id_of(finding), fault, shown, since, alert, hold, None, over, late)
+
+    def _alert(self, fault: Fault, finding: Finding, stood: float) -> tuple[float, AlertState]:
+        patch = self.configuration.current[AlertPatches].patches.get(fault.alert)
+        span = fault.fires(finding) if fault.fires else fault.hold
+        if not fault.alert or not span or span.startswith("from") or (patch and not patch.enabled):
+            return 0.0, AlertState.OFF
+        hold = seconds((patch.hold if patch else None) or span)
+        return hold, AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
+
+    def _events(self, at: float) -> Iterator[FaultEvent]:
+        yield from self._past
+        for one in self._standing.values():
+            if not _early(one):
+                yield replace(one.event, until=None if at - one.last <= BRIDGED else one.last)
+
+
+def id_of(finding: Finding) -> str:
+    """Return kind and place: of a port or link of a GPU both."""
+    place = (finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device)
+    return ":".join(filter(None, place))
+
+
+def _lasting(finding: Finding | None) -> object:
+    if finding is None:
+        return None
+    return finding.names, [figure for figure in finding.figures if figure.name != "ago"]
+
+
+def _early(one: _Standing) -> bool:
+    finding = one.event.finding
+    return finding is not None and finding.kind in READS and one.last - one.began < BRIDGED
+
+
+ORDER = list(Severity)[::-1]
+
+
+def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
+    """Return the place among the others: what goes on, the gravest, results in doubt."""
+    finding = one.finding
+    code = f"{finding.kind}:{finding.device}" if finding.kind == "xid" else finding.kind
+    kinds = list(by_kind())
+    return (
+        one.over,
+        ORDER.index(finding.severity),
+        code not in IN_DOUBT,
+        kinds.index(finding.kind),
+        f"{finding.gpu.index if finding.gpu else 0:04} {one.id}",
+    )
+
+
+@lru_cache(maxsize=1)
+def _inhibitions() -> tuple[Inhibition, ...]:
+    usual = RuleParameters(AlertThresholds())
+    rules = [rule for group in (hardware, workload, monitoring) for rule in group(usual).rules]
+    return inhibitions([rule for rule in rules if isinstance(rule, Fault)])
+
+
+def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
+    """Yield the faults with the first that hides each; of two that hide each other the first in
+    order stays."""
+    rules = _inhibitions()
+    labels = [alert_labels(one.fault, one.finding) for one in found]
+    hider: dict[str, str] = {}
+    for one, own in zip(found, labels, strict=True):
+        for other, theirs in zip(found, labels, strict=True):
+            sound = other.id != one.id and not other.over and hider.get(other.id) != one.id
+            both = AlertState.OFF not in (one.alert, other.alert)
+            if sound and both and hides(rules, theirs, own):
+                hider[one.id] = other.id
+                break
+        yield replace(one, hidden_by=hider.get(one.id))

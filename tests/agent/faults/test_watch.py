@@ -1,0 +1,41 @@
+"""Faults over time: since when, the state of the alert, the fault that hides it."""
+
+import pytest
+
+from agent.faults.watch import ActiveFault, AlertState
+from agent.model import Severity
+from tests.support.machines import AgentBench, simulated
+
+
+def active(bench: AgentBench) -> dict[str, ActiveFault]:
+    return {one.id.partition(":")[0]: one for one in bench.agent.faults.active}
+
+
+def test_an_alert_holds_and_then_would_fire() -> None:
+    bench = simulated("dgx-station-v100:training").run(70)
+    assert active(bench) == {}
+    bench = simulated("dgx-a100:row-remap").run(120)
+    fault = active(bench)["remap_failure"]
+    assert fault.alert is AlertState.WOULD_FIRE
+    assert fault.fault.alert == "DgxGpuRowRemapFailure"
+
+
+@pytest.mark.parametrize("scenario", ["gpu-hot+double-bit"])
+def test_doubt_in_results_comes_before_heat(scenario: str) -> None:
+    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(200)
+    ids = list(active(bench))
+    assert ids, "nothing was found"
+    assert "too_hot" in ids
+    assert ids.index("too_hot") > min(
+        ids.index(one) for one in ids if one in ("xid", "ecc_uncorrected")
+    )
+    assert all(one.finding.severity is Severity.CRITICAL for one in bench.agent.faults.active[:1])
+
+
+def test_two_looks_at_one_snapshot_are_equal() -> None:
+    bench = simulated("dgx-h100:xid-79", gpus=2).run(100)
+    faults = bench.agent.faults
+    faults.observe(bench.agent.poller.latest)
+    before = faults.active, faults.events
+    faults.observe(bench.agent.poller.latest)
+    assert (faults.active, faults.events) == before
