@@ -130,7 +130,7 @@ def grouped(findings: Iterable[Document]) -> Iterable[list[Document]]:
 def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
     """GPUs, jobs, data paths and the host."""
     if frame["gpus"]:
-        yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
+        yield f"  {', '.join(sorted({gpu['model'] or 'model not known' for gpu in frame['gpus']}))}"
         yield ""
         yield from gpus(frame, recent, width)
         yield from times(frame["gpus"], width)
@@ -162,7 +162,8 @@ def machine(identity: Document) -> str:
         return f"{name}, {NO_GPUS.get(identity['no_gpus'], 'its GPUs could not be asked')}"
     answering = f"{found} of {expected} GPUs" if expected else f"{found} GPUs"
     simulated = "Simulated, not this host's GPUs: " * bool(identity.get("simulated"))
-    return f"{simulated}{name}, driver {identity['driver_version']}, {answering}"
+    driver = f"driver {identity['driver_version'] or 'not known'}"
+    return f"{simulated}{name}, {driver}, {answering}"
 
 
 HEADER = ("gpu", "state", "active", "SM", "mem GiB", "power W", "temp C")
@@ -215,8 +216,8 @@ def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
     """Each verdict that costs something, once: its GPUs, why, what to do where that is not `said`
     above."""
 
-    def verdict(gpu: Document) -> tuple[str, str, str]:
-        return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
+    def verdict(gpu: Document) -> tuple[str, str, str]:  # a lost GPU has neither state nor cause
+        return gpu["state"] or "", gpu["cause"] or "", gpu["advice"] * bool(gpu["beside"])
 
     for _, group in groupby(sorted((g for g in found if g["advice"]), key=verdict), key=verdict):
         alike = list(group)

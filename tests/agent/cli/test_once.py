@@ -1,11 +1,13 @@
 """Output of `once`: the sentence of the page first, and no line wider than the terminal."""
 
 import re
+from itertools import product
 
 import pytest
 
 from agent.cli.once import page
 from agent.cli.table import table
+from agent.cli.watch import Shown, ViewChoice, text
 from agent.diagnosis.job_watch import CostConfig
 from agent.faults.monitoring import ABSENT
 from agent.model import Reason
@@ -32,6 +34,28 @@ def test_it_fits_the_terminal(name: str) -> None:
             ("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy")
         )
         assert "All expected hardware is present, and no link is known to be slow." in shown
+
+
+@pytest.mark.parametrize("load", ["hang", "late-rank", "starved-disk", "held"])
+@pytest.mark.parametrize("fault", ["xid-79", "gpu-lost", "gpu-slow", "driver-hang", "mig"])
+def test_a_fault_beside_a_load_is_shown(load: str, fault: str) -> None:
+    """A lost GPU has no state, one that refuses has no figures, a divided one no verdict."""
+    frame = watched(f"dgx-h100:{load}+{fault}", gpus=4).run(40).frame()
+    for width, keys in product((80, 150), ("", "s", "ss", "0", "3")):
+        assert max(map(len, page(frame, width))) <= width
+        choice = ViewChoice()
+        for key in keys:
+            choice.press(key)
+        assert "None" not in " ".join(text(frame, choice, Shown(), width)[1])
+
+
+def test_gpus_without_a_name_and_a_driver_without_a_version_are_shown() -> None:
+    frame = watched("dgx-station-v100:training").run(6).frame()
+    frame["gpus"][0]["model"] = ""
+    frame["machine"]["driver_version"] = None
+    shown = " ".join(" ".join(page(frame, 120)).split())
+    assert "driver not known, 4 of 4 GPUs" in shown
+    assert "Tesla V100-DGXS-32GB, model not known" in shown
 
 
 def test_paths_stand_against_their_limits_the_fullest_first() -> None:
