@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.machines import AgentBench, simulated
+from tests.support.patience import PATIENCE
 
 BROWSER = "browser: needs Chromium"
 LONG = "nightly: only the long form tries it, --nightly"
@@ -132,7 +133,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     arguments = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments})
-    asyncio.run(asyncio.wait_for(test, 100.0))
+    asyncio.run(asyncio.wait_for(test, PATIENCE))
     return True
 
 

@@ -181,7 +181,7 @@ def test_the_labels_of_a_job_are_not_those_of_the_agents_pod(tmp_path: Path) -> 
         config["scrape_configs"] = [as_scraped(manifest("podmonitor.yaml"), address)]
         file.write_text(json.dumps(config))
         with prometheus:
-            eventually(lambda: prometheus.now("dgx_gpu_power_watts"), 60, "a scrape")
+            eventually(lambda: prometheus.now("dgx_gpu_power_watts"), "a scrape")
             (mine,) = prometheus.now('dgx_gpu_job_info{pod="train-0"}')
             (power,) = prometheus.now("dgx_gpu_power_watts")
             (slurm,) = prometheus.now('dgx_gpu_job_info{gpu="1"}')

@@ -13,6 +13,7 @@ import yaml
 
 from agent.stack.programs import ALERTMANAGER, alertmanager_program
 from tests.stack.running import Running, clean_environment, eventually
+from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
 
@@ -68,7 +69,7 @@ def run(line: str, cwd: Path = ROOT, **environment: str) -> str:
         env=clean_environment(PATH=path, **environment),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, (line, done.stdout, done.stderr)
@@ -154,7 +155,7 @@ def test_price(tmp_path: Path) -> None:
         def said() -> str:
             return run(f"{line} --config {config}", DGX_TELEMETRY_LISTEN=listen)
 
-        eventually(lambda: re.search(r"cost", said(), re.IGNORECASE), 60, "what it costs")
+        eventually(lambda: re.search(r"cost", said(), re.IGNORECASE), "what it costs")
 
 
 @needs("helm", "kubectl")

@@ -16,6 +16,7 @@ from agent.stack.programs import choose
 from alerts.build import alertmanager, alerts_of, groups
 from tests.stack.daemons import FREE, started
 from tests.stack.running import eventually
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.stack
 
@@ -74,9 +75,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
                 Request(
                     f"{program.address}api/v2/alerts", body, {"Content-Type": "application/json"}
                 ),
-                timeout=10,
+                timeout=PATIENCE,
             ).close()
-            with urlopen(f"{program.address}api/v2/alerts", timeout=10) as page:
+            with urlopen(f"{program.address}api/v2/alerts", timeout=PATIENCE) as page:
                 listed = json.load(page)
         except OSError:
             return False
@@ -85,7 +86,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
 
     with started(program, folder / "alertmanager.log"):
         try:
-            eventually(answers, 60, "everything that is silenced")
+            eventually(answers, "everything that is silenced")
         except AssertionError:
             assert found, (folder / "alertmanager.log").read_text()
         yield found

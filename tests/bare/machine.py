@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bare.systems import HOME, NUMBER, USER, BareSystem, bare_root, furnish
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
@@ -129,11 +130,11 @@ class Inside:
     def text(self) -> str:
         return "\n".join(line for _, line in self.said)
 
-    def wait_for(self, met: Callable[[], object], seconds: float, what: str) -> None:
+    def wait_for(self, met: Callable[[], object], what: str) -> None:
         """Until it is so; raises AssertionError with all that was said where it is not in time."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         while not met():
             ended = self.process.poll()
             assert ended is None, f"ended with status {ended} before {what}:\n{self.text()}"
-            assert time.monotonic() < deadline, f"not in {seconds:g} s: {what}:\n{self.text()}"
+            assert time.monotonic() < deadline, f"not in {PATIENCE:g} s: {what}:\n{self.text()}"
             time.sleep(0.1)

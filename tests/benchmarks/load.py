@@ -128,8 +128,8 @@ def agent(machine: str) -> Iterator[tuple[int, TickTimes]]:
             with Running(
                 *run, *simulated, NOTIFY_SOCKET=address, WATCHDOG_USEC="60000000"
             ) as running:
-                running.line("event=nvml_connected", 60)
-                eventually(lambda: len(tick_times.at) >= 3, 60, "the first ticks")
+                running.line("event=nvml_connected")
+                eventually(lambda: len(tick_times.at) >= 3, "the first ticks")
                 yield port, tick_times
         finally:
             channel.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.patience import PATIENCE
+
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
     *("--remote-debugging-pipe", "--no-first-run", "--hide-scrollbars", "--mute-audio"),
@@ -17,7 +19,6 @@ FLAGS = (
     *("--disable-extensions", "--disable-features=Translate,OptimizationHints"),
     "--force-color-profile=srgb",
 )
-TIMEOUT = 30.0  # s that an answer may take: two cores are shared
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 Json = dict[str, Any]
@@ -55,7 +56,7 @@ class Chromium:
         """End it, and everything it started."""
         try:
             self.ask("Browser.close")
-            self._process.wait(10)
+            self._process.wait(PATIENCE)
         except (OSError, AssertionError, subprocess.TimeoutExpired):
             self._process.kill()
         self._process.wait()
@@ -71,7 +72,7 @@ class Chromium:
         if session:
             command["sessionId"] = session
         os.write(self._out, json.dumps(command).encode() + b"\0")
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while number not in self._answers:
             assert time.monotonic() < deadline, f"Chromium does not answer {method}"
             self.listen(0.5)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.chromium import Chromium, Json
+from tests.support.patience import PATIENCE
 
 GRAVE = {"error", "warning", "assert"}  # what a console says that no one should overlook
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
@@ -95,14 +96,13 @@ class Page:
         )
         return [str(value) for value in self.run(script)]
 
-    def until(self, met: Callable[["Page"], object], seconds: float, what: str) -> float:
-        """Wait until it is so; how long that took, in seconds."""
+    def until(self, met: Callable[["Page"], object], what: str) -> None:
+        """Wait until it is so."""
         began = time.monotonic()
         while not met(self):
             shown = self.text("#headline")
-            assert time.monotonic() - began < seconds, f"{what}: not within {seconds:g} s: {shown}"
+            assert time.monotonic() - began < PATIENCE, f"{what}, not shown: {shown}"
             self.browser.listen(0.05)
-        return time.monotonic() - began
 
     def press(self, key: str) -> None:
         code = KEYS[key]

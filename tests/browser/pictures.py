@@ -35,7 +35,7 @@ def opened(browser: Chromium, address: str, size: tuple[int, int], theme: str) -
     """A page with everything drawn."""
     with Page(browser, size, theme) as page:
         page.go(address)
-        page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
+        page.until(lambda p: p.all(".tile", "data-gpu"), "tiles")
         wait_until_drawn(page)
         yield page
 

@@ -48,25 +48,25 @@ def test_it_says_stale_and_since_when_and_goes_on_by_itself(page: Page, tmp_path
     port = choose(FREE).agent
     log = tmp_path / "agent.log"
     with started(programs.agent_program(port, FLAGS), log) as agent:
-        eventually(lambda: answers(port), 60, "the agent is ready")
+        eventually(lambda: answers(port), "the agent is ready")
         page.go(f"http://127.0.0.1:{port}/")
-        page.until(lambda p: feed(p) == "live", 60, "live")
+        page.until(lambda p: feed(p) == "live", "live")
 
         agent.send_signal(signal.SIGSTOP)  # the connection stands, and nothing comes
-        page.until(lambda p: feed(p) == "stale", 30, "stale")
+        page.until(lambda p: feed(p) == "stale", "stale")
         assert re.fullmatch(r"stale since \d+:\d\d:\d\d.*", page.text("#feed-words"))
         agent.send_signal(signal.SIGCONT)
-        page.until(lambda p: feed(p) == "live", 30, "live again")
+        page.until(lambda p: feed(p) == "live", "live again")
         assert page.errors == []
 
         agent.kill()
-        page.until(lambda p: feed(p) == "reconnecting", 30, "reconnecting")
+        page.until(lambda p: feed(p) == "reconnecting", "reconnecting")
         assert re.fullmatch(r"reconnecting, stale since \d+:\d\d:\d\d.*", page.text("#feed-words"))
         assert page.all(".tile", "data-gpu"), "what was last known stays to be read"
     with started(programs.agent_program(port, FLAGS), log):
-        page.until(lambda p: feed(p) == "live", 60, "live with another agent")
+        page.until(lambda p: feed(p) == "live", "live with another agent")
         shown = page.text("#updated")
-        page.until(lambda p: p.text("#updated") != shown, 30, "ticks go on")
+        page.until(lambda p: p.text("#updated") != shown, "ticks go on")
 
 
 def test_it_says_why_it_is_refused_and_comes_in_later(
@@ -80,6 +80,6 @@ def test_it_says_why_it_is_refused_and_comes_in_later(
             guest.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
             assert guest.recv(15) == b"HTTP/1.1 200 OK"
         page.go(address)
-        page.until(lambda p: feed(p) == "refused", 30, "refused")
+        page.until(lambda p: feed(p) == "refused", "refused")
         assert "too many pages are open" in page.text("#feed-words")
-    page.until(lambda p: feed(p) == "live", 60, "live when others have gone")
+    page.until(lambda p: feed(p) == "live", "live when others have gone")

@@ -25,7 +25,7 @@ SERIES = {
 def page(chromium: Chromium, machines: Callable[..., Fleet]) -> Iterator[Page]:
     with Page(chromium) as tab:
         tab.go(machines(1, one="titan-x-pascal:idle").page("one"))
-        tab.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
+        tab.until(lambda p: p.all(".tile", "data-gpu"), "tiles")
         yield tab
 
 

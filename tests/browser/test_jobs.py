@@ -8,27 +8,24 @@ from tests.browser.chromium import Chromium
 from tests.browser.page import Page
 from tests.stack.fleet import Fleet
 
-PATIENCE = 120.0
-
 
 @pytest.mark.browser
-@pytest.mark.timeout(400)
 def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
     chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
     fleet = machines(4.0, one="dgx-station-v100:training")
     with Page(chromium) as page:
         page.go(fleet.page("one"))
-        page.until(lambda p: "steps/s" in text(p, ".job p"), PATIENCE, "steps per second")
-        page.until(lambda p: points(p) >= 2, PATIENCE, "a curve")
+        page.until(lambda p: "steps/s" in text(p, ".job p"), "steps per second")
+        page.until(lambda p: points(p) >= 2, "a curve")
         assert "GPUs 0-3" in text(page, ".job-name")
         assert "busy" in text(page, ".job p.muted")
         fleet.play("one", "hang")
-        page.until(lambda p: "rank 1" in text(p, ".job p"), PATIENCE, "whom the others wait for")
-        page.until(lambda p: "pid" in text(p, ".tile[data-gpu='1'] .fault"), PATIENCE, "its row")
-        page.until(lambda p: p.all("#headline", "data-level") == ["wrong"], PATIENCE, "critical")
+        page.until(lambda p: "rank 1" in text(p, ".job p"), "whom the others wait for")
+        page.until(lambda p: "pid" in text(p, ".tile[data-gpu='1'] .fault"), "its row")
+        page.until(lambda p: p.all("#headline", "data-level") == ["wrong"], "critical")
         fleet.play("one", "idle")
-        page.until(lambda p: "GPU-hours" in text(p, ".receipts li"), PATIENCE, "a receipt")
+        page.until(lambda p: "GPU-hours" in text(p, ".receipts li"), "a receipt")
         assert " ago after " in text(page, ".receipts strong")
         assert page.errors == []
 
@@ -62,7 +59,6 @@ MANY = """(async (count, wanted, by) => {
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(400)
 def test_many_jobs_are_sorted_and_filtered(
     chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:

@@ -47,7 +47,7 @@ def test_ten_minutes_leave_the_memory_of_the_page_flat(
     address = machines(SPEED, tour="dgx-station-v100:tour").page("tour")
     with Page(chromium) as page:
         page.go(address)
-        page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
+        page.until(lambda p: p.all(".tile", "data-gpu"), "tiles")
         found = list(weights(page))
         print(found)
         assert page.errors == []

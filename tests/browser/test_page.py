@@ -74,8 +74,8 @@ def says(place: str, words: str, page: Page) -> bool:
 
 def arrive(page: Page, address: str) -> None:
     page.go(address)
-    page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
-    page.until(lambda p: p.all("body", "data-feed") == ["live"], 60, "live")
+    page.until(lambda p: p.all(".tile", "data-gpu"), "tiles")
+    page.until(lambda p: p.all("body", "data-feed") == ["live"], "live")
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -96,7 +96,7 @@ def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Fleet) -> N
     arrive(page, fleet.page("switch"))
     page.requests.clear()
     page.go(f"{fleet.page('switch')}?still")
-    page.until(lambda p: p.run("document.readyState") == "complete", 30, "loaded")
+    page.until(lambda p: p.run("document.readyState") == "complete", "loaded")
     assert "starved" in page.text("#headline")
     assert len(page.all(".tile", "data-gpu")) == 8
     assert page.text("#feed-words").startswith("as of ")
@@ -108,14 +108,14 @@ def test_a_still_page_is_whole_when_it_has_loaded(page: Page, fleet: Fleet) -> N
 def test_states_have_one_name_and_what_is_opened_stays_open(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     places = "#legend", ".lead .state", "#jobs", "#headline"
-    page.until(lambda p: all("starved by disk" in p.text(w) for w in places), 40, "one name")
+    page.until(lambda p: all("starved by disk" in p.text(w) for w in places), "one name")
     assert "metrics not known" in page.text("#unmeasured")
     assert "GPU-hours: " in page.text("#jobs")
     assert "notifies, does not page" in page.text("#headline")
     page.run("""document.querySelectorAll('.paths details').forEach((one) => {
       one.open = !one.open; one.dataset.was = one.open; })""")
     updated = page.text("#updated")
-    page.until(lambda p: p.text("#updated") != updated, 30, "another tick")
+    page.until(lambda p: p.text("#updated") != updated, "another tick")
     page.run("new Promise((done) => setTimeout(done, 600))")
     assert page.run("""[...document.querySelectorAll('.paths details')]
       .every((one) => String(one.open) === one.dataset.was)""")
@@ -150,7 +150,7 @@ def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Fleet, theme: str) ->
     page.use_theme(theme)
     page.resize(PHONE)
     page.go(f"{fleet.page('mesh')}runbook.html")
-    page.until(lambda p: p.run("document.querySelectorAll('h2').length > 5"), 10, "the runbook")
+    page.until(lambda p: p.run("document.querySelectorAll('h2').length > 5"), "the runbook")
     assert grave(page) == []
     assert page.run("document.documentElement.scrollWidth") == PHONE[0]
 
@@ -163,13 +163,13 @@ def test_a_keyboard_is_enough(page: Page, fleet: Fleet) -> None:
             break
     assert page.run(FOCUSED) == "GPU 2"
     page.press("Enter")
-    page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+    page.until(lambda p: p.run(OPEN), "the evidence opens")
     assert page.text("#evidence-title") == "GPU 2"
     assert page.run("document.querySelector('#evidence').contains(document.activeElement)")
     page.press("Tab")
     assert page.run("document.activeElement.closest('.tile')") is None, "the rest is out of reach"
     page.press("Escape")
-    page.until(lambda p: not p.run(OPEN), 10, "the evidence closes")
+    page.until(lambda p: not p.run(OPEN), "the evidence closes")
     assert page.run(FOCUSED) == "GPU 2"
 
 
@@ -187,18 +187,17 @@ def test_the_first_screen_answers(page: Page, fleet: Fleet, size: tuple[int, int
     """The first screen shows machine, GPU, cause, begin, advice and job without scrolling."""
     page.resize(size)
     arrive(page, fleet.page("switch"))
-    page.until(lambda p: "starved by disk" in p.text("#headline"), 60, "the verdict")
+    page.until(lambda p: "starved by disk" in p.text("#headline"), "the verdict")
     host = gethostname()
     assert page.text("#title") == host
     assert page.run("document.title").startswith(f"{host}: 8 GPUs starved by disk")
     assert "read less" in page.text(".verdict .do").lower()
     page.until(  # GPUs are judged by turns: what is alike is said once soon after
         lambda p: [text[:27] for text in p.run(SHOWN) if text] == ["All 8 GPUs: starved by disk"],
-        60,
         "one sentence for GPUs that are alike",
     )
-    bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
-    assert page.run(bottom) <= size[1]
+    first = "[...document.querySelectorAll('.row')][0].getBoundingClientRect().bottom"
+    assert page.run(first) <= size[1]
     assert re.fullmatch(r"pid \d+", page.text(".who"))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#updated"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
@@ -207,7 +206,7 @@ def test_the_first_screen_answers(page: Page, fleet: Fleet, size: tuple[int, int
 
 def test_a_strip_shows_the_moment_under_the_pointer(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
-    page.until(lambda p: "disk since" in p.text(".lead .state"), 60, "it stands")
+    page.until(lambda p: "disk since" in p.text(".lead .state"), "it stands")
     page.run("new Promise((done) => setTimeout(done, 4000))")
     page.run("""(() => {
       const strip = document.querySelector('.strip').getBoundingClientRect();
@@ -222,7 +221,7 @@ def test_nodes_are_used_again(page: Page, fleet: Fleet) -> None:
     arrive(page, fleet.page("switch"))
     page.run("for (const node of document.querySelectorAll('.tile, tr, .node')) node.known = true")
     first = page.text("#updated")
-    page.until(lambda p: p.text("#updated") not in {first, ""}, 30, "another tick")
+    page.until(lambda p: p.text("#updated") not in {first, ""}, "another tick")
     fresh = "[...document.querySelectorAll('.tile, tr, .node')].filter((n) => !n.known).length"
     assert page.run(fresh) == 0
 
@@ -239,7 +238,7 @@ def test_nothing_is_drawn_while_the_page_is_hidden(page: Page, fleet: Fleet) -> 
     page.run("new Promise((done) => setTimeout(done, 1500))")
     assert page.text("#updated") == shown
     page.run(f"({turn})(false)")
-    page.until(lambda p: p.text("#updated") != shown, 10, "it catches up")
+    page.until(lambda p: p.text("#updated") != shown, "it catches up")
 
 
 def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Fleet) -> None:
@@ -250,19 +249,19 @@ def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Fleet) -> N
       const { data } = strip.getContext('2d').getImageData(0, height - 1, width, 1);
       return [...Array(width).keys()].filter((x) => data[4 * x + 3]).length / width;
     })()"""
-    page.until(lambda p: p.run(inked) > 5 / 900, 30, "the strip has more than this page has seen")
+    page.until(lambda p: p.run(inked) > 5 / 900, "the strip has more than this page has seen")
 
 
 def test_screen_readers_hear_figures_only_when_their_meaning_changes(
     page: Page, fleet: Fleet
 ) -> None:
     arrive(page, fleet.page("single"))
-    page.until(lambda p: "occupied" in p.text("#spoken"), 60, "it is spoken")
+    page.until(lambda p: "occupied" in p.text("#spoken"), "it is spoken")
     page.run("""globalThis.spoken = 0;
       new MutationObserver(() => { spoken += 1; })
         .observe(document.querySelector('#spoken'), {childList: true, characterData: true});""")
     before = page.text("#headline")
-    page.until(lambda p: p.text("#headline") != before, 60, "the figure in the sentence moves")
+    page.until(lambda p: p.text("#headline") != before, "the figure in the sentence moves")
     assert "occupied" in page.text("#headline")
     assert page.run("spoken") <= 1  # `for 10 s` may join the sentence
 
@@ -293,18 +292,18 @@ def test_data_is_text_and_never_markup(page: Page, fleet: Fleet) -> None:
 def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Fleet) -> None:
     address = fleet.page("switch")
     arrive(page, f"{address}#gpu=3")
-    page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+    page.until(lambda p: p.run(OPEN), "the evidence opens")
     assert page.text("#evidence-title") == "GPU 3"
     page.run("document.querySelector('#evidence').close()")
-    page.until(lambda p: not p.run("location.hash"), 10, "the address follows")
-    page.until(lambda p: p.all(".job", "data-id"), 30, "a job")
+    page.until(lambda p: not p.run("location.hash"), "the address follows")
+    page.until(lambda p: p.all(".job", "data-id"), "a job")
     pid = page.all(".job", "data-id")[0].rpartition("-")[2]
     page.run(f"location.hash = '#job={pid}'")
-    page.until(lambda p: p.all(".job[data-pointed]", "data-id"), 10, "the job, by its process")
+    page.until(lambda p: p.all(".job[data-pointed]", "data-id"), "the job, by its process")
     page.run("location.hash = '#t=' + new Date(Date.now() - 2000).toISOString()")
-    page.until(lambda p: "GPU 7, " in p.text("#tip"), 10, "every GPU at that time")
+    page.until(lambda p: "GPU 7, " in p.text("#tip"), "every GPU at that time")
     page.run("location.hash = '#job=none-such'")
-    page.until(lambda p: "No job none-such" in p.text("#link"), 10, "that there is none")
+    page.until(lambda p: "No job none-such" in p.text("#link"), "that there is none")
 
 
 def test_a_picture_says_what_it_draws_and_nothing_twice(
@@ -313,8 +312,8 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
     ill = "dgx-1-v100:starved-disk+nvlink-down+pcie-degraded"
     with Page(chromium, (1300, 1000)) as page:
         arrive(page, machines(4, ill=ill).page("ill"))
-        page.until(lambda p: "not near its limit" in p.text(".faults"), 60, "PCIe is read")
-        page.until(lambda p: p.all("#events li", "data-level")[:1] == ["costly"], 60, "its loss")
+        page.until(lambda p: "not near its limit" in p.text(".faults"), "PCIe is read")
+        page.until(lambda p: p.all("#events li", "data-level")[:1] == ["costly"], "its loss")
         for place, words in {
             "#headline": "GPU 0: NVLink 2 is down",
             "#events": "since the agent's start at ",
@@ -325,7 +324,7 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
             ".job-name": "GPUs 0-7, since ",
             ".lead": " or before",
         }.items():
-            page.until(partial(says, place, words), 30, place)
+            page.until(partial(says, place, words), place)
         assert "GPU 0: NVLink" not in page.text("#findings")
         assert page.all(".node[data-ring]", "data-gpu") == ["0", "3"]
         assert page.run(HOUR_OF_NINE_MINUTES).endswith("nothing is recorded before 00:51")
@@ -333,10 +332,10 @@ def test_a_picture_says_what_it_draws_and_nothing_twice(
           .filter((one, place) => place % 4 === 3 && one).length / width)(
           ...[[...document.querySelectorAll('#day canvas')].at(-2)]
           .flatMap((one) => [one, one.getContext('2d')]))"""
-        page.until(lambda p: p.run(drawn), 30, "the hour")
+        page.until(lambda p: p.run(drawn), "the hour")
         assert 0.1 < page.run(drawn) < 0.2
         page.run("location.hash = '#gpu=0'")
-        page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+        page.until(lambda p: p.run(OPEN), "the evidence opens")
         cures = page.text("#evidence .advice").split(" Also: ")
         firsts = [cure.split()[0] for cure in cures]
         assert firsts == ["Drain", "Nothing", "Read"], "of its faults and of its job"

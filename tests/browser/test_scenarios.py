@@ -13,10 +13,10 @@ from tests.browser.chromium import Chromium
 from tests.browser.expectations import PAGE_MACHINES, Shown
 from tests.browser.page import Page
 from tests.stack.fleet import Fleet
+from tests.support.patience import PATIENCE
 
 SPEED = 1.0
 PROCESSES = 2
-TIMEOUT = 90.0  # s for a scenario: machines that test are busy
 
 SHORT = {
     *("starved-disk", "nvlink-saturated", "driver-hang", "nvlink-down", "gpu-lost"),
@@ -46,7 +46,6 @@ class Actor:
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(300)
 def test_the_page_says_and_marks_what_each_scenario_is(
     request: pytest.FixtureRequest, chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
@@ -65,7 +64,7 @@ def test_the_page_says_and_marks_what_each_scenario_is(
                     page, fleet, [one for one in shown if whole or one.scenario in SHORT]
                 )
         for name, actor in actors.items():
-            actor.page.until(partial(shows, PAGE_MACHINES[name].gpus), 60, f"tiles of {name}")
+            actor.page.until(partial(shows, PAGE_MACHINES[name].gpus), f"tiles of {name}")
             actor.page.run(WATCH)
         perform(actors)
         lags = [lag for actor in actors.values() for lag in actor.page.run("lags")]
@@ -91,7 +90,7 @@ def perform(actors: dict[str, Actor]) -> None:
                 actor.took[shown.scenario] = waited
                 actor.expectations.pop(0)
                 start(name, actor)
-            elif waited > TIMEOUT:
+            elif waited > PATIENCE:
                 said = actor.page.text("#headline")
                 pytest.fail(f"{name}, {shown.scenario}: {'; '.join(misses)}; it says: {said}")
         time.sleep(0.3)

@@ -14,7 +14,7 @@ from tests.support.lit_panels import LIT, VERDICTS
 from tests.support.nightly import shortly
 from tests.support.prometheus import Prometheus, Series
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.prometheus
 
 
 @dataclass

@@ -14,6 +14,7 @@ from dashboards.board import BAD
 from tests.support.board_data import agents
 from tests.support.boards import EVERYTHING, Asked, boards, colour_of, queries, shown, substituted
 from tests.support.nightly import shortly
+from tests.support.patience import PATIENCE
 from tests.support.prometheus import Prometheus
 
 T = TypeVar("T")
@@ -26,7 +27,6 @@ HUNG = "dgx-h100:driver-hang"
 
 WARM = 25.0
 """Seconds until live agents have read twice what they read every ten, and rates have a window."""
-TIMEOUT = 90.0
 """Seconds more in which a busy machine may catch up."""
 
 ALERT: dict[str, Any] = {
@@ -117,7 +117,7 @@ def live(
 
 def settled(asked: Callable[[], T], wanted: T) -> T:
     """The answer, asked for again and again while it is not the one wanted."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while (answer := asked()) != wanted and time.monotonic() < deadline:
         time.sleep(3.0)
     return answer

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporters.server import Connections
+from tests.support.patience import PATIENCE
 from tests.support.served import served
 
-SECONDS = 10.0
 """In which every connection is over; the server cuts off who stays silent after one."""
 
 
@@ -32,7 +32,7 @@ class Target:
         self._listens = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._listens.wait(SECONDS)
+        assert self._listens.wait(PATIENCE)
 
     async def _serve(self) -> None:
         async with served(connections=Connections(first=1.0, next=1.0)) as at:
@@ -47,7 +47,7 @@ class Target:
     def send(self, *parts: bytes) -> bytes:
         """Send, and take what comes; after some silence close our half, and the server closes."""
         said = b""
-        with socket.create_connection(("127.0.0.1", self.port), SECONDS) as channel:
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as channel:
             with suppress(ConnectionError):  # it had heard enough
                 for part in parts:
                     channel.sendall(part)
@@ -55,7 +55,7 @@ class Target:
             with suppress(TimeoutError, ConnectionError):
                 while chunk := channel.recv(1 << 16):
                     said += chunk
-            channel.settimeout(SECONDS)
+            channel.settimeout(PATIENCE)
             with suppress(OSError):  # it is closed already
                 channel.shutdown(socket.SHUT_WR)
             with suppress(ConnectionError):
@@ -65,7 +65,7 @@ class Target:
 
     def answers(self) -> bool:
         url = f"http://127.0.0.1:{self.port}/-/healthy"
-        with urllib.request.urlopen(url, timeout=SECONDS) as page:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as page:
             return bool(page.read() == b"ok\n")
 
 

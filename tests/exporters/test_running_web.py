@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.stack.running import Running, eventually, run_to_end
+from tests.support.patience import PATIENCE
 from tests.support.served import hashed
 from tests.support.web_files import TLS, trusting, web_file
 
@@ -30,7 +31,7 @@ def fetched(port: int, trust: ssl.SSLContext | None, pair: str = "") -> str:
         encoded = base64.b64encode(pair.encode()).decode()
         request.add_header("Authorization", f"Basic {encoded}")
     try:
-        with urllib.request.urlopen(request, timeout=10, context=trust) as page:
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=trust) as page:
             return str(page.read().decode())
     except urllib.error.HTTPError as refusal:
         refusal.close()
@@ -48,14 +49,14 @@ def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Pat
     path = web_file(folder, TLS + users)
     trust = trusting(folder)
     with Running(*RUN, f"127.0.0.1:{port}", "--web.config.file", path) as agent:
-        agent.line(f"event=started .*listen=https://127.0.0.1:{port}/", 60)
-        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "alice:a"), 60, "metrics")
+        agent.line(f"event=started .*listen=https://127.0.0.1:{port}/")
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "alice:a"), "metrics")
         assert fetched(port, trust) == ""
         assert fetched(port, None, "alice:a") == ""
         web_file(folder, users.replace("alice", "bob"))
-        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http", 60)
-        agent.line("event=web_config_loaded", 60)
-        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), 60, "the new users")
+        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http")
+        agent.line("event=web_config_loaded")
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), "the new users")
         assert fetched(port, trust, "alice:a") == ""
         assert agent.end(signal.SIGTERM) == 0
 
@@ -64,10 +65,10 @@ def test_another_web_configuration_needs_a_restart(folder: Path) -> None:
     config = folder / "config.toml"
     config.write_text(f'web_config_file = "{web_file(folder, "")}"')
     with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
-        agent.line("event=nvml_connected", 60)
+        agent.line("event=nvml_connected")
         config.write_text("")
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=needs_a_restart key=web_config_file", 60)
+        agent.line("event=needs_a_restart key=web_config_file")
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,9 @@ def test_who_listens_wide_and_unguarded_is_warned_once(
 ) -> None:
     path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n" if guarded else "")
     with Running(*RUN, f"{listen}:0", "--web.config.file", path) as agent:
-        agent.line("event=nvml_connected", 60)
+        agent.line("event=nvml_connected")
         assert agent.end(signal.SIGTERM) == 0
-        agent.line("event=stopped", 60)
+        agent.line("event=stopped")
     assert "".join(agent.said).count("level=warning") == warns
     assert "".join(agent.said).count("event=listening_unguarded") == warns
 
@@ -101,7 +102,7 @@ def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
 
 def test_the_port_that_was_found_is_reported_and_serves_every_address_of_the_host() -> None:
     with Running(*RUN, "localhost:0") as agent:
-        port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/", 20)[1])
+        port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/")[1])
         assert port > 0
         for *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
             with socket.create_connection((str(address[0]), port), 10) as channel:
@@ -113,13 +114,13 @@ def test_allowed_hosts_are_answered_and_follow_a_reload(folder: Path) -> None:
     config = folder / "config.toml"
     config.write_text('allowed_hosts = "gpu.example"')
     with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
-        port = int(agent.line(r"event=started .*:(\d+)/", 20)[1])
+        port = int(agent.line(r"event=started .*:(\d+)/")[1])
 
         def status(host: str) -> int:
             headers = {"Host": host}
             request = urllib.request.Request(f"http://127.0.0.1:{port}/-/healthy", headers=headers)
             try:
-                with urllib.request.urlopen(request, timeout=10) as page:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as page:
                     return int(page.status)
             except urllib.error.HTTPError as refusal:
                 refusal.close()
@@ -128,5 +129,5 @@ def test_allowed_hosts_are_answered_and_follow_a_reload(folder: Path) -> None:
         assert [status("gpu.example"), status("other.example")] == [200, 421]
         config.write_text('allowed_hosts = "new.example, other.example"')
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=reloaded", 60)
+        agent.line("event=reloaded")
         assert [status("gpu.example"), status("other.example")] == [421, 200]

@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import BadStatusLine
 from exporters.access_control import client_of
 from exporters.server import REPEAT_AFTER, Connections, RequestErrorFilter, serve
 from exporters.settings import parse_listen
+from tests.support.patience import PATIENCE
 from tests.support.served import Served, served
 
 PASSIVE = socket.AI_PASSIVE
@@ -25,7 +26,7 @@ def quick() -> Connections:
 
 
 async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not met():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
@@ -58,7 +59,9 @@ async def test_who_does_not_take_the_answer_is_cut_off() -> None:
         deaf.setblocking(False)
         await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", at.port))
         request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(deaf, request * 200), 5)
+        await asyncio.wait_for(
+            asyncio.get_running_loop().sock_sendall(deaf, request * 200), PATIENCE
+        )
         await until(lambda: at.server.connections.count() == 1)
         await until(lambda: at.server.connections.count() == 0)
         assert await at.status() == 200
@@ -176,7 +179,7 @@ async def test_a_body_without_end_is_not_listened_to() -> None:
                 sent += 65536
         except ConnectionError:
             pass
-        await asyncio.wait({said}, timeout=20)
+        await asyncio.wait({said}, timeout=PATIENCE)
         assert isinstance(said.exception(), ConnectionError | None)
         writer.close()
         assert await at.status() == 200

@@ -10,6 +10,7 @@ from aiohttp import ClientError
 
 from exporters import access_control
 from exporters.access_control import Passwords, unmatched_hash
+from tests.support.patience import PATIENCE
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
@@ -148,7 +149,7 @@ def test_each_client_has_a_queue_and_a_rest_of_its_own() -> None:
         await asyncio.gather(*guesses, return_exceptions=True)
         return found
 
-    assert asyncio.run(asyncio.wait_for(story(), 20)) == [
+    assert asyncio.run(asyncio.wait_for(story(), PATIENCE)) == [
         True,
         True,  # remembered
         None,

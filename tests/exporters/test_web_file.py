@@ -14,6 +14,7 @@ from agent.config import configuration
 from agent.errors import BadInput
 from exporters import web_file
 from exporters.web_file import WebFile
+from tests.support.patience import PATIENCE
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting
 from tests.support.web_files import web_file as written
@@ -30,7 +31,7 @@ async def certificate(at: Served) -> str:
     """Return the certificate in a handshake now, after a look at the files."""
     await asyncio.to_thread(at.web.poll)
     where = ("127.0.0.1", at.port)
-    return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10)
+    return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=PATIENCE)
 
 
 async def test_certificates_are_replaced_without_a_restart(
@@ -144,7 +145,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
     released = threading.Event()
 
     def hang(*_: object) -> None:
-        released.wait(60)
+        released.wait(PATIENCE)
         raise BadInput("it is gone")
 
     monkeypatch.setattr(web_file, name, hang)

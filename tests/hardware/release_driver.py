@@ -113,7 +113,7 @@ def main() -> int:
         began = time.monotonic()
         words = ("run", "--listen", "127.0.0.1:0", "--config", str(config))
         with Running("agent", *words) as running:
-            watched = Watched(running, int(running.line(STARTED, PATIENCE)[1]))
+            watched = Watched(running, int(running.line(STARTED)[1]))
             until(lambda: watched.total(GPUS) > 0)
             print(f"GPUs are served {time.monotonic() - began:.2f} s after the start")
             time.sleep(6.0)
@@ -135,7 +135,7 @@ def judged(watched: Watched, file: Path) -> int:
     after = watched.look("after")
     watched.running.process.terminate()
     watched.running.process.wait(PATIENCE)
-    watched.running.line("event=stopped", PATIENCE)
+    watched.running.line("event=stopped")
     print("".join(watched.running.said))
     again = any("event=restarting" in line for line in watched.running.said)
     good = {

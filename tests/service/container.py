@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.stack.running import eventually
+from tests.support.patience import PATIENCE
 
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3")
 """No python3-venv: the agent must do without."""
@@ -52,7 +53,6 @@ NAMESPACES = ("-m", "-u", "-i", "-p", "-n", "-C", "-r", "-w", "--")
 
 NUMBERS = itertools.count()
 
-BOOTED = 60.0
 """Seconds until it runs; 1 on an idle machine."""
 
 ENDED = 10.0
@@ -70,7 +70,7 @@ def cache(*more: str) -> Path:
         part.parent.mkdir(parents=True, exist_ok=True)
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
         try:
-            subprocess.run([*command, SUITE, str(part), *mirrors], check=True, timeout=600)
+            subprocess.run([*command, SUITE, str(part), *mirrors], check=True, timeout=PATIENCE)
             (part / "etc/machine-id").unlink(missing_ok=True)
             for unit in UNWANTED:
                 (part / "etc/systemd/system" / unit).symlink_to("/dev/null")
@@ -121,7 +121,7 @@ class Container:
 
     def __enter__(self) -> "Container":
         try:
-            eventually(self._runs, BOOTED, f"a running systemd, see {self.log}")
+            eventually(self._runs, f"a running systemd, see {self.log}")
         except BaseException:
             self.__exit__()
             raise
@@ -130,7 +130,7 @@ class Container:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()  # powers off
         try:
-            self.process.wait(30)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -138,7 +138,7 @@ class Container:
             with suppress(ProcessLookupError):
                 os.kill(self.first, signal.SIGKILL)
         with suppress(AssertionError):  # what is left of the last process may take its time
-            eventually(self._left_no_groups, ENDED, "an end of its control groups")
+            eventually(self._left_no_groups, "an end of its control groups")
 
     def _left_no_groups(self) -> bool:
         """Return whether its control groups are gone, once those without a process were removed."""
@@ -168,7 +168,7 @@ class Container:
         path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return [*inside, "env", "-i", path, "LANG=C.UTF-8", "SYSTEMD_PAGER=", "HOME=/root", *words]
 
-    def run(self, line: str, *, check: bool = True, given: str = "", seconds: float = 120.0) -> str:
+    def run(self, line: str, *, check: bool = True, given: str = "") -> str:
         """Return the text of a shell line on both outputs, stripped; it must succeed."""
         ended = subprocess.run(
             self.command("sh", "-c", line),
@@ -176,7 +176,7 @@ class Container:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=seconds,
+            timeout=PATIENCE,
             start_new_session=True,
             check=False,
         )

@@ -8,7 +8,6 @@ SLURM = ("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "m
 PACKAGES = (*SLURM, *podman.PACKAGES)
 ADDRESS = "10.9.2.1"  # on loopback alone it finds no address of its own; a private one, which
 # the service may reach: with control groups of version 2 its IPAddressDeny is enforced
-READY = 60.0
 USERS = {"ada": 4242, "eve": 4343}
 ACCOUNTS = {"ada": "bio", "eve": "physics"}
 
@@ -86,13 +85,13 @@ class Cluster:
             "systemctl start munge mariadb slurmdbd"
         )
         known = "sacctmgr -n list cluster"
-        eventually(lambda: container.status(known)[0] == 0, READY, "a database of accounts")
+        eventually(lambda: container.status(known)[0] == 0, "a database of accounts")
         accounts = "; ".join(
             f"sacctmgr -iQ add account {account}; sacctmgr -iQ add user {user} account={account}"
             for user, account in ACCOUNTS.items()
         )
         self.run(f"sacctmgr -iQ add cluster tests; {accounts}; systemctl start slurmctld slurmd")
-        eventually(lambda: "idle" in self.run("sinfo -h -o %t", check=False), READY, "a node")
+        eventually(lambda: "idle" in self.run("sinfo -h -o %t", check=False), "a node")
 
     def submit(self, user: str, *words: str) -> int:
         """The number of a job that this user runs."""

@@ -35,8 +35,8 @@ def cluster(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_job_has_its_groups_in_slurms_scope(cluster: Cluster) -> None:
     number = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "8")
     found = f"/sys/fs/cgroup/system.slice/*slurmstepd.scope/job_{number}/step_batch/user/task_0"
-    eventually(lambda: cluster.container.status(f"ls -d {found}")[0] == 0, 30, found)
-    eventually(lambda: not cluster.running(), 60, "its end")
+    eventually(lambda: cluster.container.status(f"ls -d {found}")[0] == 0, found)
+    eventually(lambda: not cluster.running(), "its end")
 
 
 node, scripts = test_jobs.node, test_jobs.scripts

@@ -16,6 +16,7 @@ from tests.service import podman
 from tests.service.container import Container
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.systemd, NIGHTLY, pytest.mark.timeout(900)]
@@ -27,7 +28,6 @@ BUILD = (
     "-v /mnt/wheels:/found:ro -v /mnt/pip.conf:/etc/pip.conf:ro "
     "-f /mnt/source/deploy/Dockerfile -t agent /mnt/source"
 )
-LONG = 600.0
 RUN = "podman run --network=none --read-only --cap-drop=all"
 
 
@@ -55,16 +55,16 @@ def fetch(requirements: Path, folder: Path) -> None:
     words = ["-q", "--no-deps", "--require-hashes", "--only-binary=:all:", f"--dest={folder}"]
     platform = ["--implementation=cp", "--python-version=3.11"]
     command = [sys.executable, "-m", "pip", "download", *words, *platform, "-r", str(requirements)]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=PATIENCE)
 
 
 def test_it_is_built_and_serves_without_rights(machine: Container) -> None:
-    machine.run(f"tar {REST} -C / -c . 2>/dev/null | podman import -q - {BASE}", seconds=LONG)
-    machine.run(BUILD, seconds=LONG)
+    machine.run(f"tar {REST} -C / -c . 2>/dev/null | podman import -q - {BASE}")
+    machine.run(BUILD)
     assert machine.run("podman inspect --format '{{.Config.User}}' agent") == "dgx-telemetry"
     said = machine.run(f"{RUN} --rm agent once --simulate dgx-h100")
     assert "8 of 8 GPUs" in said
     machine.run(f"{RUN} -d --name=serving agent run --simulate dgx-h100")
     check = "podman healthcheck run serving"
-    eventually(lambda: machine.status(check)[0] == 0, 60, "healthy by the check of the image")
+    eventually(lambda: machine.status(check)[0] == 0, "healthy by the check of the image")
     machine.run("podman rm -f -t 10 serving")

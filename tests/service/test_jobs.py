@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from tests.service.podman import prepare
-from tests.service.service import CONFIGURATION, TIMEOUT, Service
+from tests.service.service import CONFIGURATION, Service
 from tests.service.slurm import ACCOUNTS, Cluster
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
@@ -34,6 +34,7 @@ time.sleep(600)
 import socket, subprocess, sys, time
 SENDER = '''
 import socket, sys, time
+from tests.support.patience import PATIENCE
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
     while True:
         connection.sendall(bytes(1 << 20))
@@ -85,12 +86,12 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
     steps = cluster.submit("ada", gpu, "/srv/steps", str(LASTS))
     cluster.submit("eve", gpu, "--array=1-2", "/srv/train", str(2 * LASTS))
     unused = cluster.submit("eve", gpu, "--wrap", f"'sleep {2 * LASTS}'")
-    eventually(lambda: len(cluster.running()) == 4, TIMEOUT, "all of them on the node")
+    eventually(lambda: len(cluster.running()) == 4, "all of them on the node")
     tasks = set(cluster.running()) - {steps, unused}
     owners = {steps: "ada", **dict.fromkeys((*tasks, unused), "eve")}
     expected = {(str(j), user, ACCOUNTS[user], "long", "slurm") for j, user in owners.items()}
 
-    eventually(lambda: names(node) == expected, TIMEOUT, f"{expected}, not {names(node)}")
+    eventually(lambda: names(node) == expected, f"{expected}, not {names(node)}")
     by_job = {one["job_id"]: one["uuid"] for one, _ in shown(node, "dgx_gpu_job_info")}
     allocated = {one["uuid"]: value for one, value in shown(node, "dgx_gpu_allocated")}
     assert set(allocated.values()) == {1.0}
@@ -100,10 +101,10 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
         used = {one["uuid"]: value for one, value in shown(node, "dgx_gpu_processes")}
         return {job for job, uuid in by_job.items() if not used[uuid]}
 
-    eventually(lambda: idle() == {str(unused)}, TIMEOUT, f"all but {unused} on their GPUs")
+    eventually(lambda: idle() == {str(unused)}, f"all but {unused} on their GPUs")
 
-    eventually(lambda: not cluster.running(), TIMEOUT, "their end")
-    eventually(lambda: not names(node), GONE, "nothing left of them")
+    eventually(lambda: not cluster.running(), "their end")
+    eventually(lambda: not names(node), "nothing left of them")
     assert {value for _, value in shown(node, "dgx_gpu_allocated")} == {0.0}
     spent: dict[str, float] = {}
     for job in json.loads(node.fetch("/api/v1/jobs"))["ended"]:
@@ -130,15 +131,15 @@ def test_a_job_that_is_cancelled_or_requeued(cluster: Cluster, node: Service) ->
         return any(one[0] == str(number) for one in names(node)) == there
 
     number = cluster.submit("ada", "--gres=gpu:1", "--requeue", "/srv/train", "600")
-    eventually(lambda: is_reported(number, True), TIMEOUT, "its names")
+    eventually(lambda: is_reported(number, True), "its names")
     time.sleep(12)  # what lasts less leaves no receipt
     cluster.run(f"scontrol requeue {number}")
-    eventually(lambda: is_reported(number, False), GONE, "none while it waits")
+    eventually(lambda: is_reported(number, False), "none while it waits")
     cluster.run(f"scontrol update JobId={number} StartTime=now", check=False)
-    eventually(lambda: is_reported(number, True), 240, "its names again")
+    eventually(lambda: is_reported(number, True), "its names again")
     time.sleep(12)
     cluster.run(f"scancel {number}")
-    eventually(lambda: is_reported(number, False), GONE, "nothing left of it")
+    eventually(lambda: is_reported(number, False), "nothing left of it")
     ended = json.loads(node.fetch("/api/v1/jobs"))["ended"]
     runs = [job["seconds"] for job in ended if job["job_id"] == str(number)]
     assert len(runs) == 2, ended
@@ -192,7 +193,7 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Serv
     job = cluster.submit("ada", "--gres=gpu:1", "/srv/train", str(LASTS))
     receipt = f"{RECEIPTS}/{job}.json"
     written = f"test -e {receipt}"
-    eventually(lambda: node.container.status(written)[0] == 0, TIMEOUT, "its receipt")
+    eventually(lambda: node.container.status(written)[0] == 0, "its receipt")
     row = json.loads(node.run(f"cat {receipt}"))["rows"][0]
     assert (row["name"], row["user"], row["account"]) == (str(job), "ada", ACCOUNTS["ada"])
     assert row["gpu_hours"] * 3600 == pytest.approx(LASTS, abs=APART)
@@ -201,8 +202,8 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Serv
 
     node.run("echo dgx-station-v100:ecc >/run/simulated")
     kept_off = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
-    eventually(lambda: "drain" in node.run(STATE), TIMEOUT, "a node that takes no more jobs")
-    eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), TIMEOUT, "a job queued again")
+    eventually(lambda: "drain" in node.run(STATE), "a node that takes no more jobs")
+    eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), "a job queued again")
     assert "held" not in node.run("squeue -h -o %r")
     assert re.search("dgx-telemetry: .*ECC", node.run(STATE)), node.run(STATE)
     node.run(f"scancel {kept_off}")
@@ -220,7 +221,7 @@ def test_a_health_check_drains_what_is_broken_alone(scripts: Service) -> None:
         seen = len(looks(node, machine))
         node.run(f"echo {machine} >/run/simulated")
         more = f"{times} more at {machine}"
-        eventually(lambda: len(looks(node, machine)) >= seen + times, TIMEOUT, more)
+        eventually(lambda: len(looks(node, machine)) >= seen + times, more)
         print(machine, looks(node, machine))
         assert {found for found, _ in looks(node, machine)} == {status}
 
@@ -238,7 +239,7 @@ def test_a_health_check_drains_what_is_broken_alone(scripts: Service) -> None:
     assert "idle" in node.run(STATE), "neither of them is reason enough"
     for machine, word in (("driver-hang", "driver"), ("xid-62", "XID 62")):
         looked_at(f"dgx-station-v100:{machine}", 3)
-        eventually(partial(drained, word), TIMEOUT, f"a node drained because of {word}")
+        eventually(partial(drained, word), f"a node drained because of {word}")
     node.run(f"scontrol update nodename={name} state=drain reason='board ordered'")
     looked_at("dgx-station-v100:xid-62", 3, times=3)
     assert "board ordered" in node.run(STATE)
@@ -279,7 +280,7 @@ def test_a_container_is_named_and_its_cause_is_found(
     )
     try:
         find = f"pgrep -u {user} -f '^python3 /{cause}/load.py'"
-        eventually(lambda: podman.container.status(find)[0] == 0, TIMEOUT, "the container")
+        eventually(lambda: podman.container.status(find)[0] == 0, "the container")
         pid = int(podman.run(find).split()[0])
         for kind in ("net", "pid"):
             inside, outside = podman.run(
@@ -296,13 +297,13 @@ def test_a_container_is_named_and_its_cause_is_found(
             return {(one["user"], one["runtime"], one["container"]) for one, _ in found}
 
         mine = {(user, "podman", number)}
-        eventually(lambda: called() == mine, TIMEOUT, f"{mine}, not {called()}")
+        eventually(lambda: called() == mine, f"{mine}, not {called()}")
 
         def causes() -> set[tuple[str, str]]:
             found = shown(podman, "dgx_gpu_state")
             return {(one["state"], one["cause"]) for one, value in found if value}
 
-        eventually(lambda: ("starved", cause) in causes(), TIMEOUT, "what it waits for")
+        eventually(lambda: ("starved", cause) in causes(), "what it waits for")
     finally:
         podman.run(f"pkill -KILL -u {user} -f ^python3.*/load.py; rm -f /run/gpus/2", check=False)
-    eventually(lambda: not shown(podman, "dgx_gpu_job_info"), GONE, "nothing left of it")
+    eventually(lambda: not shown(podman, "dgx_gpu_job_info"), "nothing left of it")

@@ -14,6 +14,7 @@ from agent.faults.monitoring import JOB
 from agent.stack import files, programs
 from agent.stack.programs import FreePorts, choose
 from tests.stack.running import clean_environment, eventually
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 FREE = FreePorts(0, 0, 0, 0)
@@ -34,7 +35,7 @@ def started(program: programs.StackProgram, log: Path) -> Iterator[subprocess.Po
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
 
 
 def prometheus_text(ports: FreePorts, interval: float, targets: Mapping[str, int]) -> str:
@@ -69,7 +70,7 @@ def monitoring(
         for program in (alertmanager, prometheus):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
         for program in (alertmanager, prometheus):
-            eventually(partial(answers, program), 60, f"{program.name} is ready")
+            eventually(partial(answers, program), f"{program.name} is ready")
         yield ports
 
 

@@ -14,6 +14,7 @@ from agent.config.settings import Settings
 from agent.stack import programs
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
+from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
 
@@ -94,7 +95,7 @@ class Engine:
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(60)
+            self._process.wait(PATIENCE)
             self._process = None
 
 

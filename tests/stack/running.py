@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 
-def eventually(met: Callable[[], object], seconds: float, what: str) -> None:
+def eventually(met: Callable[[], object], what: str) -> None:
     """Wait until it is so; fail with `what` where it never is."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while not met():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -40,7 +41,7 @@ def run_to_end(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -68,7 +69,7 @@ class Running:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
         self.process.wait()
@@ -81,16 +82,16 @@ class Running:
         for line in self.process.stdout:
             self._lines.put(line)
 
-    def line(self, pattern: str, seconds: float) -> re.Match[str]:
+    def line(self, pattern: str) -> re.Match[str]:
         """The first line from now on in which the pattern is found."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 text = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 said = "".join(self.said)
                 raise AssertionError(
-                    f"no line with {pattern} within {seconds:g} s: {said}"
+                    f"no line with {pattern} within {PATIENCE:g} s: {said}"
                 ) from None
             self.said.append(text)
             found = re.search(pattern, text)
@@ -100,7 +101,7 @@ class Running:
     def end(self, number: signal.Signals) -> int:
         """Its exit status after a signal."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     def children(self) -> Mapping[str, int]:
         """Process ids of its children by the name of what runs in them."""

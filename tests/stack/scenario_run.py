@@ -25,6 +25,7 @@ from tests.stack.expected import STATION, Scenario
 from tests.stack.fleet import Fleet
 from tests.stack.receivers import Delivery, Inbox, mailbox, webhook
 from tests.stack.running import eventually
+from tests.support.patience import PATIENCE
 
 SCALE = 1 / 30
 """By which every range and `for` of the rules is shorter than users have them: nothing else is."""
@@ -38,9 +39,8 @@ PROCESSES = 6
 HELD_AFTER = 60 * SCALE * SPEED
 """Seconds of the machines' clock: what `held_after` is to the windows that users have."""
 
-ARRIVAL, LEAST, GONE = 120.0, 60.0, 180.0
-"""Seconds within which all must arrive, that each scenario plays at least (an alert that must not
-come has its time too), and within which all must be over once it ended."""
+LEAST = 60.0
+"""Seconds that each scenario plays at least: an alert that must not come has its time too."""
 
 KILLED = "killed"
 
@@ -97,7 +97,7 @@ def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Flee
 
 
 def text_of(port: int, path: str) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as page:
+    with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=PATIENCE) as page:
         return str(page.read().decode())
 
 
@@ -142,7 +142,7 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario
         ports = {name: host.ports[name] for name, host in hosts.items()}
         shown = texts(inbox, SCALE, smtp)
         for name, port in {**ports, KILLED: lone}.items():
-            eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
+            eventually(partial(is_ready, port), f"the agent of {name} is ready")
         daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, shown)
         alertmanager_port = stack.enter_context(daemons).alertmanager
         scenario_run = ScenarioRun(inbox, time.monotonic())
@@ -160,7 +160,7 @@ def watch(
     alertmanager_port: int,
 ) -> None:
     """Wait for what must arrive; each scenario ends when its own has, and its time is over."""
-    deadline = scenario_run.began + ARRIVAL
+    deadline = scenario_run.began + PATIENCE
     while len(scenario_run.ended) < len(wanted) and time.monotonic() < deadline:
         now = time.monotonic()
         if not scenario_run.killed_at and scenario_run.inbox.names(KILLED):
@@ -183,7 +183,7 @@ def watch(
 
 def await_end(scenario_run: ScenarioRun, wanted: Mapping[str, set[str]]) -> None:
     """Wait until no alert is left of any scenario, or too long."""
-    deadline = time.monotonic() + GONE
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         scenario_run.left = {
             name: left for name in wanted if (left := scenario_run.inbox.names(name))

@@ -18,7 +18,7 @@ from tests.stack.receivers import Inbox, webhook
 from tests.stack.running import eventually
 from tests.support.prometheus import wait_for
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.stack
 
 NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 60.0, 1 / 3
 """Three racks, of which the last loses its power after so many seconds, and one job over six nodes;
@@ -56,7 +56,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
             programs.prometheus_program(programs.PROMETHEUS.need(), ports.prometheus, folder),
         ):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
-            eventually(partial(answers, program), 60, f"{program.name} is ready")
+            eventually(partial(answers, program), f"{program.name} is ready")
         yield inbox
 
 
@@ -64,7 +64,7 @@ def test_a_rack_without_power_is_one_alert(inbox: Inbox) -> None:
     def gone() -> list[str]:
         return [d.text for d in list(inbox.deliveries) if d.labels.get("sign") == "rack"]
 
-    eventually(gone, ARRIVED, "the rack")
+    eventually(gone, "the rack")
     assert len(gone()) == 1
     assert "nodes of rack r03 of cluster simulated have not answered" in gone()[0]
     assert {d.instance for d in inbox.deliveries if d.name == "DgxAgentDown"} & DARK == set()
@@ -74,6 +74,6 @@ def test_the_node_that_holds_up_its_job_is_named(inbox: Inbox) -> None:
     def slow() -> list[str]:
         return [d.text for d in list(inbox.deliveries) if d.name == "DgxNodeSlow"]
 
-    eventually(slow, ARRIVED, "the slow node")
+    eventually(slow, "the slow node")
     assert {d.instance for d in inbox.deliveries if d.name == "DgxNodeSlow"} == {SLOW}
     assert "holds up job 4711" in slow()[0]

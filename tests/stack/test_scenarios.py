@@ -11,7 +11,7 @@ from tests.stack.expected import SCENARIOS
 from tests.stack.scenario_run import KILLED, ScenarioRun, played
 from tests.support.nightly import shortly
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.stack
 
 
 SHORT = ("starved-disk", "hang", "gpu-lost", "driver-hang")

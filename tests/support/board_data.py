@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.support.board_records import BoardRecords
 from tests.support.boards import queries
 from tests.support.machines import simulated
+from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port
 
 EVERY = 10
@@ -97,4 +98,4 @@ def agents(machines: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, s
         for process in running:
             process.terminate()
         for process in running:
-            process.wait(60)
+            process.wait(PATIENCE)

@@ -26,6 +26,7 @@ from agent.model import (
 from exporters.prometheus import Exposition, negotiate
 from exporters.settings import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
+from tests.support.patience import PATIENCE
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
 POWER = gauge("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)
@@ -155,7 +156,7 @@ class ExpositionBench:
     def selected(self) -> MetricsConfig:
         self.builds += 1
         self.building.set()
-        assert self.pause.wait(60)
+        assert self.pause.wait(PATIENCE)
         return MetricsConfig()
 
     def text(self, accept: str = "") -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.patience import PATIENCE
+
 Labels = dict[str, str]
 FOREVER = "100y"
 """Retention: simulated machines live at a time that is long past."""
@@ -29,7 +31,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(address: str, seconds: float = 90.0) -> None:
+def wait_for(address: str, seconds: float = PATIENCE) -> None:
     """Until the address answers 200."""
     deadline = time.monotonic() + seconds
     while True:
@@ -111,7 +113,7 @@ class Prometheus:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(PATIENCE)
 
     def signal(self, number: int) -> None:
         """Send the server a signal: SIGHUP reads its configuration again."""

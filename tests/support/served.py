@@ -15,6 +15,7 @@ from exporters.http import AgentPages
 from exporters.server import Connections, Server, serve
 from exporters.web_file import WebFile
 from tests.support.exposition import ExpositionBench
+from tests.support.patience import PATIENCE
 
 
 def hashed(password: str, cost: int = 4) -> str:
@@ -63,12 +64,12 @@ class Served:
         ):
             return response.status, dict(response.headers), await response.text()
 
-    async def raw(self, sent: bytes, *, seconds: float = 10.0) -> bytes:
+    async def raw(self, sent: bytes) -> bytes:
         """Return the bytes that come back for these until the server closes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(sent)
-            return await asyncio.wait_for(reader.read(), seconds)
+            return await asyncio.wait_for(reader.read(), PATIENCE)
         except ConnectionError:
             return b""
         finally:

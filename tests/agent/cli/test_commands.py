@@ -21,9 +21,9 @@ from agent.cli.parser import COMMANDS, run_command
 from agent.simulator import SCENARIOS, SYSTEMS
 from tests.stack.running import clean_environment, run_to_end
 from tests.support.nightly import NIGHTLY
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
-TIMEOUT = 90.0
 """Seconds that an agent may take on a busy machine."""
 Ended = subprocess.CompletedProcess[str]
 
@@ -219,7 +219,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     running.stdout.close()
     errors = running.stderr.read().decode()
     running.stderr.close()
-    assert running.wait(TIMEOUT) == 0
+    assert running.wait(PATIENCE) == 0
     assert errors == ""
 
 
@@ -249,7 +249,7 @@ def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
         cwd=ROOT,
         env=clean_environment(),
         capture_output=True,
-        timeout=TIMEOUT,
+        timeout=PATIENCE,
         check=False,
     )
     assert (ended.returncode, ended.stderr) == IN_SHELL[words]

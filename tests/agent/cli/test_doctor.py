@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from agent.hardware.kernel_log import LogLine
 from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 
-PROMPT = 30.0
 """Seconds: far less than what hangs here, far more than a busy machine needs."""
 
 
@@ -54,14 +53,11 @@ def test_the_status_shows_the_worst(machine: str, status: int, alert: str | None
 
 
 def test_a_look_that_hangs_is_left_behind() -> None:
-    begun = time.monotonic()
-
     def hang() -> dict[str, object]:
-        time.sleep(600)
+        threading.Event().wait()
         return {}
 
     assert in_child(hang, timeout=0.0) is None
-    assert time.monotonic() - begun < PROMPT
 
 
 def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:

@@ -179,12 +179,12 @@ def test_the_file_stays_while_slurm_does_not_answer(slurm: Path, tmp_path: Path)
     output = tmp_path / "dgx.json"
     words = ("inventory", "--slurm", "--every", "0.1", "--output", str(output))
     with Running("agent", *words) as program:
-        program.line("5 targets, 2 of them drained", 60)
+        program.line("5 targets, 2 of them drained")
         slurm.rename(tmp_path / "away")
-        program.line("the nodes of Slurm cannot be listed: scontrol fails", 60)
+        program.line("the nodes of Slurm cannot be listed: scontrol fails")
         assert len(json.loads(output.read_text())) == 5
         slurm.write_text(SHOWN.replace("IDLE+DRAIN", "IDLE"))
-        program.line("5 targets, 1 of them drained", 60)
+        program.line("5 targets, 1 of them drained")
 
 
 def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path)
     )
     words = ("inventory", "--slurm", "--listen", "127.0.0.1:0", "--web.config.file", str(web))
     with Running("agent", *words) as program:
-        address = program.line(r"https://127.0.0.1:\d+/targets", 60)[0]
+        address = program.line(r"https://127.0.0.1:\d+/targets")[0]
         trust = ssl.create_default_context(cafile=str(authority.pair.cert))
 
         def ask(password: str = "secret") -> tuple[int, str]:
@@ -216,7 +216,7 @@ def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path)
         status, body = ask()
         assert (status, body[:35]) == (503, "the nodes of Slurm cannot be listed")
         slurm.write_text(SHOWN)
-        eventually(lambda: ask()[0] == 200, 60, "Slurm is back")
+        eventually(lambda: ask()[0] == 200, "Slurm is back")
         assert program.end(signal.SIGTERM) == 0
 
 

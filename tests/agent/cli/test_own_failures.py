@@ -12,8 +12,6 @@ from agent.cli.doctor import BROKEN, in_child
 from agent.cli.table import LEAST, WIDEST, terminal_width
 from tests.stack.running import run_to_end
 
-TIMEOUT = 90.0
-
 
 def with_files(number: int, line: str) -> subprocess.CompletedProcess[str]:
     """Run `dgx-telemetry LINE` where a process may have so many files open."""

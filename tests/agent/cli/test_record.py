@@ -18,10 +18,9 @@ from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.replay.player import Tape
 from tests.support.frozen_clock import FrozenClock
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 from tests.support.taped_machine import record
-
-TIMEOUT = 90.0
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None
     recording.send_signal(number)
     if number != signal.SIGINT:  # a shell and its terminal each send one
         recording.send_signal(number)
-    _, errors = recording.communicate(timeout=TIMEOUT)
+    _, errors = recording.communicate(timeout=PATIENCE)
     assert b"stopped early, the recording so far is kept" in errors
     assert [path.name for path in tmp_path.iterdir()] == ["x.tape"]
     Tape(tmp_path / "x.tape")

@@ -14,17 +14,17 @@ from agent.cli import run
 from tests.stack.running import Running, eventually
 from tests.support import crashing_library
 from tests.support.nightly import NIGHTLY
+from tests.support.patience import PATIENCE
 
-TIMEOUT = 60.0
 STARTED = r"listen=http://127\.0\.0\.1:(\d+)/"
 
 
 def serving(running: Running) -> int:
-    return int(running.line(STARTED, TIMEOUT)[1])
+    return int(running.line(STARTED)[1])
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 
@@ -41,10 +41,10 @@ def test_a_library_that_crashes_leaves_the_host_watched(tmp_path: Path) -> None:
     with Running("agent", "run", "--listen", "127.0.0.1:0", LD_LIBRARY_PATH=str(tmp_path)) as agent:
         port = serving(agent)
         absent = 'dgx_agent_absent_values{metric="dgx_system_gpus",reason="crashed"}'
-        eventually(lambda: value(port, absent) == 1.0, TIMEOUT, "the reason")
+        eventually(lambda: value(port, absent) == 1.0, "the reason")
         assert value(port, 'dgx_agent_source_up{source="nvml"}') == 0.0
         assert "dgx_cpu_busy_ratio" in scrape(port)
-        assert "SIGILL" in agent.line("event=read_failed source=nvml", TIMEOUT).string
+        assert "SIGILL" in agent.line("event=read_failed source=nvml").string
         assert agent.process.poll() is None
         assert agent.end(signal.SIGTERM) == 0
 
@@ -52,8 +52,8 @@ def test_a_library_that_crashes_leaves_the_host_watched(tmp_path: Path) -> None:
 def test_check_names_it_and_ends_well(tmp_path: Path) -> None:
     crashing_library.make(tmp_path)
     with Running("agent", "check", LD_LIBRARY_PATH=str(tmp_path)) as check:
-        check.line(r"NVML crashed: nvmlInit ended a process that tried it \(SIGILL\)", TIMEOUT)
-        assert check.process.wait(TIMEOUT) == 1
+        check.line(r"NVML crashed: nvmlInit ended a process that tried it \(SIGILL\)")
+        assert check.process.wait(PATIENCE) == 1
 
 
 # A start that fails.
@@ -63,7 +63,7 @@ def test_check_names_it_and_ends_well(tmp_path: Path) -> None:
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(TIMEOUT)
+        channel.settimeout(PATIENCE)
         yield channel
 
 
@@ -92,8 +92,8 @@ def test_each_start_that_fails_ends_later(tmp_path: Path, manager: socket.socket
     for number in range(1, 5):
         began = time.monotonic()
         with start.run() as running:
-            running.line("unknown", TIMEOUT)
-            assert running.process.wait(TIMEOUT) == 2
+            running.line("unknown")
+            assert running.process.wait(PATIENCE) == 2
         took.append(time.monotonic() - began)
         assert start.failed == str(number)
     assert took[2] > 2.0, "it waits that long before it ends"
@@ -111,7 +111,7 @@ def test_a_file_that_changes_ends_the_wait(tmp_path: Path, manager: socket.socke
     with start.run() as running:
         assert f"within {run.LONGEST:g} s" in manager.recv(4096).decode()
         start.file.write_text('listen = "127.0.0.1:0"\n')
-        assert running.process.wait(TIMEOUT) == 2
+        assert running.process.wait(PATIENCE) == 2
     assert start.failed == ""
     with start.run() as running:
         assert scrape(serving(running))
@@ -138,7 +138,7 @@ def test_a_start_that_crashed_begins_the_next_one_later(
         with start.run() as running:
             serving(running)
             running.process.kill()
-            running.process.wait(TIMEOUT)
+            running.process.wait(PATIENCE)
         assert start.failed == str(number or "")
     (tmp_path / run.COUNT).write_text("40")
     with start.run() as running:
@@ -155,8 +155,8 @@ def test_by_hand_it_ends_at_once(tmp_path: Path) -> None:
     start = Start(tmp_path)
     for _ in range(3):
         with Running("agent", "run", "--config", str(start.file)) as running:
-            running.line("unknown", TIMEOUT)
-            assert running.process.wait(TIMEOUT) == 2
+            running.line("unknown")
+            assert running.process.wait(PATIENCE) == 2
     assert start.failed == ""
 
 
@@ -197,14 +197,14 @@ def test_the_driver_is_closed_and_opened_again(tmp_path: Path) -> None:
     held = Held(tmp_path, "well")
     with held.running as running:
         port = serving(running)
-        eventually(lambda: gpus(port) == 2.0, TIMEOUT, "two GPUs")
+        eventually(lambda: gpus(port) == 2.0, "two GPUs")
         assert held.opened() == 1
         held.file.touch()
-        eventually(lambda: value(port, RELEASED) == 1.0, TIMEOUT, "released")
+        eventually(lambda: value(port, RELEASED) == 1.0, "released")
         assert held.opened() == 0
-        running.line("event=driver_released", TIMEOUT)
+        running.line("event=driver_released")
         held.file.unlink()
-        eventually(lambda: gpus(port) == 2.0, TIMEOUT, "two GPUs again")
+        eventually(lambda: gpus(port) == 2.0, "two GPUs again")
         assert held.opened() == 1
         assert running.end(signal.SIGTERM) == 0
     assert not [line for line in running.said if "restarting" in line]
@@ -215,20 +215,20 @@ def test_what_cannot_be_closed_goes_with_the_program(tmp_path: Path, how: str) -
     held = Held(tmp_path, how)
     with held.running as running:
         port = serving(running)
-        eventually(lambda: gpus(port) == 2.0, TIMEOUT, "two GPUs")
+        eventually(lambda: gpus(port) == 2.0, "two GPUs")
         pid = running.process.pid
         held.node.with_suffix(".hang").touch()
         if how == "hangs":
             up = 'dgx_agent_source_up{source="nvml"}'
-            eventually(lambda: value(port, up) == 0.0, TIMEOUT, "the hang is seen")
+            eventually(lambda: value(port, up) == 0.0, "the hang is seen")
         held.file.touch()
-        running.line(r"event=restarting why=.*still open", TIMEOUT)
+        running.line(r"event=restarting why=.*still open")
         port = serving(running)
-        eventually(lambda: value(port, RELEASED) == 1.0, TIMEOUT, "released")
+        eventually(lambda: value(port, RELEASED) == 1.0, "released")
         assert (running.process.pid, held.opened()) == (pid, 0)
         held.node.with_suffix(".hang").unlink()
         held.file.unlink()
-        eventually(lambda: gpus(port) == 2.0, TIMEOUT, "two GPUs again")
+        eventually(lambda: gpus(port) == 2.0, "two GPUs again")
         assert running.end(signal.SIGTERM) == 0
 
 
@@ -241,11 +241,11 @@ def test_a_simulated_driver_that_hangs_is_released_as_a_real_one(tmp_path: Path)
     with Running("agent", *words) as running:
         port = serving(running)
         up = 'dgx_agent_source_up{source="nvml"}'
-        eventually(lambda: value(port, up) == 0.0, TIMEOUT, "the hang is seen")
+        eventually(lambda: value(port, up) == 0.0, "the hang is seen")
         file.touch()
-        running.line("event=restarting why=.*still open", TIMEOUT)
+        running.line("event=restarting why=.*still open")
         port = serving(running)
-        eventually(lambda: value(port, RELEASED) == 1.0, TIMEOUT, "released")
+        eventually(lambda: value(port, RELEASED) == 1.0, "released")
         before = value(port, "dgx_agent_last_tick_timestamp_seconds")
         time.sleep(3.0)  # the driver hangs again by now, and no thread is in it
         assert value(port, RELEASED) == 1.0
@@ -253,5 +253,5 @@ def test_a_simulated_driver_that_hangs_is_released_as_a_real_one(tmp_path: Path)
         assert value(port, "dgx_cpu_busy_ratio") is not None
         assert value(port, "dgx_agent_last_tick_timestamp_seconds") != before
         file.unlink()
-        eventually(lambda: value(port, up) == 0.0, TIMEOUT, "the driver is taken, and hangs")
+        eventually(lambda: value(port, up) == 0.0, "the driver is taken, and hangs")
         assert running.end(signal.SIGTERM) == 0

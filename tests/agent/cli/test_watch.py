@@ -17,6 +17,7 @@ import pytest
 
 from agent.cli.watch import KEY, SORTS, Screen, Shown, ViewChoice, text
 from tests.support.live_machines import Document, Watched, watched
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 WIDTH = 80
@@ -113,8 +114,8 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(theirs)
 
 
-def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
-    seen, deadline = "", time.monotonic() + seconds
+def read_until(ours: int, wanted: str) -> str:
+    seen, deadline = "", time.monotonic() + PATIENCE
     while wanted not in seen:
         assert time.monotonic() < deadline, f"no {wanted!r} in {seen[-500:]!r}"
         if select.select([ours], [], [], 0.5)[0]:
@@ -122,7 +123,6 @@ def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
     return seen
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("ending", [None, signal.SIGTERM, signal.SIGHUP])
 def test_a_terminal_is_taken_and_given_back(
     terminal: tuple[int, int], ending: signal.Signals | None
@@ -146,5 +146,5 @@ def test_a_terminal_is_taken_and_given_back(
         else:
             process.send_signal(ending)
         read_until(ours, "\x1b[?1049l")
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert termios.tcgetattr(theirs) == before

@@ -14,6 +14,7 @@ from agent.config.atomic_file import atomic_write, check_target, following
 from agent.config.configuration import in_time, read_regular
 from agent.errors import BadInput
 from agent.stack.files import data_folder
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 EVE = 4242
@@ -217,6 +218,6 @@ def test_what_hangs_does_not_keep_the_process() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout == "late\n"

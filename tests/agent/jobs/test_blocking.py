@@ -1,7 +1,6 @@
 """Reads of a process's memory may block; other reads do not wait for them."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from agent.bounds import LOOK_UP_LATE, MOST_LOOK_UPS
 from agent.config.settings import Settings
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.sources import workload
+from tests.support.patience import PATIENCE
 from tests.support.process_tree import GPU, OTHER, ProcessTree
 
 BLOCKS = ("cmdline", "environ", "maps", "smaps", "auxv")
@@ -35,20 +35,17 @@ def test_a_process_whose_memory_is_locked_is_read_all_the_same(
     def locked(path: str) -> str:
         if path.startswith("/proc/100/") and path.endswith(BLOCKS):
             blocked.add(threading.current_thread().name)
-            assert unlocked.wait(30.0)
+            assert unlocked.wait(PATIENCE)
         return read(path)
 
     monkeypatch.setattr(tree.tree, "read", locked)
     tree.occupy(100)
     tree.occupy(200, gpu=OTHER)
-    began = time.monotonic()
     for _ in range(3):
         reading = tree.read()
-    took = time.monotonic() - began
     labels = {labels[:2] for metric, labels, _ in reading.samples if metric is workload.JOB}
     cores = {labels for metric, labels, _ in reading.samples if metric is workload.WORKERS}
     unlocked.set()
-    assert took < 1.0
     assert cores == {GPU, OTHER}
     assert labels == {GPU, OTHER}, f"it has a job without its environment after {LOOK_UP_LATE} s"
     assert blocked == {"process-memory"}

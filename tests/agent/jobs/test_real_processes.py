@@ -22,11 +22,11 @@ from agent.sources import workload as work
 from agent.sources.context import HostOptions
 from tests.support.call_count import calls_of
 from tests.support.kernel_counters import Mark, between, marked
+from tests.support.patience import PATIENCE
 from tests.support.process_tree import GPU, of
 
 READINGS = 6
 BETWEEN = 0.5  # seconds
-TIMEOUT = 60.0
 TICK = 0.01
 """Seconds of CPU time that the kernel counts by."""
 
@@ -95,7 +95,7 @@ def used(process: psutil.Process) -> float:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -158,7 +158,7 @@ def test_a_name_that_does_not_come_is_not_waited_for() -> None:
     answered = threading.Event()
 
     def find(uid: int) -> str:
-        assert answered.wait(TIMEOUT)
+        assert answered.wait(PATIENCE)
         return f"user{uid}"
 
     logins = Logins(find)

@@ -12,8 +12,7 @@ from agent.polling.poller import GuardedObserver, Poller
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock
-
-TEST_TIMEOUT = 60.0  # seconds
+from tests.support.patience import PATIENCE
 
 
 class FailingObserver:
@@ -79,7 +78,7 @@ def test_who_asks_during_a_tick_gets_no_half_of_it() -> None:
     poller = Poller((), (), FrozenClock(), observers=(observer,), report_health=reading)
 
     def ask() -> None:
-        assert observer.asked.wait(TEST_TIMEOUT)
+        assert observer.asked.wait(PATIENCE)
         ticks.append(poller.latest.tick)
 
     ticks: list[int] = []

@@ -26,8 +26,8 @@ from agent.sources.agent_health import (
     reading,
 )
 from tests.support.frozen_clock import FrozenClock
+from tests.support.patience import PATIENCE
 
-TEST_TIMEOUT = 60.0  # seconds
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
 CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", GPU_LABELS)
 BUSY = gauge("dgx_cpu_busy_ratio", "CPUs.", "a file")
@@ -81,7 +81,7 @@ class Machine:
         return ReadSchedule(reads, self.clock, ReadCosts())
 
     def power(self, out: ReadOutput) -> None:
-        assert self.answers.wait(TEST_TIMEOUT)
+        assert self.answers.wait(PATIENCE)
         if self.error is not None:
             raise self.error
         out.add(POWER, 250.0)
@@ -250,7 +250,7 @@ def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -
     asyncio.run(coroutine())
     machine.answers.set()
     worker = machine.poller.workers[0]
-    deadline = time.monotonic() + TEST_TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while worker.busy_since is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -294,7 +294,7 @@ async def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_la
     clock, ends = StandingClock(), threading.Event()
 
     def work(_: Emit) -> None:
-        ends.wait(TEST_TIMEOUT)
+        ends.wait(PATIENCE)
 
     worker = Worker("slow", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
@@ -302,7 +302,7 @@ async def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_la
     assert worker.busy_since is not None
     clock.stands = True
     asyncio.get_running_loop().call_later(0.05, ends.set)
-    await asyncio.wait_for(poller.tick(), TEST_TIMEOUT)
+    await asyncio.wait_for(poller.tick(), PATIENCE)
 
 
 def test_a_read_of_each_tick_runs_at_the_next_tick_after_a_late_one() -> None:

@@ -21,6 +21,7 @@ from agent.service.environment import OwnEnvironment, ProgramFiles, needed, runn
 from agent.service.plan import InstallPart, InstallPaths, linked, parts
 from tests.stack.running import run_to_end
 from tests.support.nightly import NIGHTLY
+from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
 HELLO = {"agent/__init__.py": "", "agent/__main__.py": "def main() -> int:\n    print('hello')\n"}
@@ -108,7 +109,7 @@ def test_what_was_installed_runs(machine: Machine, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     install(machine.parts, dry=False)
     command = [machine.places.home / "bin/dgx-telemetry"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert said.stdout == "hello\n"
     compiled = list(machine.places.home.rglob("agent/__pycache__/__main__.*.pyc"))
     assert sorted(path.suffixes for path in compiled) == [

@@ -27,6 +27,7 @@ from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from tests.stack.running import Running, eventually
 from tests.support.machines import AgentBench, simulated
+from tests.support.patience import PATIENCE
 
 EVERYTHING = Settings(
     ProcessConfig(series=2),
@@ -251,28 +252,28 @@ def test_a_real_agent_reloads_on_sighup_and_goes_on_at_sigusr1(tmp_path: Path) -
     file.write_text(f'listen = "{address}"\n')
 
     def metrics() -> str:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE) as page:
             return str(page.read().decode())
 
     machine = ("--simulate", "dgx-station-v100:training", "--simulate-speed", "10")
     with Running("agent", "run", "--config", str(file), *machine) as agent:
-        agent.line("event=nvml_connected", 60)
-        eventually(lambda: 'path="nvlink"' in metrics(), 60, "metrics")
+        agent.line("event=nvml_connected")
+        eventually(lambda: 'path="nvlink"' in metrics(), "metrics")
         before = counters(metrics())
 
         agent.process.send_signal(signal.SIGUSR1)
-        agent.line("event=signal_ignored", 60)
+        agent.line("event=signal_ignored")
         file.write_text("listne = 1")
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("level=error .*event=reload_failed .*listne is not a known key", 60)
+        agent.line("level=error .*event=reload_failed .*listne is not a known key")
         ok = "dgx_agent_config_last_reload_successful"
-        eventually(lambda: f"\n{ok} 0.0\n" in metrics(), 60, "a failed reload in the metrics")
+        eventually(lambda: f"\n{ok} 0.0\n" in metrics(), "a failed reload in the metrics")
 
         file.write_text('listen = "127.0.0.1:1"\n[job]\ninfo = true\n[log]\nformat = "json"\n')
         agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=needs_a_restart key=listen", 60)
-        agent.line('"event": "reloaded"', 60)
-        eventually(lambda: "\ndgx_gpu_job_info{" in metrics(), 60, "the new setting in force")
+        agent.line("event=needs_a_restart key=listen")
+        agent.line('"event": "reloaded"')
+        eventually(lambda: "\ndgx_gpu_job_info{" in metrics(), "the new setting in force")
         text = metrics()
         assert f"\n{ok} 1.0\n" in text
         after = counters(text)

@@ -11,6 +11,7 @@ from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, models, parse, scenarios
 from tests.support.call_count import calls_of
 from tests.support.machine_controls import restore
+from tests.support.patience import PATIENCE
 from tests.support.simulated_machine import (
     ALL_LINKS,
     INVALID,
@@ -191,7 +192,7 @@ def test_a_hung_driver_blocks_under_a_running_clock() -> None:
     assert caller.is_alive()
     assert machine.host.files.read("/proc/uptime")
     machine.driver.hung = False
-    caller.join(60.0)
+    caller.join(PATIENCE)
     assert not caller.is_alive()
 
 

@@ -13,6 +13,7 @@ from agent.config.settings import Settings
 from agent.hardware.files import FileTree
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP
+from tests.support.patience import PATIENCE
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class Blocking(FileTree):
 
     def read(self, path: str) -> str:
         if path.endswith(self.end):
-            assert self.free.wait(60.0)
+            assert self.free.wait(PATIENCE)
         return self.files.read(path)
 
     def names(self, path: str) -> list[str]:

@@ -32,6 +32,7 @@ from agent.sources.network import NetworkConfig
 from tests.stack.running import run_to_end
 from tests.support.kernel_counters import Between, Mark, between, marked
 from tests.support.machines import no_driver
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -43,7 +44,6 @@ NETNS = "dgx-test"
 NEAR, FAR = "dgxveth0", "dgxveth1"
 NEAR_ADDRESS, FAR_ADDRESS = "10.99.77.1", "10.99.77.2"
 PORT = 9999
-TIMEOUT = 60  # seconds
 LIMIT = 10e6  # bytes per second
 PACE = 2.5 * LIMIT  # what passes at most: it may come to less where the CPUs are busy
 THRESHOLD = 0.9 * LIMIT
@@ -188,8 +188,8 @@ def sending(mebibytes: int) -> Iterator[Callable[[], None]]:
 
 
 def arrived(sender: subprocess.Popen[bytes], receiver: subprocess.Popen[bytes]) -> None:
-    assert sender.wait(TIMEOUT) == 0
-    assert receiver.wait(TIMEOUT) == 0
+    assert sender.wait(PATIENCE) == 0
+    assert receiver.wait(PATIENCE) == 0
 
 
 def veth_config() -> Settings:

@@ -19,8 +19,7 @@ from exporters.live.page_state import whole
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from tests.support.live_machines import Watched, watched
-
-TIMEOUT = 20.0  # s for anything to come about, on a machine however busy
+from tests.support.patience import PATIENCE
 
 
 class Event(NamedTuple):
@@ -43,7 +42,7 @@ class Page:
         """The next event; comments are counted on the way."""
         fields: dict[str, str] = {}
         while True:
-            line = await asyncio.wait_for(self.response.content.readline(), TIMEOUT)
+            line = await asyncio.wait_for(self.response.content.readline(), PATIENCE)
             assert line, "the stream ended"
             text = line.decode().rstrip("\n")
             if not text and "data" in fields:
@@ -90,7 +89,7 @@ class LivePageBench:
 
     async def pages(self, number: int) -> None:
         """Wait until so many pages are open."""
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             while self.feed.pages != number:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0.005)
 
@@ -209,7 +208,7 @@ async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
             await asyncio.sleep(0)
         assert [names_of(data) for data in page.taken] == [["history", "machine", "tick"]]
         page.free.set()
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             while len(page.taken) < 2:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0)
         first, *_, last = names_of(page.taken[1])
@@ -217,7 +216,7 @@ async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
         assert names_of(page.taken[1]).count("tick") == 1
         assert f'"tick":{there.last.tick},'.encode() in page.taken[1]
         there.feed.close()
-        await asyncio.wait_for(sending, TIMEOUT)
+        await asyncio.wait_for(sending, PATIENCE)
 
 
 async def test_a_page_that_never_reads_is_given_up() -> None:
@@ -251,7 +250,7 @@ async def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
     async with bench() as there:
         page = await there.open()
         await page.until("tick")
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             while (await page.response.content.readline()) != b": no tick\n":
                 pass
         there.play()
@@ -264,7 +263,7 @@ async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
         for page in pages:
             await page.until("tick")
         there.server.runner._shutdown_timeout = 600.0  # were it to wait for the streams
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             await there.server.cleanup()
         for page in pages:
             rest = await page.response.content.read()  # ends; a comment may have been on its way
@@ -310,7 +309,7 @@ async def test_news_is_shown_within_ten_ticks() -> None:
         assert (tick["banner"][0]["level"], tick["findings"]) == ("good", [])
         there.machine.bench.machine.driver.xid(0, 48)
         first = there.last.tick
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             while not tick["findings"]:
                 there.feed(await asyncio.to_thread(there.machine.tick))
                 if there.feed._refreshing:
