@@ -15,8 +15,7 @@ Labels = tuple[str, ...]
 
 GPU_LABELS = ("gpu", "uuid")
 LINK_LABELS = (*GPU_LABELS, "link")
-EXPIRY_INTERVALS = 3
-"""Data older than this many intervals of its read is no longer exported."""
+EXPIRY_INTERVALS = 3  # of its read, and at least real seconds: older data is not exported
 
 
 class Kind(StrEnum):
@@ -350,7 +349,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of one read. `at` is on the agent's monotonic clock, `every` its interval (s)."""
+    """Result of one read. `at` is on the agent's clock, `every` its interval (s there)."""
 
     key: ReadKey
     at: float
@@ -359,11 +358,12 @@ class Reading:
     absences: tuple[Absence, ...] = ()
     failure: Failure | None = None
     series: tuple[TimedSeries, ...] = ()
+    speed: float = 1.0  # of that clock
 
     @property
     def expires(self) -> float:
         """Time at which it becomes too old to be exported (monotonic seconds)."""
-        return self.at + EXPIRY_INTERVALS * self.every
+        return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:
         return now <= self.expires

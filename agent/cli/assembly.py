@@ -127,8 +127,9 @@ class Agent:
             inline=inline,
         )
         self._paths = PathMonitor(self.configuration, self._inventory)
-        self._pulses = GpuPulses(self._inventory)
-        self.diagnosis = Diagnosis(self._inventory, self._paths.bandwidth, self.configuration)
+        self._pulses = GpuPulses(self._inventory, clock.speed)
+        paths = self._paths.bandwidth
+        self.diagnosis = Diagnosis(self._inventory, paths, self.configuration, clock.speed)
         self.jobs = JobWatch(
             self._inventory,
             self.diagnosis.accounts,

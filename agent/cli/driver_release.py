@@ -18,8 +18,8 @@ from agent.model import Snapshot
 log = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds until the driver must be given back: the thread of the events waits for 2, and a call
-that has not come back by then hangs."""
+"""Real seconds until the driver must be given back: the thread of the events waits for 2, and a
+call that has not come back by then hangs."""
 
 IN_FORCE = 3600.0
 """Seconds from the last `touch` of the file until the driver is taken again though it is still
@@ -86,7 +86,7 @@ class DriverRelease:
             self._since = None
         elif self._since is None:
             self._since, self._before, self._checked = now, self.version(), False
-        elif not self._checked and now - self._since > PATIENCE:
+        elif not self._checked and now - self._since > PATIENCE * self.clock.speed:
             self._checked = True
             if held := self.held():
                 self._begin_again(f"{' '.join(sorted(held))} still open")

@@ -85,7 +85,7 @@ WAITS_FOR = counter(
 )
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds between two ticks that one verdict may stand for; what is longer was not observed."""
+"""Real seconds between two ticks that one verdict may stand for; a longer time was not observed."""
 
 NOT_KNOWN = "activity not known"
 
@@ -105,12 +105,17 @@ class GpuStateTime:
     _waits_for: GpuKey | None = None
 
     def enter(
-        self, e: Evidence | None, split: TimeSplit | None, now: float, watts: float | None
+        self,
+        e: Evidence | None,
+        split: TimeSplit | None,
+        now: float,
+        watts: float | None,
+        longest: float = LONGEST,
     ) -> None:
         """Book the time since the last tick and its energy, or leave them unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
-        parts = split.parts if split is not None and seconds <= LONGEST else None
+        parts = split.parts if split is not None and seconds <= longest else None
         if parts and not all(part >= 0 for part in parts.values()):  # or NaN
             parts = None
         self.booked.energy.enter(parts, seconds, watts)
@@ -152,6 +157,7 @@ class Diagnosis:
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
+    speed: float = 1.0  # of the clock
     job_status: JobStatus = field(default_factory=JobStatus)
     accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
     """By UUID: a lost GPU may return."""
@@ -190,7 +196,8 @@ class Diagnosis:
             if seen is not None:
                 with self._guarded(account, gpu):
                     split = divide_second(seen)
-            account.enter(seen, split, now, samples.value(power.POWER, *gpu.labels))
+            watts, longest = samples.value(power.POWER, *gpu.labels), LONGEST * self.speed
+            account.enter(seen, split, now, watts, longest)
             if account.verdict is not None:
                 verdicts[gpu] = account.verdict
             else:

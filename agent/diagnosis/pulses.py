@@ -103,6 +103,7 @@ class GpuPulses:
     """Feeds each GPU's samples to its pulse; an observer of the poller."""
 
     inventory: Callable[[], GpuInventory]
+    speed: float = 1.0  # of the clock
     apart: frozenset[str] = frozenset()
     """UUIDs of GPUs whose rhythm is not that of the others of their job."""
 
@@ -154,7 +155,7 @@ class GpuPulses:
         """Return the reason why a GPU in use has no step; None if it has one."""
         if one.reading is None:
             return REASONS[NoPulse.NOT_ENOUGH]
-        if now - one.at > EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER:
+        if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
             return Absent(Reason.STALLED, "no sample of its power came lately")
         if one.reading.reason:
             return REASONS[one.reading.reason]

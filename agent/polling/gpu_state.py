@@ -70,15 +70,14 @@ class GpuAnswers:
 
     failures: int = 0  # reads in which a call failed that is not refused as a rule
     timeouts: int = 0  # of this turn: the driver gave up waiting
-    longest: tuple[float, float] = (0.0, 0.0)  # visit (s), of the window before and of this one
+    longest: tuple[float, float] = (0.0, 0.0)  # visit (real s), of the window before and of this
     begun: float = 0.0  # this window
 
-    def took(self, since: float, now: float) -> None:
+    def took(self, seconds: float, now: float) -> None:
         if now - self.begun > WINDOW:
             self.longest = (self.longest[1], 0.0)
             self.begun = now
-        if now - since > self.longest[1]:
-            self.longest = (self.longest[0], now - since)
+        self.longest = (self.longest[0], max(self.longest[1], seconds))
 
     def failed(self, absences: Iterable[Absence], *, ceased: bool) -> bool:
         reasons = {absence.reason for absence in absences}

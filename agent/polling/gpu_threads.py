@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import SimpleQueue
 
-from agent.clock import Clock
+from agent.clock import Clock, Stopwatch
 from agent.errors import LogEvent
 from agent.model import Absent, Reason
 from agent.polling import intervals
@@ -24,14 +24,11 @@ from agent.polling import intervals
 log = logging.getLogger(__name__)
 
 OVERTAKEN = 0.3
-"""Seconds of a visit after which another thread goes on with the other GPUs: they are read in this
-tick still. A visit that ends before PATIENCE is over has no further consequence."""
+"""Real seconds of a visit after which another thread goes on with the other GPUs: they are read in
+this tick still. A visit that ends before PATIENCE is over has no further consequence."""
 
-PATIENCE = 1.0  # Seconds of a visit from which its GPU does not answer
-PROMPT = 0.5  # Seconds within which a GPU must answer all that is due, on its own thread
-LEAST = 0.25
-"""The least of these three in real seconds, if the agent's clock runs faster: threads of a busy
-machine wait."""
+PATIENCE = 1.0  # Real seconds of a visit from which its GPU does not answer
+PROMPT = 0.5  # Real seconds within which a GPU must answer all that is due, on its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds between the end of a call that hung and the next attempt; each is twice the last."""
@@ -53,10 +50,10 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """One thread asks one GPU since then; it may be left after so many seconds."""
+    """One thread asks one GPU; it may be left after so many real seconds."""
 
     index: int
-    since: float
+    watch: Stopwatch
     patience: float
     left: "LeftGpu | None" = None
 
@@ -69,7 +66,8 @@ class LeftGpu:
     pause: float
     since: float  # when it last answered in time, while it does not
     answers_since: float
-    busy_since: float | None  # of the visit that was left, or of the attempt that runs
+    busy: bool  # an attempt runs, or the visit that was left
+    watch: Stopwatch  # of the last of them
     why: Absent | None = None
     due: float = 0.0  # next attempt
     modes: float = 0.0  # when to see whether it answers other questions than before
@@ -81,9 +79,10 @@ class LeftGpu:
         """True if a call lasted longer than PATIENCE, and not only than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
-    def took(self, now: float) -> float:
-        since = self.busy_since
-        return 0.0 if since is None else now - since
+    @property
+    def took(self) -> float:
+        """Real seconds that the present visit or attempt takes."""
+        return self.watch.took if self.busy else 0.0
 
 
 class GpuThreads:
@@ -91,9 +90,6 @@ class GpuThreads:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._speed: float = getattr(clock, "speed", 1.0)
-        self._least = LEAST * self._speed
-        self._patience = max(PATIENCE, self._least)
         self._lock = threading.Lock()
         self._visit: Visit | None = None
         self.in_vain = 0  # visits that were left since one last ended
@@ -104,7 +100,7 @@ class GpuThreads:
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
         """Ask this GPU. Raises Left where the others went to another thread meanwhile."""
-        visit = Visit(index, self._clock.monotonic(), max(patience, self._least))
+        visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
             yield visit
@@ -116,54 +112,54 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """Leave the present visit to its thread: look again in so many seconds, 0 where that is
-        done, None where it is of no use."""
+        """Leave the present visit to its thread: look again in so many real seconds, 0 where that
+        is done, None where it is of no use."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
                 return OVERTAKEN
-            if self._useless(now):
+            if self._useless():
                 return None
-            wait = visit.patience - (now - visit.since)
+            wait = visit.patience - visit.watch.took
             if wait > 0.0:
                 return wait
             pause, over = self._pauses.get(visit.index, (0.0, -FORGOTTEN))
             if now - over >= FORGOTTEN:
                 pause = FIRST_PAUSE / 2
-            visit.left = LeftGpu(visit.index, pause, visit.since, visit.since, visit.since)
+            since = visit.watch.since
+            visit.left = LeftGpu(visit.index, pause, since, since, busy=True, watch=visit.watch)
             self.left = {**self.left, visit.index: visit.left}
             self._visit = None
             self.in_vain += 1
         return 0.0
 
     def late(self, visit: Visit) -> bool:
-        took = self._clock.monotonic() - visit.since
-        return visit.left is not None and took > self._patience
+        return visit.left is not None and visit.watch.took > PATIENCE
 
-    def _useless(self, now: float) -> bool:
+    def _useless(self) -> bool:
         """No other GPU is there, or two were left and none has answered since: then this one waits
         with them for the driver's lock, and more threads would wait too."""
-        hang = sum(one.took(now) > OVERTAKEN for one in self.left.values())
+        hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
         """Return whether the present visit hangs and cannot be left, or all GPUs hang; for any
         thread."""
-        visit, now, left = self._visit, self._clock.monotonic(), self.left.values()
+        visit, left = self._visit, self.left.values()
         if visit is not None:
-            return now - visit.since > self._patience and self._useless(now)
-        return 0 < self.gpus <= sum(one.took(now) > self._patience for one in left)
+            return visit.watch.took > PATIENCE and self._useless()
+        return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
         """Note, on the thread of one GPU, the end of the visit that was left, or of an attempt. One
         without an answer (the GPU is lost) is repeated as if it were looked for with the others."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is free
-            took, left.busy_since, left.due = left.took(now), None, now
-            if took > self._patience:
+            took, left.busy, left.due = left.took, False, now
+            if took > PATIENCE:
                 left.pause = min(2 * left.pause, LONGEST_PAUSE)
-            if left.hung and took > max(PROMPT, self._least):
-                self._does_not_answer(left, took)
+            if left.hung and took > PROMPT:
+                self._does_not_answer(left)
                 left.due += left.pause
             elif not answered:
                 left.due, left.answers_since = now + max(left.pause, intervals.REDISCOVERY), now
@@ -172,11 +168,12 @@ class GpuThreads:
                 left.why, left.answers_since = None, now
         left.at_rest.set()
 
-    def _does_not_answer(self, left: LeftGpu, took: float) -> None:
+    def _does_not_answer(self, left: LeftGpu) -> None:
         if left.why is not None:
             return
-        left.since = self._clock.monotonic() - took
-        at = datetime.fromtimestamp(self._clock.time() - took, UTC)
+        left.since = left.watch.since
+        ago = self._clock.monotonic() - left.since
+        at = datetime.fromtimestamp(self._clock.time() - ago, UTC)
         left.why = Absent(Reason.NOT_ANSWERING, f"not responding since {at:%Y-%m-%d %H:%M:%S} UTC")
         log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
 
@@ -185,16 +182,16 @@ class GpuThreads:
     def judge(self) -> None:
         with self._lock:
             for left in self.left.values():
-                if (took := left.took(self._clock.monotonic())) > self._patience:
-                    self._does_not_answer(left, took)
+                if left.took > PATIENCE:
+                    self._does_not_answer(left)
 
     def start_attempts(self) -> None:
         """Let each GPU that has a thread of its own be read, one after the other as long as they
         answer promptly, or be tried once its pause is over."""
-        until = time.perf_counter() + OVERTAKEN / self._speed
+        until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
-            if left.busy_since is None and self._clock.monotonic() >= left.due:
-                left.busy_since = self._clock.monotonic()
+            if not left.busy and self._clock.monotonic() >= left.due:
+                left.watch, left.busy = Stopwatch(self._clock), True
                 left.at_rest.clear()
                 left.attempts.put(True)
                 if left.why is None:
@@ -206,7 +203,7 @@ class GpuThreads:
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0
             well = left.why is None and now - left.answers_since >= probation
-            if left.busy_since is None and (well or unused):
+            if not left.busy and (well or unused):
                 if left.hung:
                     self._pauses[left.index] = left.pause, now
                 self.left = {k: one for k, one in self.left.items() if one is not left}

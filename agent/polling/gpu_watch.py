@@ -10,7 +10,7 @@ from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
 
-from agent.clock import Clock
+from agent.clock import Clock, Stopwatch
 from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
 from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
@@ -87,7 +87,8 @@ class GpuWatch:
         why_not = "no GPU answers" if self.threads.blind() else self.inventory.why_not
         wrong = why_not and self.inventory.reason is not Reason.RELEASED
         failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
-        emit(Reading(CONNECTION, self.clock.monotonic(), intervals.TICK, failure=failure))
+        now, speed = self.clock.monotonic(), self.clock.speed
+        emit(Reading(CONNECTION, now, intervals.TICK, failure=failure, speed=speed))
         self._first_turn_over = True
 
     def complete(self) -> bool:
@@ -113,7 +114,7 @@ class GpuWatch:
             if first is not None:
                 with self.threads.visit(gpu.index, OVERTAKEN) as visit:
                     self._visit(gpu, chain((first,), due), visit, emit)
-                gpu.answers.took(visit.since, self.clock.monotonic())
+                gpu.answers.took(visit.watch.took, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
         for gpu in self.watched.all_gpus():  # the reads that run when one wakes have run
             gpu.state.woken &= gpu.index in self.threads.left
@@ -165,12 +166,13 @@ class GpuWatch:
         promptly, until its thread is no longer needed."""
         answered = True
         while True:
-            gpu, since = self.watched.of(left.index), left.busy_since
+            gpu, took = self.watched.of(left.index), left.took
             self.threads.ended(left, answered=answered)
-            if gpu is not None and since is not None:
-                gpu.answers.took(since, self.clock.monotonic())
+            if gpu is not None:
+                gpu.answers.took(took, self.clock.monotonic())
             if not left.attempts.get():
                 return
+            left.watch = Stopwatch(self.clock)
             try:
                 answered = self._try(left, emit)
             except Exception:  # the thread must live for the next attempt
@@ -217,19 +219,19 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """Return the answers of each GPU that answers, for any thread: its labels, seconds of the
-        longest visit of the last half minute, that of a call which hangs included; and failed
+        """Return the answers of each GPU that answers, for any thread: its labels, real seconds of
+        the longest visit of the last half minute, that of a call which hangs included; and failed
         reads. Of one that has not answered since the start, the UUID is not known. None of a driver
         that hangs altogether."""
-        now = self.clock.monotonic()
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
             left = self.threads.left.get(gpu.index)
-            took = left.took(now) if left else 0.0
+            took = left.took if left else 0.0
             yield gpu.device.labels, max(*gpu.answers.longest, took), gpu.answers.failures
         for left, why in self._unmet():
-            yield (str(left.index), ""), now - left.since, why.without_traceback()
+            silent = (self.clock.monotonic() - left.since) / self.clock.speed
+            yield (str(left.index), ""), silent, why.without_traceback()
 
     def _unmet(self) -> list[tuple[LeftGpu, Absent]]:
         left = self.threads.left.values()

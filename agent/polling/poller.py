@@ -72,7 +72,7 @@ FIRST_TICKS = 0.2
 """Seconds between two ticks until everything has been read once: a reading that compares two
 samples has its second a moment after the start."""
 
-STALL = 5.0  # A turn of a worker that takes longer (s) counts as stalled: its sources are down
+STALL = 5.0  # Real seconds of a worker's turn from which it is stalled: its sources are down
 ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
 LEAST_STEP = 1.0
 """Seconds that make a step: a time service slews what is less, by half a millisecond a second."""
@@ -215,11 +215,10 @@ class Poller:
 
         A worker that hangs is not waited for: the rest is worth serving, and an alert reports it.
         """
-        now = self.clock.monotonic()
         waited = [
             worker.name
             for worker in self.workers
-            if not (self._ready or worker.complete() or worker.stalled_for(now) > STALL)
+            if not (self._ready or worker.complete() or worker.stalled_for > STALL)
         ]
         self._ready = self._data.tick > 0 and not waited
         return "" if self._ready else "the first readings of " + ", ".join(waited or ["all"])
@@ -269,7 +268,7 @@ class Poller:
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self._clock_steps.check()
-        stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
+        stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for > STALL)
         for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
         for name in sorted(self.stuck - stuck):

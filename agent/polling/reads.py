@@ -240,8 +240,8 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     bound(out)
     if not out.pending and read.filters.end_run():
         read.due = min(read.due, at + intervals.TICK)
-    found = tuple(out.samples), tuple(out.absences)
-    return Reading(read.key, at, read.every(), *found, series=tuple(out.series)), None
+    found = tuple(out.samples), tuple(out.absences), failure, tuple(out.series)
+    return Reading(read.key, at, read.every(), *found, clock.speed), None
 
 
 def bound(out: ReadOutput) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-from agent.clock import Clock
+from agent.clock import Clock, Stopwatch
 from agent.errors import LogEvent
 from agent.model import Reading, ReadKey
 
@@ -19,8 +19,11 @@ Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
-"""Leave the present call to the thread that made it: ask again in so many seconds (0: it is left,
-and another thread goes on at once), or None where it cannot be left."""
+"""Leave the present call to the thread that made it: ask again in so many real seconds (0: it is
+left, and another thread goes on at once), or None where it cannot be left."""
+
+SHORTEST_WAIT = 0.01
+"""Real seconds between two looks at a call: while the agent has no processor, it takes no time."""
 
 
 class Worker:
@@ -43,7 +46,7 @@ class Worker:
         self.name = name
         self._due = due
         self.complete = complete  # whether every read has run at least once
-        self.busy_since: float | None = None
+        self.busy = False
         self._work = work
         self._clock = clock
         self._leave = leave
@@ -52,12 +55,13 @@ class Worker:
         self._turns: SimpleQueue[None] = SimpleQueue()
         self._waiting: list[Callable[[], None]] = []
         self._threads = 0  # how many were started: the last one runs the turns
+        self._turn: Stopwatch | None = None
         self._relief: asyncio.Future[None] | None = None
         self._start()
 
     def has_work(self) -> bool:
         """Return whether a turn runs, or is worth waking its thread for."""
-        return self.busy_since is not None or self._due()
+        return self.busy or self._due()
 
     def start_turn(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
@@ -69,7 +73,7 @@ class Worker:
 
         with self._lock:
             self._waiting.append(end)
-            if self.busy_since is None:
+            if not self.busy:
                 self._begin()
         if self._leave is not None and (self._relief is None or self._relief.done()):
             self._relief = asyncio.ensure_future(self._relieve(self._leave))
@@ -81,25 +85,27 @@ class Worker:
             taken.append(self._finished.get())
         return taken
 
-    def stalled_for(self, now: float) -> float:
-        since = self.busy_since  # the worker's thread clears it at any moment
-        return 0.0 if since is None else now - since
+    @property
+    def stalled_for(self) -> float:
+        """Real seconds that the present turn takes, without waits for a processor."""
+        turn = self._turn  # the worker's thread clears it at any moment
+        return 0.0 if turn is None else turn.took
 
     def _begin(self) -> None:
-        self.busy_since = self._clock.monotonic()
+        self.busy = True
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
         """Let another thread go on as soon as a call that hangs may be left."""
         while True:
             with self._lock:
-                wait = None if self.busy_since is None else leave()
+                wait = leave() if self.busy else None
                 if wait == 0.0:
                     self._start()
                     self._begin()
             if wait is None:
                 return
-            await self._clock.sleep(wait)
+            await self._clock.sleep(max(wait, SHORTEST_WAIT) * self._clock.speed)
 
     def _start(self) -> None:
         self._threads += 1
@@ -110,6 +116,7 @@ class Worker:
         failing = False
         while True:
             self._turns.get()
+            self._turn = Stopwatch(self._clock)
             try:
                 self._work(self._finished.put)
             except Exception:  # whatever it is, the worker must live to take the next turn
@@ -121,7 +128,7 @@ class Worker:
             with self._lock:
                 if thread != self._threads:
                     return
-                self.busy_since = None
+                self.busy, self._turn = False, None
                 waiting, self._waiting = self._waiting, []
             for end in waiting:
                 end()

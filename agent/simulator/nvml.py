@@ -219,8 +219,9 @@ class SimulatedNvml:
         return gpu
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """A call of a slow GPU takes its time; on a clock that stands still it fails instead."""
-        over = self.machine.clock.monotonic() + gpu.slow
+        """A call of a slow GPU takes its time, in real seconds on any clock that moves; on one that
+        stands still it fails instead."""
+        over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:
                 refuse(driver.UNKNOWN)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from agent.clock import ProcessorTime
+
 
 class FrozenClock:
     """A clock that moves only when said to."""
@@ -20,6 +22,12 @@ class FrozenClock:
         self.advance(max(0.0, seconds))
         await asyncio.sleep(0)
 
+    speed = 1.0
+    late = 0.0  # s for which the process had no processor
+
+    def processor_time(self, age: float = 0.0) -> ProcessorTime:
+        return ProcessorTime(self._now, {}, self.late)
+
     def meter(self) -> tuple[float, float]:
         return 0.0, 0.0
 
@@ -32,3 +40,8 @@ class FrozenClock:
 
     def advance(self, seconds: float) -> None:
         self._now += seconds
+
+    def starve(self, seconds: float) -> None:
+        """Let time pass in which this process has no processor."""
+        self._now += seconds
+        self.late += seconds

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
-from agent.clock import SystemClock
+from agent.clock import ProcessorTime, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.model import Snapshot
@@ -41,6 +41,9 @@ class SettledClock(SystemClock):
 
     def monotonic(self) -> float:
         return self._now
+
+    def processor_time(self, age: float = 0.0) -> ProcessorTime:
+        return ProcessorTime(0.0, {}, 0.0)
 
     def offset(self) -> float | None:
         return None
@@ -140,9 +143,9 @@ class IllGpus:
     def _settled(self) -> bool:
         """Return whether every thread waits for a turn or in a call that hangs."""
         workers, left = self.agent.poller.workers, self.agent.gpus.threads.left.values()
-        busy = {worker.name for worker in workers if worker.busy_since is not None}
+        busy = {worker.name for worker in workers if worker.busy}
         ended = all(turn.done() for name, turn in self._turns.items() if name not in busy)
-        calls = len(busy) + sum(gpu.busy_since is not None for gpu in left)
+        calls = len(busy) + sum(gpu.busy for gpu in left)
         return ended and calls == hanging(self.machine.nvml, self.clock.monotonic())
 
     @property

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from agent.clock import Stopwatch
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
@@ -237,7 +238,7 @@ def test_probation_grows_with_each_hang_and_is_forgotten_after_a_quiet_time() ->
         threads.ended(left)
         assert left.why is not None
         clock.advance(left.pause)
-        left.busy_since = clock.monotonic()
+        left.watch, left.busy = Stopwatch(clock), True
         threads.ended(left)
         began = clock.monotonic()
         while threads.left:

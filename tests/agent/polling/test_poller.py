@@ -69,7 +69,7 @@ class Machine:
 
     def _settled(self) -> bool:
         """Return whether each worker has ended its turn, except one that hangs."""
-        busy = [worker.name for worker in self.poller.workers if worker.busy_since is not None]
+        busy = [worker.name for worker in self.poller.workers if worker.busy]
         return not busy or (busy == ["nvml"] and not self.answers.is_set())
 
     def _schedule(self, *rows: tuple[str, Metric, tuple[str, ...], Any]) -> ReadSchedule:
@@ -235,7 +235,7 @@ async def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCapture
     clock = Clock()
     worker = Worker("odd", work, lambda: bool(turns), clock)
     poller = Poller([worker], [], clock)
-    clock.settled = lambda: worker.busy_since is None
+    clock.settled = lambda: not worker.busy
     await poller.tick()
     await poller.tick()
     assert len(turns) == 2
@@ -251,7 +251,7 @@ def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -
     machine.answers.set()
     worker = machine.poller.workers[0]
     deadline = time.monotonic() + PATIENCE
-    while worker.busy_since is not None:
+    while worker.busy:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     asyncio.run(machine.tick())
@@ -299,7 +299,7 @@ async def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_la
     worker = Worker("slow", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
     await poller.tick()
-    assert worker.busy_since is not None
+    assert worker.busy
     clock.stands = True
     asyncio.get_running_loop().call_later(0.05, ends.set)
     await asyncio.wait_for(poller.tick(), PATIENCE)

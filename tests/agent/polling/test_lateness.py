@@ -1,0 +1,90 @@
+"""Time counts as the driver's only as far as the agent did not wait for a processor."""
+
+from contextlib import suppress
+
+import pytest
+
+from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
+from agent.polling.gpu_state import GpuAnswers
+from agent.polling.gpu_threads import GpuThreads, Left
+from tests.support.frozen_clock import FrozenClock
+
+READER, LOOP = 7, 1
+IDLE = ThreadTime(0.0, 0.0, 0)
+QUIET = ThreadTime(0.05, 0.01, 40)  # of an event loop, in ten seconds
+
+HANGS = ThreadTime(0.001, 0.002, 3)
+SPINS = ThreadTime(9.8, 0.2, 900)
+POLLS = ThreadTime(0.1, 0.02, 9000)
+QUEUED = ThreadTime(0.3, 9.7, 700)
+LOCKED_OUT = ThreadTime(0.2, 0.3, 4000)
+
+
+@pytest.mark.parametrize(
+    ("reader", "loop", "counts"),
+    [
+        (HANGS, QUIET, 9.9),
+        (HANGS, ThreadTime(9.9, 0.1, 900), 9.9),  # a loop that works all the time hides no hang
+        (SPINS, QUIET, 9.7),
+        (SPINS, ThreadTime(1.0, 8.0, 300), 9.7),
+        (POLLS, QUIET, 9.8),
+        (QUEUED, QUIET, 0.0),
+        (LOCKED_OUT, ThreadTime(0.5, 9.0, 500), 0.0),
+    ],
+)
+def test_what_a_thread_waited_for_is_told_from_its_driver(
+    reader: ThreadTime, loop: ThreadTime, counts: float
+) -> None:
+    before = ProcessorTime(0.0, {READER: IDLE, LOOP: IDLE}, 0.0)
+    after = ProcessorTime(10.0, {READER: reader, LOOP: loop}, 0.0)
+    low, high = counts, counts + 0.5
+    assert low <= 10.0 - after.waited(before, READER) <= high
+
+
+def test_a_process_that_was_stopped_waited() -> None:
+    """It was in no queue meanwhile; its event loop was late."""
+    before = ProcessorTime(0.0, {READER: IDLE, LOOP: IDLE}, 2.0)
+    assert ProcessorTime(10.0, {READER: HANGS, LOOP: QUIET}, 11.5).waited(before, READER) == 9.5
+
+
+def test_a_kernel_that_counts_no_queues_still_shows_a_late_loop() -> None:
+    assert ProcessorTime(10.0, {}, 4.0).waited(ProcessorTime(0.0, {}, 1.0), READER) == 3.0
+
+
+def test_the_kernel_counts_this_thread() -> None:
+    clock = SystemClock()
+    watch, before = Stopwatch(clock), clock.processor_time()
+    while not any(
+        now.ran > before.threads.get(thread, IDLE).ran
+        for thread, now in clock.processor_time().threads.items()
+    ):
+        sum(range(10_000))
+    assert watch.took <= watch.passed
+
+
+def test_limits_are_real_seconds_on_a_fast_clock() -> None:
+    clock = FrozenClock()
+    clock.speed = 10.0
+    watch = Stopwatch(clock)
+    clock.advance(5.0)
+    assert watch.took == 0.5
+
+
+@pytest.mark.parametrize("seconds", [2.0, 45.0])
+def test_a_machine_short_of_processors_is_no_gpu_that_hangs(seconds: float) -> None:
+    clock, answers = FrozenClock(), GpuAnswers()
+    threads = GpuThreads(clock)
+    threads.gpus = 8
+    with threads.visit(3) as visit:
+        clock.starve(seconds)
+        assert (threads.leave() or 0.0) > 0.0
+    answers.took(visit.watch.took, clock.monotonic())
+    assert not threads.left
+    assert max(answers.longest) < 0.1
+    with suppress(Left), threads.visit(4) as visit:
+        clock.starve(30.0)
+        clock.advance(seconds)
+        assert threads.leave() == 0.0
+    threads.judge()
+    assert {gpu: left.why is not None for gpu, left in threads.left.items()} == {4: True}
+    assert visit.watch.took == pytest.approx(seconds)
