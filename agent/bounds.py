@@ -20,9 +20,6 @@ MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Threads that look into the memory of processes at a time, each of which may block; seconds that
 the tick waits for them, and after which a process is taken for what it is known to be without."""
 
-RAS_CONNECTIONS = 4
-"""Connections to NCCL in a round: several jobs of one user share its port."""
-
 POWER_SAMPLES = 300
 """Samples of a GPU's power, 20 ms apart: those of 6 s; the driver's buffer holds 2.4 s."""
 

@@ -11,14 +11,12 @@ from agent.faults.model import PAGES, Fault, Group
 from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import table
 from agent.model import CAUSES, State
-from agent.sources import nccl
 
 
 def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     """The whole text."""
     generated = {
         "{XIDs}": "\n".join(table()),
-        "{reports of NCCL}": nccl.REPORTS,
         **{
             f"{{cures of {s}}}": "\n".join(
                 f"- {SUMMARIES[s, c]}: {ADVICE[s, c]}" for c in CAUSES[s]

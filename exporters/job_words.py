@@ -76,7 +76,6 @@ def job_document(job: Job) -> Document:
             "seconds": slower.seconds,
         },
         "hang": hang and _hang_document(hang) | {"action": hang_action(hang)},
-        "nccl": job.unheard or None,
     }
 
 
@@ -124,18 +123,13 @@ def _hang_document(hang: Hang) -> Document:
     return {
         "since": instant(hang.since),
         "seconds": hang.seconds,
-        "confirmed_by_nccl": hang.confirmed,
-        "kind": hang.kind or None,
-        "launched": hang.launched,
-        "others_launched": hang.others_launched,
         "waits_for": [
             {
                 "rank": one.rank,
                 "pid": one.pid,
-                "host": one.host or None,
-                "gpu": str(one.gpu.index) if one.gpu else None,
-                "uuid": one.gpu.uuid if one.gpu else None,
-                "state": one.state.value if one.state else None,
+                "gpu": str(one.gpu.index),
+                "uuid": one.gpu.uuid,
+                "state": one.state.value,
             }
             for one in hang.culprits
         ],
@@ -180,38 +174,25 @@ def _hang_text(hang: Hang) -> str:
     if not hang.culprits:
         return f"{text}: every GPU waits; the cause is not known"
     names = ", ".join(map(culprit_name, hang.culprits))
-    if hang.launched is None:
-        return f"{text}: it waits for {names}"
-    verb = "has" if len(hang.culprits) == 1 else "have"
-    return (
-        f"{text}: {names} {verb} launched {hang.launched} {hang.kind}, others "
-        f"{hang.others_launched}"
-    )
+    return f"{text}: it waits for {names}"
 
 
 def culprit_name(one: Culprit) -> str:
-    """`rank 1 (pid 20008, GPU 1, stopped)`, as far as it is known."""
+    """`rank 1 (pid 20008, GPU 1, stopped)`; without its rank where that is not known."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
-    gpu, host = f", GPU {one.gpu.index}" if one.gpu else "", f", host {one.host}" * bool(one.host)
-    state = f", {one.state.value}" if one.state else ""
-    return f"{who} (pid {one.pid}{gpu}{host}{state})"
+    return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
 
 def hang_action(hang: Hang) -> str:
     """Return the advice for a hang, with the process that holds up the others if it is known."""
-    for one in hang.culprits:
-        if one.pid is not None:
-            elsewhere = f" on {one.host}" if one.host and not one.gpu else ""
-            return hang_advice(f"pid {one.pid}{elsewhere}")
-    return hang_advice()
+    first = next(iter(hang.culprits), None)
+    return hang_advice(f"pid {first.pid}") if first else hang_advice()
 
 
 def waited_for(hang: Hang) -> dict[str, str]:
     """Return the sentence for each GPU of this host whose process the others wait for, by UUID."""
     return {
-        one.gpu.uuid: f"the others wait for its process, pid {one.pid}"
-        for one in hang.culprits
-        if one.gpu
+        one.gpu.uuid: f"the others wait for its process, pid {one.pid}" for one in hang.culprits
     }
 
 

@@ -125,7 +125,6 @@ dgx_disk_fault device kind
 dgx_infiniband_link_up device port
 dgx_chassis_fault sensor kind
 dgx_fabric_manager_running
-dgx_gpu_collectives_total G
 dgx_bandwidth_spec_bytes_per_second path device G direction
 dgx_gpu_state G state cause
 dgx_gpu_state_confidence_ratio G

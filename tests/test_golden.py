@@ -32,7 +32,7 @@ def _mig() -> AgentBench:
 
 
 def _xid() -> AgentBench:
-    config = Settings(ProcessConfig(series=2), JobConfig(info=True, nccl="always"))
+    config = Settings(ProcessConfig(series=2), JobConfig(info=True))
     bench = machines.simulated("dgx-1-v100:training", config)
     bench.run(2).machine.driver.xid(3, 13)
     start_process(bench.machine, 5)  # beside the one that trains there
@@ -64,7 +64,7 @@ def _training() -> AgentBench:
 
 
 def _hang() -> AgentBench:
-    """Until NCCL has reported whom the others wait for."""
+    """Until the process that the others wait for is known."""
     return machines.simulated("dgx-station-v100:hang").run(30)
 
 

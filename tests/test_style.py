@@ -147,7 +147,7 @@ COUNTABLE = re.compile(
     r"_(workers|gpu_hour|gpus|gpus_expected|hosts|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
-    r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|collectives_total|failures_total|faults_total|errors_total|replays_total|rows_total|banks|pages_total)$"
+    r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|failures_total|faults_total|errors_total|replays_total|rows_total|banks|pages_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 
@@ -172,7 +172,6 @@ IDENTITY = {
         "role",
         "doing",
         "pid",
-        "inner_pid",
         "uid",
         "owner",
         "origin",

@@ -19,7 +19,6 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.allocation import Allocations, driver_gpus
-from agent.jobs.nccl_jobs import NcclMode
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, PERMANENT, Absent, Snapshot
@@ -31,10 +30,9 @@ from agent.polling.poller import GuardedObserver, Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
-from agent.sources import agent_health, allocation, kernel_log, nccl, system, workload, xid
+from agent.sources import agent_health, allocation, kernel_log, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
-from agent.sources.workload import JobConfig
 from agent.specs.sheets import MachineSpecs, SystemSpec
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
@@ -120,12 +118,6 @@ class Agent:
         )
         off = "xid" in self.settings[SourcesConfig].disable
         self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
-        self.nccl = nccl.NcclPoller(
-            self._host.nccl,
-            self.clock,
-            lambda: NcclMode(self.settings[JobConfig].nccl),
-            inline=inline,
-        )
         self._paths = PathMonitor(self.configuration, self._inventory)
         self._pulses = GpuPulses(self._inventory, clock.speed)
         paths = self._paths.bandwidth
@@ -134,7 +126,6 @@ class Agent:
             self._inventory,
             self.diagnosis.accounts,
             self._pulses,
-            self.nccl.exchange,
             self.diagnosis.job_status,
             self.configuration,
         )
@@ -153,7 +144,6 @@ class Agent:
     def start(self) -> None:
         """Start what runs on threads of its own beside the poller."""
         self.watch.start()
-        self.nccl.start()
 
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
         """Return the spec of the system that these GPUs make up; None if it is unknown."""
@@ -177,9 +167,8 @@ class Agent:
             *system.reads(whole),
             agent_health.answers(gpus),
             *unless_off(xid, settings, xid.reads(self._counts)),
-            *nccl.reads(self.nccl),
         )
-        known = ReadSchedule(in_memory, clock, self.nccl.costs)
+        known = ReadSchedule(in_memory, clock, ReadCosts())
         apart = self._host_schedules()
         return Poller(
             workers=(

@@ -29,17 +29,15 @@ from agent.faults.monitoring import ABSENT
 from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import LogLine, RealKernelLog
 from agent.jobs.job import percent
-from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import LOST_STATES, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
 from agent.ranges import device_ranges, ranges
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import SampleStore
-from agent.sources import nccl, system
+from agent.sources import system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.gpu import INFO
-from agent.sources.workload import JobConfig
 from agent.specs.sheets import SystemSpec
 from exporters.live.page_state import identity
 from exporters.messages import finding_notifies, finding_text, rate
@@ -122,7 +120,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(findings(last, spec, thresholds=agent.settings[AlertThresholds]))
     last = replace(last, findings=wrong)
-    lines = [*page(last, spec, width), *nccl_risk(settings[JobConfig].nccl, width)]
+    lines = [*page(last, spec, width)]
     text = printable("\n".join(lines))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
@@ -206,16 +204,6 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
     yield from doctor(list(wrong), waste(snapshot), width)
-
-
-def nccl_risk(mode: str, width: int) -> Iterator[str]:
-    """Warn that asking NCCL's service has ended jobs, where the configuration has it asked."""
-    if mode != NcclMode.OFF:
-        yield from prose(
-            f"NCCL's RAS service is asked (job.nccl = {mode}): asking has ended jobs: "
-            f"{nccl.REPORTS}. The versions of these reports are not asked.",
-            width,
-        )
 
 
 def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:

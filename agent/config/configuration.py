@@ -110,7 +110,7 @@ def load(
     places: dict[type[Section], str] = {}
     for key, value, where in (
         *(_in_file(read_toml(path), keys, retired, str(path)) if path else ()),
-        *_in_environment(environment, keys),
+        *_in_environment(environment, keys, retired),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
         if key in retired:
@@ -118,13 +118,9 @@ def load(
             continue
         section, field = keys[key]
         text = where.startswith(ENVIRONMENT_PREFIX)
-        older = str(value).lower() if isinstance(value, bool | str) else ""
-        of_now = section.older.get(field.name, {}).get(older, value)
-        if of_now is not value:
-            log.warning(LogEvent("older_setting", where=where, key=key, value=older, use=of_now))
         try:
             values[section][field.name] = decode(
-                of_now, field.type, key.removesuffix(f".{NAME}"), strict=not text
+                value, field.type, key.removesuffix(f".{NAME}"), strict=not text
             )
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
@@ -178,7 +174,13 @@ def _in_file(
             yield f"{name}.{NAME}", named, path
 
 
-def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> Iterator[Entry]:
+def _in_environment(
+    environment: Mapping[str, str], keys: Mapping[str, Any], retired: set[str]
+) -> Iterator[Entry]:
+    for key in sorted(retired):
+        name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+        if name in environment:
+            yield key, environment[name], name
     for key, (_, field) in keys.items():
         if key.endswith(f".{NAME}"):
             continue  # only a file has tables

@@ -4,10 +4,9 @@ copy, from any thread; a reload replaces them whole.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -22,14 +21,13 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart, `older` values of
-    earlier versions (in small letters) with those of now, `retired` keys that do nothing any more,
-    `subtables` the field that takes every table of another name below `table`.
+    share one. `at_start` names the keys of which another value needs a restart, `retired` keys
+    that do nothing any more, `subtables` the field that takes every table of another name below
+    `table`.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
-    older: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     retired: ClassVar[tuple[str, ...]] = ()
     subtables: ClassVar[str] = ""
 

@@ -1,7 +1,6 @@
 """A job of several GPUs that stands still: when that is a hang, and which process it waits for.
 
-All of it from NVML and from files of /proc that any user may read. NCCL, where it is asked at all,
-only shortens the time.
+All of it from NVML and from files of /proc that any user may read.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,7 +9,6 @@ from agent.diagnosis.evidence import MESSAGES, Evidence
 from agent.diagnosis.facts import SECONDS, FactKind, Found
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
-from agent.jobs.nccl_jobs import EVERY_SUSPECTED
 from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
@@ -49,22 +47,18 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
-    status = e.context.job_status
-    still = e.gpu.uuid in status.nccl_stalled
-    least = EVERY_SUSPECTED if still else LEADER_WINDOW
-    if min(one.history.waits_for for one in job) < least:
+    least, waited = LEADER_WINDOW, min(one.history.waits_for for one in job)
+    if waited < least:
         return None
     ranks = {one.gpu: activity_of(one) for one in job}
     # Without any of these the job rests: a server without requests, a notebook between two cells.
-    if not still and not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
+    if not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
         return None
-    remote = e.gpu.uuid in status.waits_on_remote
-    if not still and not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
+    if not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
         least = REMOTE_AFTER
-        remote = remote or min(one.history.waits_for for one in job) < least
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, least, SECONDS)
-    return not remote, (Fact(kind, (time,)),)
+    return waited >= least, (Fact(kind, (time,)),)
 
 
 def _on_several_hosts(e: Evidence) -> bool:

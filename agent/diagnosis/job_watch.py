@@ -18,13 +18,6 @@ from agent.diagnosis.tick_context import RankActivity
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
-from agent.jobs.nccl_jobs import (
-    EVERY_SUSPECTED,
-    HangEvidence,
-    LocalJob,
-    NcclExchange,
-    hang_evidence,
-)
 from agent.jobs.speed import BIN, SLOWER
 from agent.model import (
     GPU_LABELS,
@@ -60,10 +53,9 @@ REFERENCE = GpuMetric.gauge(
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",
-    "1 for each process that a hung job waits for: it is stopped, or sleeps while the others spin, "
-    "or NCCL names it. gpu and uuid are empty if its GPU is on another host, host if it is on "
-    "this one, rank if it is not known.",
-    "/proc/PID/stat, /proc/PID/task/TID/schedstat; NCCL's RAS service if job.nccl is on",
+    "1 for each process that a hung job waits for: it is stopped, or sleeps while the others spin. "
+    "rank is empty if it is not known, host as the process is on this one.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
     (*GPU_LABELS, "rank", "pid", "host"),
 )
 PRICE = gauge(
@@ -81,14 +73,13 @@ class JobWatch:
     inventory: Callable[[], GpuInventory]
     accounts: Mapping[str, GpuStateTime]
     pulses: GpuPulses
-    exchange: NcclExchange
     job_status: JobStatus
     configuration: Configuration
     _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=JOBS_KEPT))
-    _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
-    """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
+    _seen: dict[int, tuple[str, str, int | None]] = field(default_factory=dict)
+    """By pid: the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
@@ -107,7 +98,6 @@ class JobWatch:
         self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
         stepping = [r for r in self._records if r.step or r.speed.reference]
         self.job_status.stepping = frozenset(uuid for r in stepping for uuid in r.uses)
-        self.exchange.gpus = {m.pid: m.gpu.labels for m in members}
         self._judge(snapshot, workload.stopped(samples))
         price = self.configuration.current[CostConfig].gpu_hour
         self._current = WatchedJobs(
@@ -130,41 +120,27 @@ class JobWatch:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
-                labels = culprit.gpu.labels if culprit.gpu else ("", "")
-                named = ("" if one is None else str(one) for one in (culprit.rank, culprit.pid))
-                out.add(HUNG, 1, *labels, *named, culprit.host)
+                rank = "" if culprit.rank is None else str(culprit.rank)
+                out.add(HUNG, 1, *culprit.gpu.labels, rank, str(culprit.pid), "")
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
 
     # Who is there
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
         """Every process on a GPU; what /proc does not show at the moment, it did before."""
-        for _, _, pid, inner, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
-            self._seen[int(pid)] = int(inner), key, owner, int(rank) if rank else None
+        for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
+            self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
         alive = {pid for _, _, pid in there}
         self._seen = {pid: known for pid, known in self._seen.items() if pid in alive}
         return [
-            JobMember(GpuKey(int(gpu), uuid), pid, *self._seen.get(pid, (pid, f"process {pid}")))
+            JobMember(GpuKey(int(gpu), uuid), pid, *self._seen.get(pid, (f"process {pid}",)))
             for gpu, uuid, pid in sorted(there)
         ]
 
     def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
-        """The jobs of this tick; if /proc and NCCL know of one alone, no other is asked."""
-        latest = self.exchange.latest  # what NCCL reports of local processes
-        inner = {
-            member.inner_pid: member.pid for member in members if member.pid in latest.believed
-        }
-        ranks = [
-            {
-                inner[r.pid]
-                for c in readings[-1].answer.communicators
-                for r in c.ranks
-                if r.pid in inner
-            }
-            for readings in latest.readings.values()
-        ]
-        found = groups(members, ranks)
+        """The jobs of this tick; steps are compared only where /proc shows several."""
+        found = groups(members)
         if len(found) < 2:
             return found
         sent: dict[GpuKey, SentBytes] = {}
@@ -174,7 +150,7 @@ class JobWatch:
                 pids = {member.pid for member in members if member.gpu == gpu}
                 sent[gpu] = SentBytes(pids, point.at, point.value)
         together = list(self._lock_steps.take(sent))
-        return groups(members, ranks, together) if together else found
+        return groups(members, together) if together else found
 
     def _follow(self, found: list[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""
@@ -209,45 +185,24 @@ class JobWatch:
     # How they get on
 
     def _judge(self, snapshot: Snapshot, stopped: Mapping[tuple[str, ...], Set[int]]) -> None:
-        """Find the jobs that may hang, take in NCCL's answers, and choose which jobs to ask
-        about."""
-        latest, jobs = self.exchange.latest, []
-        still, elsewhere = set[str](), set[str]()
+        """Find the jobs that hang, and the processes that they wait for."""
         self._hangs = {}
         for record in self._records:
-            members, gpus = record.group.members, record.group.gpus
+            gpus = record.group.gpus
             accounts = {gpu: self.accounts[gpu.uuid] for gpu in gpus if gpu.uuid in self.accounts}
             seen = {gpu: account.history.seen for gpu, account in accounts.items()}
             # seconds for which all GPUs of a job of several have waited
             waits = min(one.waits_for for one in seen.values()) if len(gpus) > 1 and seen else 0.0
-            # an answer of before says nothing of this wait
-            reported = latest.readings.get(record.id, ())
-            recent = [reading for reading in reported if reading.at >= snapshot.at - waits]
-            known = tuple(m for m in members if m.pid in latest.believed)
-            stands = hang_evidence(recent, JobGroup(known, record.group.grouped_by))
-            stuck = bool(stands.still and stands.culprits)
-            still |= {gpu.uuid for gpu in gpus if stuck}
-            elsewhere |= {gpu.uuid for gpu in gpus if stands.elsewhere}
             verdicts = map(snapshot.verdicts.get, seen)
             hung = [v.since for v in verdicts if v and v.state is State.HUNG]
-            early = stuck and not stands.elsewhere and waits >= EVERY_SUSPECTED  # by NCCL
-            hangs = waits > 0 and (len(hung) == len(seen) or early)
-            if hangs:
+            if waits > 0 and len(hung) == len(seen):
                 since = min(snapshot.at - waits, max(hung, default=snapshot.at))
                 ranks = {gpu: one.rank for gpu, one in seen.items()}
-                who = stands.culprits or _waited_for(members, ranks, stopped)
-                times = record.wall_at(since), snapshot.at - since
-                self._hangs[record.id] = _hang(stands, who, *times)
-            pids, suspected = {m.pid: m.inner_pid for m in members}, waits > intervals.TICK
-            age = record.age(snapshot.at)
-            jobs.append(LocalJob(record.id, pids, len(gpus), age, suspected, hangs))
-        self.job_status.nccl_stalled = frozenset(still)
-        self.job_status.waits_on_remote = frozenset(elsewhere)
-        self.exchange.jobs = tuple(jobs)
+                who = _waited_for(record.group.members, ranks, stopped)
+                self._hangs[record.id] = Hang(record.wall_at(since), who, snapshot.at - since)
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
-        unheard = self.exchange.latest.unheard.get(record.id)
         receipt, lost = record.receipt(snapshot.at, price), self.inventory().lost
         return Job(
             receipt=receipt,
@@ -260,7 +215,6 @@ class JobWatch:
             slower=record.slower,
             never_waits=_never_waits(record.group.gpus, snapshot.verdicts),
             hang=self._hangs.get(record.id),
-            unheard=str(unheard or ""),
             rates=tuple(record.speed.rates),
             lost=tuple(gpu for gpu in receipt.gpus if gpu.uuid in lost),
         )
@@ -277,7 +231,7 @@ def _waited_for(
         halted = stopped.get(gpu.labels, frozenset())
         if gpu in late and (not halted or pid in halted):
             state = CulpritState.STOPPED if halted else CulpritState.ASLEEP
-            found.append(Culprit(rank, pid, gpu, "", state))
+            found.append(Culprit(rank, pid, gpu, state))
     return tuple(found)
 
 
@@ -305,11 +259,3 @@ def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> 
         return None
     (least, gpu), (second, _), *_ = waits
     return gpu if least < SLOWER <= second - least else None
-
-
-def _hang(stands: HangEvidence, who: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
-    behind = stands.behind
-    if behind is None:
-        return Hang(since, who, confirmed=stands.still is True, seconds=seconds)
-    counts = behind.launched, behind.others_launched
-    return Hang(since, who, behind.kind, *counts, confirmed=True, seconds=seconds)

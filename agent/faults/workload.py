@@ -40,7 +40,6 @@ from agent.faults.templates import (
     COUNT,
     GPU,
     SHARE,
-    WHOLE,
     by_label,
     either,
     for_each,
@@ -52,7 +51,7 @@ from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.model import CAUSES, GPU_LABELS, Cause, Severity, State
-from agent.sources import activity, allocation, disk, gpu, nccl, process
+from agent.sources import activity, allocation, disk, gpu, process
 
 LINKS = "=~nvlink|pcie|infiniband|network"
 ONE_LINK = "=~.+:.+"
@@ -131,9 +130,6 @@ _HUNG, _BUSY = (pick(accounting.STATE, state=state) for state in (State.HUNG, St
 def hung() -> tuple[Fault, Fault]:
     """A job that stands: with the process that it waits for where that is known, else by GPUs."""
     named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
-    gpu = ("instance", "job", "gpu", "uuid")
-    count = f" ({{{{ . | value | {WHOLE} }}}})"
-    launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
     standing = f"count without (gpu, uuid, state, cause) ({_HUNG} == 1)"
     names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
     return (
@@ -146,9 +142,7 @@ def hung() -> tuple[Fault, Fault]:
             description=(
                 f"{COUNT} process holds up its job (limit 0): pid {{{{ $labels.pid }}}}"
                 "{{ with $labels.rank }} (rank {{ . }}){{ end }}"
-                "{{ with $labels.host }} of host {{ . }}{{ end }}"
-                f" on {GPU} is stopped, sleeps while the others spin, or has launched fewer "
-                f"collectives{launched} than they have."
+                f" on {GPU} is stopped, or sleeps while the others spin."
             ),
             do=named,
             labels={"sign": "named"},

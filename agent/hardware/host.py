@@ -9,7 +9,6 @@ from typing import Any, Protocol, cast
 from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
-from agent.hardware.nccl import RanksReader, RasReader
 from agent.hardware.schedulers import RealSchedulers, Schedulers
 
 TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
@@ -57,13 +56,11 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none), `nccl` who reports NCCL's ranks on it, the
-    kernel's log, and who gives GPUs to jobs."""
+    the name (the number where there is none), the kernel's log, and who gives GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
-    nccl: RanksReader = field(default_factory=RanksReader)
     kernel_log: KernelLog = field(default_factory=NoKernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
 
@@ -77,6 +74,5 @@ def real_host(history: float = 0.0) -> Host:
         psutil=cast(Psutil, psutil),
         login=Logins().name,
         kernel_log=RealKernelLog(history),
-        nccl=RasReader(),
         schedulers=RealSchedulers(),
     )

@@ -84,14 +84,6 @@ def is_roots(files: FileTree, pid: int, name: str) -> bool:
     return found.get("Name") == name and uid(found) == 0
 
 
-def inner_pid(found: dict[str, str], pid: int) -> int:
-    """The number that a process has in its own pid namespace, from its status; `pid` itself where
-    the kernel does not report."""
-    last = found.get("NSpid", "").split()[-1:]
-    inner = whole(last[0], LONGEST_PID) if last else None
-    return pid if inner is None else inner
-
-
 def user_namespace(files: FileTree, pid: int) -> str:
     """The user namespace of a process, such as `user:[4026531837]`; empty where it is hidden, as
     that of another user's process without CAP_SYS_PTRACE."""

@@ -49,7 +49,6 @@ def percent(share: float) -> str:
 class GroupedBy(StrEnum):
     """Evidence by which processes are grouped into one job."""
 
-    NCCL = "nccl"  # they are ranks of one communicator
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or a process group
     ALONE = "alone"  # one process: nothing to join
@@ -78,29 +77,21 @@ class CulpritState(StrEnum):
 
 
 class Culprit(NamedTuple):
-    """A rank that the others wait for; `gpu` where it is on this host, `rank` where it is known."""
+    """A process that the others wait for; `rank` where it is known."""
 
     rank: int | None
-    pid: int | None
-    gpu: GpuKey | None
-    host: str
-    state: CulpritState | None = None
+    pid: int
+    gpu: GpuKey
+    state: CulpritState
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
     """A job of which every GPU waits. `since` is when the last of them began to, `seconds` of the
-    agent's clock ago.
-
-    `launched` and `others_launched` are collectives of `kind`, where NCCL reported them.
-    """
+    agent's clock ago."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()
-    kind: str = ""
-    launched: int | None = None
-    others_launched: int | None = None
-    confirmed: bool = False  # NCCL's counts stand still
     seconds: float = 0.0
 
 
@@ -164,8 +155,8 @@ class Job:
     """A running job: its receipt so far, and how it gets on.
 
     `step` in seconds with `confidence` 0-1, or `why_not`. `never_waits` is the GPU that the others
-    wait for. `unheard` is why NCCL does not report it, a sentence. `rates` are steps a second every
-    ten seconds, oldest first. `lost` are those of its GPUs that no longer answer.
+    wait for. `rates` are steps a second every ten seconds, oldest first. `lost` are those of its
+    GPUs that no longer answer.
     """
 
     receipt: Receipt
@@ -178,7 +169,6 @@ class Job:
     slower: Slowdown | None = None
     never_waits: GpuKey | None = None
     hang: Hang | None = None
-    unheard: str = ""
     rates: tuple[float | None, ...] = ()
     lost: tuple[GpuKey, ...] = ()
 
@@ -193,13 +183,10 @@ class WatchedJobs(NamedTuple):
 @dataclass(slots=True)
 class JobStatus:
     """Data of jobs beyond their processes. Written by who watches jobs, a tick before it is read.
-    By UUID: `nccl_stalled` where NCCL launches nothing more, `waits_on_remote` where the rank that
-    all wait for is on another host; `stepping` where a job has had the rhythm of a training for a
-    minute. `together` the GPUs of each job."""
+    `stepping` are the UUIDs of GPUs whose job has had the rhythm of a training for a minute,
+    `together` the GPUs of each job."""
 
     together: tuple[frozenset[GpuKey], ...] = ()
-    nccl_stalled: frozenset[str] = frozenset()
-    waits_on_remote: frozenset[str] = frozenset()
     stepping: frozenset[str] = frozenset()
 
 

@@ -26,7 +26,6 @@ class TrackedProcess:
     started: float
     arrived: float
     uid: int | None
-    inner_pid: int  # as the process sees itself, and NCCL reports it
     hosts: int | None = None  # that its job runs on, as its environment says
     rank: int | None = None
     job: str = ""
@@ -200,9 +199,7 @@ class ProcessTable:
             why = f"/proc does not report process {pid} on the GPU: {error.strerror or error}"
         else:
             age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
-            arrived, status = self._now() - age, self._status(pid)
-            inner = processes.inner_pid(status, pid)
-            return TrackedProcess(stat.started, arrived, processes.uid(status), inner)
+            return TrackedProcess(stat.started, self._now() - age, processes.uid(self._status(pid)))
         return Absent(Reason.DENIED, why)
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:

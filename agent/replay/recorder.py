@@ -225,7 +225,6 @@ class TapeRecorder:
             files=files,
             psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
             kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
-            nccl=host.nccl,  # the same: it names hosts
         )
 
     @property

@@ -11,7 +11,7 @@ from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
 from agent.simulator import driver, jobs, models, scenarios
-from agent.simulator.host import SimulatedFiles, SimulatedPsutil, SimulatedServices
+from agent.simulator.host import SimulatedFiles, SimulatedPsutil, SimulatedSlurm
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel
 from agent.simulator.nvml import SimulatedNvml
@@ -43,14 +43,12 @@ class SimulatedSystem(Machine):
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
         self.nvml = SimulatedNvml(self)
-        services = SimulatedServices(self)
         self.host = Host(
             files=SimulatedFiles(self),
             psutil=SimulatedPsutil(self),
             kernel_log=self.kernel_log,
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
-            nccl=services,
-            schedulers=services,
+            schedulers=SimulatedSlurm(self),
         )
 
 

@@ -211,7 +211,6 @@ class SimulatedGpu:
         durations = [share * step for share, _ in self.work.phases]
         phases = [self._rates(load) for _, load in self.work.phases]
         rates = {name: [phase[name] for phase in phases] for name in phases[0]}
-        rates["collectives"] = [self.work.collectives / step] * len(phases)
         return StepRates(durations, rates)
 
     def _rates(self, load: GpuLoad) -> dict[str, float]:

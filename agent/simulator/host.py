@@ -1,4 +1,4 @@
-"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, udisks2, RAS."""
+"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, udisks2."""
 
 import errno
 import json
@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 from agent.hardware.files import FileTree
-from agent.hardware.nccl import NcclAnswer, RanksReader, RasRequest, RasRound
 from agent.hardware.schedulers import Schedulers
-from agent.model import Absent, Reason
 from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
@@ -80,9 +78,8 @@ def _together(
     return total._replace(busy_time=busy, write_bytes=one.write_bytes)
 
 
-class SimulatedServices(Schedulers, RanksReader):
-    """Slurm with one job, which was given the last GPU, and runs nothing; and NCCL's RAS service,
-    without its socket and its forms."""
+class SimulatedSlurm(Schedulers):
+    """Slurm with one job, which was given the last GPU, and runs nothing."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -90,12 +87,6 @@ class SimulatedServices(Schedulers, RanksReader):
     def slurm(self, host: str) -> list[str]:
         who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
         return [f"{who} Nodes={host} GRES=gpu:1(IDX:{len(self._machine.gpus) - 1})"]
-
-    def read(self, request: RasRequest) -> RasRound:
-        found = self._machine.communicator()
-        if found is None:
-            return RasRound(failure=Absent(Reason.MISSING, "no job listens"))
-        return RasRound((NcclAnswer((found,)),), believed=frozenset(request.processes))
 
 
 Content = str | int | Callable[[], str | int]

@@ -44,7 +44,6 @@ class GpuWork(Struct, frozen=True):
     memory: float = 0.0  # of the device memory; above 0 a process is there
     clock: float = 1.0  # of the highest SM clock
     ripple: float = 0.02  # of the power, from one sample to the next
-    collectives: int = 0  # all-reduces a step
     overheated: bool = False  # just above the slowdown threshold
     slowed: bool = False  # hardware thermal slowdown
 
@@ -86,12 +85,11 @@ class HostLoad(Struct, frozen=True):
 
 class ScenarioLoad(Struct, frozen=True):
     """The work of each GPU by index, the last one's for all that follow, and their host, for so
-    many seconds. `late` is the rank that launches one collective less than the others."""
+    many seconds."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()
     host: HostLoad = HostLoad()
-    late: int | None = None
     seconds: float = inf
 
     def of(self, index: int) -> GpuWork:

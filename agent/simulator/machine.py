@@ -1,55 +1,19 @@
 """A simulated machine: its parts, its time, the player of its scenarios, its controls."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from math import inf
 
 from agent.clock import Clock
-from agent.hardware.nccl import Communicator, Rank
 from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
-from agent.simulator.jobs import ProcessTeam, SimulatedJobs
+from agent.simulator.jobs import SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import VOLTA, SystemModel, address
 from agent.simulator.scenarios import SLACK, Change, parts, timeline
 from agent.simulator.traffic import HostHealth, SimulatedTraffic
 
 LOST_XID = 79  # fell off the bus
-HERE = "127.0.0.1"
-KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")  # as NCCL counts them
-BROADCASTS = 2  # Collectives at the start of DistributedDataParallel: the parameters, the buffers
-
-
-class CollectiveCounts:
-    """Counts the collectives of each trainer since it started; times in seconds."""
-
-    def __init__(self, gpus: Sequence[SimulatedGpu], jobs: SimulatedJobs) -> None:
-        self._gpus = gpus
-        self._jobs = jobs
-        self._before: dict[int, float] = {}  # by pid: what its GPU had counted when it started
-
-    def follow(self, now: float) -> None:
-        counted = {team.trainer.pid: self._counted(team, now) for team in self._jobs.teams}
-        self._before = {pid: self._before.get(pid, count) for pid, count in counted.items()}
-
-    def _counted(self, team: ProcessTeam, now: float) -> float:
-        return self._gpus[team.gpu].meter.read("collectives", now)
-
-    def communicator(self, now: float, late: int | None) -> Communicator | None:
-        """The job's communicator; None where no job runs on two GPUs or more. All but rank `late`
-        have launched one collective that it has not; None where all keep up."""
-        if self._jobs.job.alone or len(self._jobs.teams) < 2:
-            return None
-        ranks = []
-        for rank, team in enumerate(self._jobs.teams):
-            done = int(self._counted(team, now) - self._before[team.trainer.pid])
-            counts = {**dict.fromkeys(KINDS, 0), "Broadcast": BROADCASTS}
-            counts["AllReduce"] = done + (late not in (None, rank))
-            ranks.append(Rank(rank, HERE, team.trainer.pid, team.gpu, counts))
-        there = tuple(rank for rank in ranks if rank.pid in self._jobs.processes)
-        gone = tuple(replace(rank, counts={}) for rank in ranks if rank not in there)
-        return Communicator(f"0x{min(r.pid for r in ranks):x} 0x1d:0x2d", there, gone)
 
 
 class Machine:
@@ -73,10 +37,8 @@ class Machine:
         self.traffic.health = self.host_health
         self.now = 0.0
         self.scenario_now = ""
-        self._load = parts_of("")[0]
         self._changes: Iterator[Change] = iter(())
         self._next: Change = (inf, "")
-        self.collectives = CollectiveCounts(self.gpus, self.jobs)
         self._began = clock.monotonic()
         self._epoch = clock.time()
         self.set_scenario(scenario)
@@ -132,20 +94,12 @@ class Machine:
         self.apply()
 
     def _begin_part(self, load: ScenarioLoad) -> None:
-        self._load = load
         self.traffic.load = load.host
         busy = [gpu.index for gpu in self.gpus if load.of(gpu.index).memory]
         self.jobs.run(self.now, busy, load.job, self.traffic.storage())
         for gpu in self.gpus:
             gpu.take(self.now, load.of(gpu.index))
-        self.collectives.follow(self.now)
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
-
-    def communicator(self) -> Communicator | None:
-        """What NCCL knows of the job; None where no job runs on two GPUs or more."""
-        with self.lock:
-            self.advance()
-            return self.collectives.communicator(self.now, self._load.late)
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus; links to it go down."""

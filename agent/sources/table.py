@@ -22,14 +22,13 @@ GPU_SOURCES = _modules(
     "gpu memory power clocks temperature process instances activity pcie nvlink fabric ecc"
 )  # in the order of one turn
 HOST_SOURCES = _modules("disk network infiniband host chassis")
-ALWAYS = _modules("system nccl")  # the machine itself; NCCL has a switch of its own
+ALWAYS = _modules("system")  # the machine itself
 SOURCES = (
-    *ALWAYS[:1],
+    *ALWAYS,
     *GPU_SOURCES,
     *_modules("xid kernel_log"),
     *HOST_SOURCES,
     *_modules("allocation workload"),
-    *ALWAYS[1:],
 )
 
 
@@ -42,7 +41,7 @@ NAMES = sorted(name_of(module) for module in SOURCES if module not in ALWAYS)
 
 class SourcesConfig(Section, frozen=True):
     """Sources that are not read at all, by the names of their modules; in force after a restart.
-    What is reported of the machine itself stays, and `job.nccl` is NCCL's own switch."""
+    What is reported of the machine itself stays."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[

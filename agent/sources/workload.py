@@ -5,8 +5,6 @@ Nothing is read for a GPU without a process.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Literal
 
 from agent.clock import Clock
 from agent.config.settings import Section
@@ -36,13 +34,10 @@ from agent.sources.context import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """Options for jobs: `info` exports those on each GPU by name and user; `nccl` is when NCCL's
-    service on this host is asked how the ranks of each job get on, which has ended jobs."""
+    """Options for jobs: `info` exports those on each GPU by name and user."""
 
-    table = "job"
-    older = MappingProxyType({"nccl": MappingProxyType({"true": "always", "false": "off"})})
+    table, retired = "job", ("nccl",)
     info: bool = False
-    nccl: Literal["off", "hang", "always"] = "off"
 
 
 THREADS = internal(
@@ -120,8 +115,8 @@ JOB_PROCESS = internal(
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
     "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
     "these are known.",
-    "NSpid and Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner", "rank"),
+    "Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
+    (*GPU_LABELS, "pid", "key", "uid", "owner", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -221,8 +216,7 @@ class Workload:
                 found[*of_key[key], key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
-                inner = str(member.inner_pid)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner, rank)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), key, uid, member.owner, rank)
                 hosts = max(hosts, member.hosts or 0)
         if hosts:
             out.add(HOSTS, hosts, *gpu)

@@ -140,11 +140,11 @@ def exposed(system: System) -> Iterator[Case]:
 def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
     hanging: Points = [*[0.0] * 4, *[1.0] * 10]
-    rank = {"rank": "1", "pid": "4711", "host": "10.0.0.1"}
+    rank = {"rank": "1", "pid": "4711"}
     expected: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 14}
     state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
     named = on(system, "critical", 1, sign="named", **rank)
-    yield Case(name, "NCCL names the rank", expected, (named,))
+    yield Case(name, "/proc shows the process and its rank", expected, (named,))
     stopped: Series = {of_gpu(HUNG, system, 1, pid="4711"): [1.0] * 14}
     by_proc = on(system, "critical", 1, sign="named", pid="4711")
     yield Case(name, "/proc shows the process, not its rank", stopped, (by_proc,))

@@ -23,7 +23,7 @@ LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
 """Duration of each scenario: longer than a minute, for values that take as long to be known, or to
 be read."""
 
-EVERYTHING = '[process]\nseries = 4\n[job]\ninfo = true\nnccl = "always"\n[dcgm]\nenabled = true\n'
+EVERYTHING = "[process]\nseries = 4\n[job]\ninfo = true\n[dcgm]\nenabled = true\n"
 """The configuration of live agents: with what is off by default."""
 
 NAME = re.compile(r"^([\w:]+)(\{)?")

@@ -60,13 +60,10 @@ def reset_gpu(machine: Machine, index: int) -> None:
 
 
 def _reset(machine: Machine, gpu: SimulatedGpu) -> None:
-    now, counts, last = machine.now, machine.collectives, gpu.meter._spans[-1]
-    for team in machine.jobs.teams:
-        if team.gpu == gpu.index:
-            counts._before[team.trainer.pid] -= counts._counted(team, now)
+    last = gpu.meter._spans[-1]
     gpu.meter._spans.clear()
-    gpu.meter.flow(now, last.steady, last.steps, last.origin)
-    gpu.buffers.begin = now
+    gpu.meter.flow(machine.now, last.steady, last.steps, last.origin)
+    gpu.buffers.begin = machine.now
 
 
 def set_mig(machine: Machine, index: int, *, on: bool) -> None:

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from agent.cli.check import nccl_risk, page
-from agent.hardware.nccl_guard import KNOWN_FAULTS
+from agent.cli.check import page
 from agent.specs.sheets import load
 from tests.support.machines import simulated
 
@@ -56,11 +55,3 @@ def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
         r"\(critical: pages on-call immediately\) fires after 3 min; more: RUNBOOK.md#Dgx",
         said,
     )
-
-
-@pytest.mark.parametrize("mode", ["off", "hang", "always"])
-def test_the_risk_of_asking_nccl_is_shown_where_it_is_asked(mode: str) -> None:
-    text = "\n".join(nccl_risk(mode, 80))
-    shown = [row.report in text for row in KNOWN_FAULTS]
-    assert shown == [mode != "off"] * len(KNOWN_FAULTS)
-    assert (f"job.nccl = {mode}" in text.replace("\n", " ")) is (mode != "off")

@@ -54,7 +54,6 @@ def test_every_key_has_a_variable() -> None:
         "log.format": "json",
         "metrics.set": "small",
         "dcgm.names": "4.9",
-        "job.nccl": "hang",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
     spans = ("_window", "starved_hours", "starved_day")
@@ -70,24 +69,16 @@ def test_every_key_has_a_variable() -> None:
     assert {k: _written(value_of(config, k)) for k in KEYS} == texts
 
 
-@pytest.mark.parametrize(("older", "now"), [("true", "always"), ("false", "off")])
-def test_older_values_are_taken_with_a_warning(
-    file: Path, older: str, now: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("value", ["true", '"hang"', '"always"', '"on"', "[]"])
+def test_a_key_that_does_nothing_any_more_is_taken_with_a_warning(
+    file: Path, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file.write_text(f"[job]\nnccl = {older}\n")
-    variable = {"DGX_TELEMETRY_JOB_NCCL": older}
-    for config in (load(SECTIONS, file, {}), load(SECTIONS, None, variable)):
-        assert config[JobConfig].nccl == now
+    file.write_text(f"[job]\ninfo = true\nnccl = {value}\n")
+    assert load(SECTIONS, file, {})[JobConfig].info
+    load(SECTIONS, None, {"DGX_TELEMETRY_JOB_NCCL": value})
     warnings = [str(record.msg) for record in caplog.records]
     assert len(warnings) == 2
-    assert all(f"job.nccl value={older} use={now}" in warning for warning in warnings)
-
-
-@pytest.mark.parametrize("value", ['"on"', '""', "1", "[]", '"Always"', "{}", "0.5"])
-def test_no_other_word_says_when_nccl_is_asked(file: Path, value: str) -> None:
-    file.write_text(f"[job]\nnccl = {value}\n")
-    with pytest.raises(ConfigError, match=r"job\.nccl must be one of off, hang, always, not "):
-        load(SECTIONS, file, {})
+    assert all("retired_setting" in text and "key=job.nccl" in text for text in warnings)
 
 
 def _written(value: object) -> str:

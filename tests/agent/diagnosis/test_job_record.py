@@ -14,8 +14,8 @@ GPUS = [GpuKey(index, f"GPU-{index}") for index in range(2)]
 
 
 def record() -> JobRecord:
-    members = tuple(JobMember(gpu, 10 + gpu.index, 10 + gpu.index, "job") for gpu in GPUS)
-    return JobRecord("1", JobGroup(members, GroupedBy.NCCL), wall=0.0, began=0.0)
+    members = tuple(JobMember(gpu, 10 + gpu.index, "job") for gpu in GPUS)
+    return JobRecord("1", JobGroup(members, GroupedBy.ANCESTOR), wall=0.0, began=0.0)
 
 
 def pulse(step: float | None, lag: float = 0.0) -> GpuPulse:

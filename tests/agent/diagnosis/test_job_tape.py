@@ -1,6 +1,6 @@
 """A job of two real H100, recorded while it became 5 % slower and then hung.
 
-The load's own clock says when; NCCL is not on the tape.
+The load's own clock says when.
 """
 
 import asyncio

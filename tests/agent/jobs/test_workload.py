@@ -88,7 +88,6 @@ def test_bytes_that_are_no_number_are_none(tree: ProcessTree, text: str) -> None
     tree.write("/proc/100/io", text)
     assert processes.bytes_moved(tree.tree, 100) is None
     assert processes.uid({"Uid": ENDLESS}) is processes.uid({"Uid": "²"}) is None
-    assert processes.inner_pid({"NSpid": ENDLESS}, 7) == 7
 
 
 # ---- the job's cgroup and network namespace
@@ -320,10 +319,3 @@ def test_a_job_of_two_processes_is_one_series(tmp_path: Path) -> None:
         first, second = labels_of(tree.read(), metric)
         assert (first[0], second[0]) == ("0", "1")
         assert first[2:] == second[2:]
-
-
-def test_the_number_in_its_own_namespace_is_reported(tree: ProcessTree) -> None:
-    tree.write("/proc/100/status", "Name:\tx\nNSpid:\t100\t7\n")
-    tree.occupy(100)
-    (shown,) = [s.labels for s in tree.read().samples if s.metric is work.JOB_PROCESS]
-    assert shown[:4] == (*GPU, "100", "7")
