@@ -1,8 +1,27 @@
-"""Errors of input, and events for the log."""
+"""Errors of input, unexpected errors, and events for the log."""
+
+import traceback
+from typing import NamedTuple
 
 
 class BadInput(ValueError):
     """Something that the user gave cannot be used; the message is one sentence. Exit status 2."""
+
+
+class Failure(NamedTuple):
+    """An unexpected error: its type, the place where it rose (file:line), and its message."""
+
+    type: str
+    place: str
+    message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failure":
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return cls(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" + (f" ({self.place})" if self.place else "")
 
 
 def printable(text: str) -> str:

@@ -1,13 +1,13 @@
 """The data model: what a metric is, what a read yields, what the agent knows at one tick."""
 
-import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from agent.errors import Failure
 from agent.ranges import ANY, FLAG, LARGEST, NOT_NEGATIVE, RATIO, Range
 
 Labels = tuple[str, ...]
@@ -24,6 +24,19 @@ class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
     INTERNAL = "internal"  # evidence for the diagnosis: in the snapshot, never in the exposition
+
+
+class Shown(StrEnum):
+    """Series of a metric that the default set of `/metrics` has."""
+
+    ALL = "all"
+    FULL = "none"  # in the full set alone
+    MOVED = "moved"  # the parts that ever were above 0, and one without a name, at 0, a device
+    GROWN = "grown"  # the parts that ever were above 0
+    ZERO = "at 0"  # those that ever were at 0
+    ONE_WAY = "once"  # one a device where both directions are equal
+    WHICH = "some"  # those that `which` chooses
+    SHORT = "short"  # of paths whose hardware carries less than the system's spec sheet says
 
 
 class Reason(StrEnum):
@@ -88,6 +101,9 @@ class Metric:
     A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
     which a counter can grow in a second, None for one of events, which has no such limit. A change
     by more than `step` is exported once the next reading has it too.
+
+    `shown` chooses the series of the default set. `parts` are the labels that tell apart kinds of
+    one event on one device; `which` chooses those that are exported with their first event.
     """
 
     name: str
@@ -98,6 +114,9 @@ class Metric:
     fastest: float | None = field(default=None, compare=False)
     step: float | None = field(default=None, compare=False)
     kind: Kind = Kind.GAUGE
+    shown: Shown = field(default=Shown.ALL, compare=False)
+    parts: Labels = field(default=(), compare=False)
+    which: Callable[[Labels], bool] = field(default=lambda _: False, compare=False)
 
     def checked(self, value: object) -> float:
         """The value as a number; raises Absent(implausible)."""
@@ -321,22 +340,6 @@ class Verdict:
     @property
     def pair(self) -> Pair:
         return self.state, self.cause
-
-
-class Failure(NamedTuple):
-    """An unexpected error: its type, the place where it rose (file:line), and its message."""
-
-    type: str
-    place: str
-    message: str
-
-    @classmethod
-    def of(cls, error: Exception) -> "Failure":
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        return cls(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.message}" + (f" ({self.place})" if self.place else "")
 
 
 class ReadKey(NamedTuple):

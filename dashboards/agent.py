@@ -47,7 +47,7 @@ ANSWER = Row(
         ),
         table(
             "Sources",
-            f"{agent_health.SOURCE_UP.meaning} Those that do not answer first.",
+            "Sources that do not answer, or did not since the agent started: 0 while they do not.",
             (Column("Up", now(agent_health.SOURCE_UP).smallest(("instance", "source")), SHORT),),
             ascending=True,
             width=24,
@@ -63,13 +63,6 @@ COST = Row(
             "CPU",
             "CPU time of the agent's process per second: 1 is one core.",
             Query(rate(AGENT_CPU), "{{instance}}"),
-        ),
-        graph(
-            "CPU of reads",
-            agent_health.READ_CPU_SECONDS.meaning,
-            Query(rate(agent_health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
-            stacked=True,
-            named=False,
         ),
         graph(
             "Memory",

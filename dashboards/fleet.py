@@ -1,6 +1,6 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
-from agent.diagnosis.accounting import STATE
+from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.job_watch import HUNG
 from agent.faults.records import (
     GPU_LOST,
@@ -21,6 +21,7 @@ from dashboards.queries import (
     GPU,
     NODE,
     PLACES_OF_FLEET,
+    RATE,
     UP,
     Labels,
     Query,
@@ -63,11 +64,11 @@ def hours(state: str) -> Value:
 
 
 HELD_UP = Value(
-    f"count by (instance) ({select(STATE, state='hung')} == 1 or "
-    f"{select(STATE, state='starved', cause='peer')} == 1)",
+    f"count by (instance) (rate({select(STATE_SECONDS, state='hung')}[{RATE}]) > 0.5 or "
+    f"rate({select(STATE_SECONDS, state='starved', cause='peer')}[{RATE}]) > 0.5)",
     "none",
 )
-"""GPUs that wait for others of their job at this moment."""
+"""GPUs that have waited for others of their job most of the time, up to now."""
 
 PEAK = summed(TENSOR_RECORD).over(summed(SECONDS_RECORD, state=State.BUSY))
 """Both from one group of rules: others are evaluated at other times."""

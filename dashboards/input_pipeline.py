@@ -21,7 +21,7 @@ DISKS = graph(
     "sheet or configuration has the figure.",
     Query(rate(disk.READ_BYTES, ("instance", "device")).most(5), f"{DISK} read"),
     Query(rate(disk.WRITTEN_BYTES, ("instance", "device")).most(5), f"{DISK} written"),
-    Query(now(LIMIT, path="disk", direction="read").largest(), "read limit", limit=True),
+    Query(now(LIMIT, path="disk", direction="~read|").largest(), "read limit", limit=True),
 )
 DISKS_BUSY = graph(
     "Disks busy",

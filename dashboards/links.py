@@ -1,13 +1,11 @@
-"""The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
+"""The links: NVLink, PCIe and InfiniBand against their limits, and their errors."""
 
-from agent.limits.paths import LIMIT_INFO
-from agent.sources import gpu, infiniband, nvlink, pcie
+from agent.sources import infiniband, nvlink, pcie
 from dashboards.board import ANY, FULL, SHORT, SOME, Board, Row
-from dashboards.kinds import Column, bars, graph, matrix, table, wide
+from dashboards.kinds import Column, bars, graph, table, wide
 from dashboards.queries import (
     DEVICE,
     GPU,
-    GPU_NAME,
     RATE,
     WHOLE_GPU,
     Query,
@@ -22,38 +20,12 @@ from dashboards.queries import (
 )
 from dashboards.scope import board, firing_alerts
 
-FAR = ("instance", "gpu", "pci_bus_id", "remote", "remote_pci_bus_id")
-REMOTE = now(nvlink.LINK_INFO, remote="~gpu|switch")
-JOINED = REMOTE.with_labels_of(gpu.INFO, ("instance", "uuid"), ("pci_bus_id",)).counted(FAR)
-"""Number of NVLinks from each GPU to each neighbour; unknown for a link that is down."""
-
-
-TOPOLOGY = Row(
-    "Which GPU is joined to which?",
-    (
-        matrix(
-            "NVLinks between GPUs",
-            "How many NVLinks lead from each GPU (down) to each neighbour, by its PCI address "
-            "(across); NVSwitches have none. Choose one node: addresses repeat.",
-            JOINED.labelled("remote_pci_bus_id", "NVSwitch", "remote", "switch"),
-            "pci_bus_id",
-            "remote_pci_bus_id",
-            width=24,
-        ),
-    ),
-    collapsed=True,
-)
-
-
 PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 
 BOTH_WAYS = ("instance", "path", "device")
 WHOLE = f"{WHOLE_GPU}|[^g].*"
 """Devices but single NVLinks."""
-
-EACH_LINK = "2m"
-"""Counters of single links are read every 60 s: a rate over less is naught, or twice too much."""
 
 NVLINK = Row(
     "Is NVLink full?",
@@ -104,6 +76,12 @@ OTHERS = Row(
             Query(rate(infiniband.RECEIVED).bits(), f"{PORT} received"),
             Query(rate(infiniband.TRANSMITTED).bits(), f"{PORT} sent"),
             limit(path="infiniband"),
+            empty=NO_INFINIBAND,
+        ),
+        graph(
+            "InfiniBand congestion",
+            infiniband.WAIT.meaning,
+            Query(grown(infiniband.WAIT, None, RATE), PORT),
             empty=NO_INFINIBAND,
         ),
         bars(
@@ -189,54 +167,8 @@ HEALTH = Row(
     ),
 )
 
-SINGLE = Row(
-    "What does each single link carry?",
-    (
-        *(
-            graph(
-                f"Each NVLink, {word}",
-                f"{metric.meaning} No line for the limit if all links lead to one NVSwitch: only "
-                "their sum has one.",
-                Query(rate(metric), GPU_NAME + " link {{link}}"),
-                limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction=direction),
-                named=False,
-                every=EACH_LINK,
-            )
-            for word, direction, metric in (
-                ("sent", "transmit", nvlink.LINK_TRANSMITTED),
-                ("received", "receive", nvlink.LINK_RECEIVED),
-            )
-        ),
-        graph(
-            "InfiniBand congestion",
-            infiniband.WAIT.meaning,
-            Query(grown(infiniband.WAIT, None, RATE), PORT),
-            empty=NO_INFINIBAND,
-        ),
-    ),
-    collapsed=True,
-)
-
-ORIGINS = Row(
-    "Where do the limits come from?",
-    (
-        table(
-            "Limits and their sources",
-            LIMIT_INFO.meaning,
-            (
-                Column(
-                    "Limits",
-                    now(LIMIT_INFO).counted(("instance", "path", "direction", "origin", "source")),
-                ),
-            ),
-            overrides=[wide("source", 800)],
-            width=24,
-        ),
-    ),
-)
-
 
 def links_board(runbook: str = "") -> Board:
-    about = "Utilization of NVLink, PCIe and InfiniBand, their errors, and connected devices."
-    rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE
+    about = "Utilization of NVLink, PCIe and InfiniBand, and their errors."
+    rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS
     return board("dgx-links", about, *rows)

@@ -250,7 +250,8 @@ def range_by_cause(**match: str) -> Value:
 
 def saturated(by: Labels, **match: str) -> Value:
     """Share of the observed time, within what the board shows, for which a path was full."""
-    full = f"{grown(SATURATED, None, **match).expr} / ({grown(OBSERVED, None, **match).expr} > 0)"
+    seen = f"max without (direction) ({grown(OBSERVED, None, **match).expr}) > 0"
+    full = f"{grown(SATURATED, None, **match).expr} / ignoring (direction) group_left () ({seen})"
     if "disk" in match.get("path", "disk"):
         full = f"{full} or {_busy_disks()}"
     return Value(f"max by ({', '.join(by)}) ({full})", "percentunit")
@@ -272,7 +273,9 @@ def fullness(by: Labels, **match: str) -> Value:
 
 def limit(legend: str = "smallest limit", **match: str) -> Query:
     """The limit of a path as a dashed line, in the unit of its traffic: the smallest of the devices
-    shown."""
+    shown. A limit that is equal in both directions has no direction."""
+    if "direction" in match:
+        match["direction"] = f"~{match['direction']}|"
     least = now(LIMIT, **match).smallest()
     network = match.get("path") in ("network", "infiniband")
     return Query(least.bits() if network else least, legend, limit=True)

@@ -72,7 +72,9 @@ class AgentPages:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         accept = ",".join(request.headers.getall(hdrs.ACCEPT, ()))
-        return await self._exposed(request, self.exposition, accept, "Accept, Accept-Encoding")
+        answer = await self._exposed(request, self.exposition, accept, "Accept, Accept-Encoding")
+        self.exposition.answered(f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}")
+        return answer
 
     async def _dcgm(self, request: web.Request) -> web.Response:
         """The names of dcgm-exporter, always in the oldest text format."""

@@ -17,6 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from agent.errors import LogEvent, encodable
 from agent.model import Kind, Sample, Snapshot
+from exporters.default_set import DefaultSet
 from exporters.settings import MetricsConfig
 
 
@@ -69,23 +70,18 @@ def line(start: str, value: float) -> str:
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
     """Writes snapshots in one format, each line as prometheus_client does, in a fifth of its time:
-    what stands before a value is made once for each series. `exports` chooses the metrics. A family
-    that cannot be written costs only itself."""
+    what stands before a value is made once for each series. A family that cannot be written costs
+    only itself."""
 
     openmetrics: bool
-    exports: Callable[[str], bool]
     _starts: dict[str, dict[Labels, str]] = field(default_factory=dict)
     _failing: set[str] = field(default_factory=set)  # families, logged once
 
-    def write(self, samples: Iterable[Sample]) -> str:
+    def write(self, families: Mapping[str, list[Sample]]) -> str:
         """Families in the order of their names, samples in the order of their label values; of a
         series that comes twice the last counts, and what is no number is left out."""
-        families: dict[str, list[Sample]] = {}
-        for sample in samples:
-            if sample.metric.kind is not Kind.INTERNAL:
-                families.setdefault(sample.metric.name, []).append(sample)
         parts = []
-        for name in sorted(filter(self.exports, families)):
+        for name in sorted(families):
             try:
                 parts += self._family(families[name])
                 self._failing.discard(name)
@@ -107,6 +103,15 @@ class ExpositionLines:
         top = head(metric.name, metric.kind, metric.help, openmetrics=self.openmetrics)
         lines = [line(text, values[labels]) for labels, text in starts.items()]
         return [top, *lines] if lines else []
+
+
+def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples of exported metrics, by name."""
+    families: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.metric.kind is not Kind.INTERNAL:
+            families.setdefault(sample.metric.name, []).append(sample)
+    return families
 
 
 LONGEST = 1.0
@@ -139,7 +144,7 @@ class Exposition:
         self._latest = latest
         self.now = now
         self._selected = selected
-        self._selection: MetricsConfig | None = None
+        self._default = DefaultSet()
         self._pages: dict[str, RenderedPage] = {}
         self._lines: dict[str, ExpositionLines] = {}
         self._one_at_a_time = threading.Lock()
@@ -173,11 +178,16 @@ class Exposition:
 
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
         """The text of a snapshot at a time (monotonic seconds)."""
-        selection = self._selected()
-        if selection != self._selection:  # at the start, and after a reload
-            self._selection = selection
-            self._lines.clear()
-        lines = self._lines.setdefault(
-            form.content_type, ExpositionLines(form is OPEN, selection.exports)
-        )
-        return lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)
+        lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
+        families = by_metric(snapshot.samples(at))
+        chosen = self._selected().of(families, self._default.choose(families, at))
+        return lines.write(chosen).encode() + form.encode(self._registry)
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Take in the first tick: counters that are above 0 then did not begin since."""
+        if snapshot.tick == 1:
+            self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
+
+    def answered(self, client: str) -> None:
+        """Count an answer to a client, by its address and program."""
+        self._default.answered(client)

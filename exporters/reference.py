@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
-from agent.model import Kind, Metric
+from agent.model import Kind, Metric, Shown
 
 TITLES = {
     **{word: word.upper() for word in ("cpu", "gpu", "raid")},
@@ -20,7 +20,18 @@ SIGNALS = "Signals"
 SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
 )
-HEADER = ("Name", "Type", "Labels", "Meaning", "Origin")
+SERIES = {
+    Shown.ALL: "all",
+    Shown.FULL: "-",
+    Shown.MOVED: "above 0, and one a device",
+    Shown.GROWN: "above 0",
+    Shown.ZERO: "at 0",
+    Shown.ONE_WAY: "one where directions are equal",
+    Shown.WHICH: "some",
+    Shown.SHORT: "below the spec sheet",
+}
+"""Series of a metric in the default set."""
+HEADER = ("Name", "Type", "Labels", "Default set", "Meaning", "Origin")
 TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
@@ -41,7 +52,8 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
 
 def _cells(metric: Metric) -> list[str]:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    return [f"`{metric.name}`", metric.kind.value, labels, metric.meaning, metric.origin]
+    chosen = "" if metric.kind is Kind.INTERNAL else SERIES[metric.shown]
+    return [f"`{metric.name}`", metric.kind.value, labels, chosen, metric.meaning, metric.origin]
 
 
 def _row(texts: Iterable[str]) -> str:

@@ -1,19 +1,20 @@
-"""Settings of the HTTP server: where it listens, its access control, DCGM's names, and which series
-`/metrics` has: all, or those that boards and rules need, less those dropped. The page, the API and
-the diagnosis have everything."""
+"""Settings of the HTTP server: address, access control, DCGM's names, and the series of `/metrics`.
+The page, the API and the diagnosis have everything."""
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from agent.catalogue import EXPORTED
 from agent.config.decoding import Mismatch, TextCheck, shown
 from agent.config.settings import Section
+from agent.model import Sample, Shown
+
+Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -68,60 +69,45 @@ class DcgmConfig(Section, frozen=True):
     names: Literal["both", "before-4.9", "4.9"] = "both"
 
 
-SMALL_SET = Path(__file__).with_name("small_set.txt")
-"""The metrics that boards and rules ask for, one a line, as `build` writes them."""
-
-QUERIES = ("expr", "query", "definition")
-"""Keys of boards whose texts are PromQL."""
-
-NAMES = frozenset(metric.name for metric in EXPORTED)
-NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
-
-
 class MetricsConfig(Section, frozen=True):
-    """Content of `/metrics`: `set` selects all of it or what boards and rules need, less each
-    metric whose whole name is matched by a pattern in `drop`."""
+    """Content of `/metrics`: `set` selects all series or those of the default set; whole families
+    that a pattern of `keep` matches come back, and those that one of `drop` matches are left
+    out."""
 
     table = "metrics"
 
-    set: Literal["full", "small"] = "full"
+    set: Literal["default", "full", "small"] = "default"
+    keep: tuple[re.Pattern[str], ...] = ()
     drop: tuple[re.Pattern[str], ...] = ()
 
     def __post_init__(self) -> None:
-        for place, pattern in enumerate(self.drop):
-            if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
-                expected = "a regular expression for the whole name of a metric"
-                raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
+        for key, patterns in (("keep", self.keep), ("drop", self.drop)):
+            for place, pattern in enumerate(patterns):
+                if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
+                    raise Mismatch(f"{key}[{place}]", shown(pattern.pattern), _expected(pattern))
 
-    def exports(self, name: str) -> bool:
-        if any(pattern.fullmatch(name) for pattern in self.drop):
-            return False
-        return self.set == "full" or name in small_set()
+    def of(self, full: Families, default: Families) -> Families:
+        """Return the families to export, of all there are and of those of the default set."""
+        found = dict(full if self.set == "full" else default)
+        found |= {name: full[name] for name in full if _matches(self.keep, name)}
+        return {name: its for name, its in found.items() if not _matches(self.drop, name)}
 
     @property
     def missed(self) -> list[str]:
         """Metrics that are dropped although boards or rules need them."""
-        return sorted(n for n in small_set() if any(drop.fullmatch(n) for drop in self.drop))
+        needed = (metric.name for metric in EXPORTED if metric.shown is not Shown.FULL)
+        return sorted(name for name in needed if _matches(self.drop, name))
 
 
-@cache
-def small_set() -> frozenset[str]:
-    return frozenset(SMALL_SET.read_text().split())
+def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
+    return any(pattern.fullmatch(name) for pattern in patterns)
 
 
-def needs(texts: Iterable[str]) -> str:
-    """The text of SMALL_SET: the metrics of the catalogue that these PromQL texts name."""
-    found = {name for text in texts for name in NAME.findall(text)} & NAMES
-    return "".join(f"{name}\n" for name in sorted(found))
-
-
-def queries(document: Any) -> Iterator[str]:
-    if isinstance(document, dict):
-        for key, value in document.items():
-            if key in QUERIES and isinstance(value, str):
-                yield value
-            else:
-                yield from queries(value)
-    elif isinstance(document, list):
-        for value in document:
-            yield from queries(value)
+def _expected(pattern: re.Pattern[str]) -> str:
+    """Return the sentence that names the metrics closest to a pattern that matches none."""
+    names = [metric.name for metric in EXPORTED]
+    close = get_close_matches(pattern.pattern, names, n=3, cutoff=0.3) or names[:3]
+    return (
+        "a regular expression for the whole name of a metric in METRICS.md, such as "
+        f"{' or '.join(close)}"
+    )

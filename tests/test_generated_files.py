@@ -22,7 +22,6 @@ RULES = (
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
-    "small_set.txt": "exporters/small_set.txt",
     "runbook.html": "exporters/live/static/runbook.html",
     "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
     **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},

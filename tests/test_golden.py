@@ -14,6 +14,7 @@ from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from exporters.prometheus import Exposition
+from exporters.settings import MetricsConfig
 from tests.support import machines
 from tests.support.exposition import of_the_library
 from tests.support.machine_controls import set_mig, start_process
@@ -105,6 +106,8 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
 }
 
+FULL = MetricsConfig(set="full")
+
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) -> None:
@@ -112,10 +115,10 @@ def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) 
     scrape = bench.scrape()
     latest, now = bench.agent.poller.latest, bench.clock.monotonic()
     for accept in (TEXT, OPENMETRICS):
-        rendered = Exposition(lambda: latest, bench.clock.monotonic, process=False).render(accept)[
-            0
-        ]
-        assert rendered == of_the_library(latest, now, accept)
+        exposition = Exposition(
+            lambda: latest, bench.clock.monotonic, process=False, selected=lambda: FULL
+        )
+        assert exposition.render(accept)[0] == of_the_library(latest, now, accept)
     path = GOLDEN / f"{name}.prom"
     if request.config.getoption("--update-golden"):
         GOLDEN.mkdir(exist_ok=True)

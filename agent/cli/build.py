@@ -1,8 +1,6 @@
 """`dgx-telemetry build`: write what is generated from the catalogue."""
 
 import argparse
-import json
-import re
 from pathlib import Path
 
 from agent.cli.options import settings_of
@@ -14,12 +12,9 @@ from agent.simulator import parse
 
 def generated(settings: Settings) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
-    from agent.faults.templates import described
     from agent.faults.thresholds import AlertThresholds
-    from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
     from exporters.reference import reference
-    from exporters.settings import needs, queries
 
     try:
         from dashboards.build import files as boards
@@ -28,17 +23,7 @@ def generated(settings: Settings) -> dict[str, str]:
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
     shown = boards(settings[AlertThresholds].runbook)
-    every = groups(settings)
-    asked = [rule.expr for group in every for rule in group.rules]
-    for fault in alerts_of(every):
-        asked += re.findall(r'printf "([^"]*)"[^}]*\| query', described(fault))
-    asked += [query for board in shown.values() for query in queries(json.loads(board))]
-    return {
-        **shown,
-        **alerting(settings),
-        "METRICS.md": reference(),
-        "small_set.txt": needs(asked),
-    }
+    return {**shown, **alerting(settings), "METRICS.md": reference()}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.errors import BadInput
-from agent.model import Failure
+from agent.errors import BadInput, Failure
 
 SHORTEST_TIMEOUT = 3.0
 """Most seconds that a check takes on a healthy, idle machine."""

@@ -301,9 +301,10 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
-    poller.listeners.append(dcgm.tick)
+    exposition = Exposition(latest, now, selected=lambda: agent.settings[MetricsConfig])
+    poller.listeners += [dcgm.tick, exposition.look]
     pages = AgentPages(
-        Exposition(latest, now, selected=lambda: agent.settings[MetricsConfig]),
+        exposition,
         latest,
         awaited=poller.waiting_for,
         feed=feed,
@@ -330,7 +331,9 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Say which alerts and boards will miss what the settings drop."""
+    """Log the metrics that boards and rules miss, and the old name of a set."""
+    if config.set == "small":
+        log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
         means = "alerts that need them will not come, and boards have gaps"
         log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))

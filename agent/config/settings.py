@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from agent.errors import BadInput, LogEvent
-from agent.model import Failure
+from agent.errors import BadInput, Failure, LogEvent
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from agent.diagnosis.inactive_share import doubts
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
-from agent.errors import LogEvent
+from agent.errors import Failure, LogEvent
 from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import (
@@ -26,13 +26,13 @@ from agent.model import (
     PAIRS,
     Absence,
     Cause,
-    Failure,
     GpuKey,
     GpuMetric,
     Pair,
     Reading,
     ReadKey,
     Reason,
+    Shown,
     Snapshot,
     State,
     Verdict,
@@ -55,6 +55,8 @@ STATE = gauge(
     "pair; a new pair must lead for 3 seconds, except hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
+    shown=Shown.WHICH,
+    which=lambda labels: labels[2] in (State.HUNG, State.BUSY),
 )
 STATE_SECONDS = counter(
     "dgx_gpu_state_seconds_total",
@@ -62,6 +64,8 @@ STATE_SECONDS = counter(
     "shares that sum to 1; the sum over all pairs is the time observed.",
     "agent/diagnosis/division.py",
     VERDICT_LABELS,
+    shown=Shown.GROWN,
+    parts=("state", "cause"),
 )
 STATE_CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_state_confidence_ratio",
@@ -69,6 +73,7 @@ STATE_CONFIDENCE = GpuMetric.gauge(
     "true shares, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
     "GPUs; 0.5 if none was tried.",
     "agent/diagnosis/confidence.toml",
+    shown=Shown.FULL,
 )
 UNOBSERVED_SECONDS = GpuMetric.counter(
     "dgx_gpu_unobserved_seconds_total",
@@ -82,6 +87,8 @@ WAITS_FOR = counter(
     "that was late; the label culprit is the UUID of that GPU.",
     "agent/diagnosis/active_share.py",
     (*GPU_LABELS, "culprit"),
+    shown=Shown.GROWN,
+    parts=("culprit",),
 )
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK

@@ -48,7 +48,7 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 def slow_port() -> Fault:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
-    labels = {"path": "=~network|infiniband", "direction": "receive"}
+    labels = {"path": "=~network|infiniband", "direction": "=~receive|"}
     slow = of(paths.LIMIT, **labels) < of(paths.SPEC, **labels)
     negotiated = of(paths.LIMIT_INFO, **labels, origin="hardware")
     return Fault(

@@ -82,7 +82,12 @@ def saturation(parameters: RuleParameters) -> Recording:
     over = parameters.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        observed_share(increase(paths.SATURATED, over), increase(paths.OBSERVED, over), over),
+        observed_share(
+            increase(paths.SATURATED, over),
+            f"max without (direction) ({increase(paths.OBSERVED, over)})",
+            over,
+            "direction",
+        ),
     )
 
 

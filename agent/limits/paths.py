@@ -21,6 +21,7 @@ from agent.model import (
     Reading,
     ReadKey,
     Reason,
+    Shown,
     Snapshot,
     counter,
     gauge,
@@ -41,12 +42,14 @@ LIMIT = gauge(
     "smaller of the spec sheet and the hardware's own figure.",
     "agent/specs and the hardware; dgx_bandwidth_limit_info says which",
     PATH_LABELS,
+    shown=Shown.ONE_WAY,
 )
 LIMIT_INFO = gauge(
     "dgx_bandwidth_limit_info",
     "1, with where the limit comes from (configured, spec or hardware) and its source.",
     "agent/specs and the hardware",
     (*PATH_LABELS, "origin", "source"),
+    shown=Shown.SHORT,
 )
 SPEC = gauge(
     "dgx_bandwidth_spec_bytes_per_second",
@@ -54,6 +57,7 @@ SPEC = gauge(
     "degraded.",
     "agent/specs",
     PATH_LABELS,
+    shown=Shown.SHORT,
 )
 RATIO = gauge(
     "dgx_bandwidth_ratio",
@@ -67,12 +71,15 @@ SATURATED = counter(
     "Seconds for which the ratio was at or above the path's threshold of saturation.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
+    shown=Shown.MOVED,
+    parts=("direction",),
 )
 OBSERVED = counter(
     "dgx_bandwidth_observed_seconds_total",
     "Seconds for which the traffic of the path was known; saturated seconds are a part of these.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
+    shown=Shown.ONE_WAY,
 )
 
 REFRESH = 30

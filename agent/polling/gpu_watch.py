@@ -11,9 +11,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.clock import Clock, Stopwatch
-from agent.errors import LogEvent
+from agent.errors import Failure, LogEvent
 from agent.hardware.nvml import Nvml
-from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
+from agent.model import FINAL, Absent, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses, count_timeouts
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from agent.clock import Clock
-from agent.errors import LogEvent
-from agent.model import Failure, Reading, ReadKey, Reason, Snapshot
+from agent.errors import Failure, LogEvent
+from agent.model import Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import OFF, ReadCosts
 from agent.polling.worker import Finished, Worker

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from agent.clock import Clock
+from agent.errors import Failure
 from agent.hardware.device import NvmlDevice, Scope
 from agent.hardware.fields import FieldId
 from agent.hardware.nvml import MISSHAPEN, misshapen
@@ -17,7 +18,6 @@ from agent.model import (
     PERMANENT,
     Absence,
     Absent,
-    Failure,
     Kind,
     Labels,
     Metric,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agent.clock import Clock
-from agent.errors import LogEvent
+from agent.errors import Failure, LogEvent
 from agent.hardware.device import BY_INDEX, NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import EXPIRY_INTERVALS, FINAL, Absent, Failure, Reason
+from agent.model import EXPIRY_INTERVALS, FINAL, Absent, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu

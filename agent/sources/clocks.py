@@ -5,7 +5,17 @@ from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, Metric, Reason, counter, gauge
+from agent.model import (
+    GPU_LABELS,
+    PERMANENT,
+    Absent,
+    GpuMetric,
+    Metric,
+    Reason,
+    Shown,
+    counter,
+    gauge,
+)
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -19,6 +29,8 @@ CLOCK = gauge(
     "nvmlDeviceGetClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,
+    shown=Shown.WHICH,
+    which=lambda labels: "sm" in labels,
 )
 CLOCK_LIMIT = gauge(
     "dgx_gpu_clock_limit_hertz",
@@ -26,6 +38,8 @@ CLOCK_LIMIT = gauge(
     "nvmlDeviceGetMaxClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,
+    shown=Shown.WHICH,
+    which=lambda labels: "sm" in labels,
 )
 PERFORMANCE_STATE = GpuMetric.gauge(
     "dgx_gpu_performance_state",
@@ -33,6 +47,7 @@ PERFORMANCE_STATE = GpuMetric.gauge(
     "others a higher one under load means reduced clocks.",
     "nvmlDeviceGetPerformanceState",
     possible=Range(0, 15),
+    shown=Shown.FULL,
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
@@ -43,6 +58,8 @@ THROTTLE = counter(
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),
     fastest=STEPWISE,
+    shown=Shown.MOVED,
+    parts=("reason",),
 )
 REASONS = GpuMetric.internal(
     "dgx_gpu_throttle_state",

@@ -78,7 +78,7 @@ class NvlinkConfig(Section, frozen=True):
     out. Totals, errors and the state of each link always are."""
 
     table = "nvlink"
-    per_link: bool = True
+    per_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)

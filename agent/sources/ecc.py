@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, GpuMetric, event_counter
+from agent.model import GPU_LABELS, GpuMetric, Shown, event_counter
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
 from agent.ranges import Range
@@ -20,6 +20,9 @@ ERRORS = event_counter(
     "nvmlDeviceGetTotalEccErrors",
     (*GPU_LABELS, "severity", "lifetime"),
     possible=ERROR_COUNT,
+    shown=Shown.MOVED,
+    parts=("severity", "lifetime"),
+    which=lambda labels: "uncorrected" in labels,
 )
 REMAPPED_ROWS = event_counter(
     "dgx_gpu_remapped_rows_total",
@@ -27,6 +30,9 @@ REMAPPED_ROWS = event_counter(
     "nvmlDeviceGetRemappedRows",
     (*GPU_LABELS, "severity"),
     possible=COUNT,
+    shown=Shown.MOVED,
+    parts=("severity",),
+    which=lambda labels: "uncorrected" in labels,
 )
 REMAP_PENDING = GpuMetric.flag(
     "dgx_gpu_row_remap_pending",
@@ -46,6 +52,9 @@ RETIRED_PAGES = event_counter(
     "nvmlDeviceGetRetiredPages",
     (*GPU_LABELS, "cause"),
     possible=COUNT,
+    shown=Shown.MOVED,
+    parts=("cause",),
+    which=lambda labels: "double_bit" in labels,
 )
 RETIRED_PENDING = GpuMetric.flag(
     "dgx_gpu_retired_pages_pending",

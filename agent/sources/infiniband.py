@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
-from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter, gauge, internal
+from agent.model import (
+    Absent,
+    Metric,
+    ReadKey,
+    Reason,
+    Shown,
+    counter,
+    event_counter,
+    gauge,
+    internal,
+)
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE, WIRE_SPEED
@@ -40,6 +50,8 @@ ERRORS = event_counter(
     "Errors of the port by kind; many ports stop counting at 255 or 65535.",
     f"{_PORT}/counters, files named after the kind",
     (*PORT_LABELS, "kind"),
+    shown=Shown.MOVED,
+    parts=("kind",),
 )
 LINK_UP = gauge(
     "dgx_infiniband_link_up",

@@ -17,6 +17,7 @@ from agent.model import (
     Labels,
     Metric,
     Reason,
+    Shown,
     counter,
     event_counter,
     gauge,
@@ -41,6 +42,7 @@ def _bytes(name: str, meaning: str, fields: str, *, link: bool = False) -> Metri
         _DATA.format(fields, "link" if link else "all links"),
         LINK_LABELS if link else GPU_LABELS,
         fastest=FASTEST_LINK if link else FASTEST_NVLINK,
+        shown=Shown.FULL if link or "wire" in name else Shown.ALL,
     )
 
 
@@ -60,6 +62,7 @@ LINK_UP = gauge(
     LINK_LABELS,
     FLAG,
     step=0,
+    shown=Shown.ZERO,
 )
 LINK_INFO = gauge(
     "dgx_nvlink_link_info",
@@ -68,6 +71,7 @@ LINK_INFO = gauge(
     "nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo",
     (*LINK_LABELS, "remote", "remote_pci_bus_id"),
     FLAG,
+    shown=Shown.FULL,
 )
 LINKS = GpuMetric.gauge(
     "dgx_nvlink_links",
@@ -90,6 +94,8 @@ ERRORS = event_counter(
     "errors or discarded, overrun buffers, recoveries, symbols that stayed wrong.",
     "nvmlDeviceGetFieldValues 161-163 or 206-214 and 221, else nvmlDeviceGetNvLinkErrorCounter",
     (*LINK_LABELS, "kind"),
+    shown=Shown.MOVED,
+    parts=("link", "kind"),
 )
 
 DOWN = 0

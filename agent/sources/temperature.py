@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.hardware.nvml import unless_final
-from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, GpuMetric, Reason, checked, gauge
+from agent.model import (
+    FINAL,
+    GPU_LABELS,
+    PERMANENT,
+    Absent,
+    GpuMetric,
+    Reason,
+    Shown,
+    checked,
+    gauge,
+)
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
@@ -36,6 +46,8 @@ LIMIT = gauge(
     "nvmlDeviceGetTemperatureThreshold",
     (*GPU_LABELS, "limit"),
     CELSIUS,
+    shown=Shown.WHICH,
+    which=lambda labels: labels[-1] in ("slowdown", "memory"),
 )
 MARGIN = GpuMetric.gauge(
     "dgx_gpu_temperature_margin_celsius",

@@ -21,6 +21,7 @@ from agent.model import (
     ReadKey,
     Reason,
     Sample,
+    Shown,
     counter,
     internal,
 )
@@ -37,6 +38,9 @@ ERRORS = counter(
     "in the catalogue start at 0.",
     "nvmlEventSetWait, and the kernel's log: the larger count of the two",
     (*GPU_LABELS, "xid"),
+    shown=Shown.MOVED,
+    parts=("xid",),
+    which=lambda labels: int(labels[-1]) in xids.critical(),
 )
 LAST = GpuMetric.internal(
     "dgx_gpu_last_xid",
@@ -55,6 +59,9 @@ NVLINK_FAULTS = counter(
     "by the first action that they require.",
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
+    shown=Shown.GROWN,
+    parts=("xid", "unit", "action"),
+    which=lambda _: True,
 )
 
 PCI = "PCI"

@@ -1,4 +1,4 @@
-"""Selection of series: the shipped small set is what boards and rules ask for."""
+"""The sets of `/metrics`: the default one has what rules and boards ask for."""
 
 import json
 import logging
@@ -10,17 +10,28 @@ from typing import Any
 import promql_parser
 import pytest
 
+from agent.catalogue import METRICS
 from agent.cli.options import SECTIONS
 from agent.cli.run import log_dropped
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
+from agent.model import Kind, Shown
 from alerts.build import groups
 from dashboards.build import files as boards
 from exporters.prometheus import Exposition
-from exporters.settings import NAMES, MetricsConfig, queries, small_set
+from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, AgentBench, simulated
 
 SERIES = re.compile(r"^(\w+)(\{.*\})? ", re.MULTILINE)
+NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
+FULL = MetricsConfig(set="full")
+UNASKED = {
+    "dgx_gpu_utilization_ratio",  # the one figure that everyone knows
+    "dgx_gpu_step_confidence_ratio",  # how far to trust the steps beside it
+    "dgx_gpu_fan_ratio",  # of workstations
+    "dgx_gpu_collectives_total",  # in a text of an alert
+}
+"""Of the default set though no rule and no board asks for them; rows of MIG besides."""
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +47,30 @@ def shown(machine: AgentBench, config: MetricsConfig) -> str:
     return selected.render(TEXT)[0].decode()
 
 
-def series(text: str) -> set[str]:
-    return {f"{name}{labels}" for name, labels in SERIES.findall(text)}
+def names(text: str) -> set[str]:
+    return {name for name, _ in SERIES.findall(text)}
 
 
-def test_small_leaves_out_what_no_board_or_rule_needs(machine: AgentBench) -> None:
-    full, small = series(shown(machine, MetricsConfig())), series(shown(machine, SMALL))
-    gone = {name for name, _ in SERIES.findall("\n".join(f"{line} " for line in full - small))}
-    assert small < full
-    assert "dgx_gpu_persistence_mode" in gone
-    assert "dgx_gpu_clock_hertz" not in gone
+def test_the_default_set_is_a_part_of_the_full_one(machine: AgentBench) -> None:
+    full, default = names(shown(machine, FULL)), names(shown(machine, MetricsConfig()))
+    assert default < full
+    assert "dgx_gpu_persistence_mode" in full - default
+    assert "dgx_gpu_clock_hertz" in default
 
 
-SMALL = MetricsConfig(set="small")
+def test_the_old_name_of_a_set_still_counts(
+    machine: AgentBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = MetricsConfig(set="small")
+    assert shown(machine, small) == shown(machine, MetricsConfig())
+    log_dropped(small)
+    assert "metrics.set" in caplog.text
+
+
+def test_one_line_brings_a_family_back(machine: AgentBench) -> None:
+    kept = MetricsConfig(keep=(re.compile("dgx_gpu_xid_errors_total"),))
+    wanted = re.compile(r"^dgx_gpu_xid_errors_total.*", re.MULTILINE)
+    assert wanted.findall(shown(machine, kept)) == wanted.findall(shown(machine, FULL))
 
 
 def test_a_family_without_series_has_no_head(machine: AgentBench) -> None:
@@ -58,12 +80,12 @@ def test_a_family_without_series_has_no_head(machine: AgentBench) -> None:
 
 
 def test_a_reload_counts_at_the_next_page(machine: AgentBench) -> None:
-    chosen = [MetricsConfig()]
+    chosen = [FULL]
     exposition = Exposition(
         lambda: machine.agent.poller.latest, machine.clock.monotonic, selected=lambda: chosen[0]
     )
     before = exposition.render(TEXT)[0]
-    chosen[0] = SMALL
+    chosen[0] = MetricsConfig()
     machine.clock.advance(2.0)
     assert len(exposition.render(TEXT)[0]) < len(before)
     machine.clock.advance(-2.0)
@@ -80,33 +102,67 @@ def selectors(node: Any) -> Iterator[Any]:
         yield from selectors(argument)
 
 
-def test_the_small_set_is_what_a_parser_finds_in_the_rules() -> None:
-    """Another reader of PromQL than the one that made the file."""
-    found = {
+def queries(document: Any) -> Iterator[str]:
+    """The PromQL of a board."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if key in ("expr", "query", "definition") and isinstance(value, str):
+                yield value
+            else:
+                yield from queries(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from queries(value)
+
+
+@pytest.fixture(scope="module")
+def asked() -> set[str]:
+    """The metrics that rules, by a parser, and boards ask for."""
+    of_rules = {
         selector.name
         for group in groups(Settings())
         for rule in group.rules
         for selector in selectors(promql_parser.parse(rule.expr))
-    } & NAMES
-    assert len(found) > 50
-    assert found <= small_set()
-
-
-def test_every_metric_of_a_board_is_in_the_small_set() -> None:
+    }
     texts = "".join(q for board in boards().values() for q in queries(json.loads(board)))
-    assert set(re.findall(r"\bdgx_\w+", texts)) & NAMES <= small_set()
+    assert len(of_rules & METRICS.keys()) > 50
+    return (of_rules | set(NAME.findall(texts))) & METRICS.keys()
 
 
-def test_a_pattern_that_names_nothing_is_refused(tmp_path: Path) -> None:
+def test_rules_and_boards_ask_for_the_default_set(asked: set[str]) -> None:
+    assert [name for name in asked if METRICS[name].shown is Shown.FULL] == []
+
+
+def test_the_default_set_has_nothing_else(asked: set[str]) -> None:
+    idle = {
+        metric.name
+        for metric in METRICS.values()
+        if metric.kind is not Kind.INTERNAL
+        and metric.shown is not Shown.FULL
+        and "gpu_instance" not in metric.labels
+    }
+    assert idle - asked <= UNASKED
+
+
+@pytest.mark.parametrize("key", ["keep", "drop"])
+def test_a_pattern_that_names_nothing_is_refused(key: str, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    file.write_text('[metrics]\ndrop = ["dgx_gpu_.*", "gpu_.*"]\n')
+    file.write_text(f'[metrics]\n{key} = ["dgx_gpu_.*", "dgx_gpu_power_wats"]\n')
     with pytest.raises(ConfigError) as caught:
         load(SECTIONS, file, {})
-    expected = "metrics.drop[1] must be a regular expression for the whole name of a metric"
-    assert str(caught.value) == f"{file}: {expected}, not 'gpu_.*'"
+    expected = f"metrics.{key}[1] must be a regular expression for the whole name of a metric"
+    assert str(caught.value).startswith(f"{file}: {expected} in METRICS.md, such as ")
+    assert "dgx_gpu_power_watts" in str(caught.value)
 
 
-def test_what_alerts_will_miss_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_set_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[metrics]\nset = "huge"\n')
+    with pytest.raises(ConfigError, match=r"metrics\.set .*default.*full.*huge"):
+        load(SECTIONS, file, {})
+
+
+def test_metrics_that_alerts_will_miss_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         log_dropped(MetricsConfig(drop=(re.compile("dgx_gpu_persistence_mode"),)))
         assert not caplog.records

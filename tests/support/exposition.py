@@ -157,7 +157,7 @@ class ExpositionBench:
         self.builds += 1
         self.building.set()
         assert self.pause.wait(PATIENCE)
-        return MetricsConfig()
+        return MetricsConfig(set="full")
 
     def text(self, accept: str = "") -> str:
         return self.exposition.render(accept)[0].decode()

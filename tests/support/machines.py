@@ -15,6 +15,7 @@ from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.series import SampleStore
 from exporters.prometheus import Exposition
+from exporters.settings import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
 
 TEXT = "text/plain;version=0.0.4"
@@ -54,7 +55,12 @@ class AgentBench:
 
     @cached_property
     def _exposition(self) -> Exposition:
-        return Exposition(lambda: self.agent.poller.latest, self.clock.monotonic, process=False)
+        return Exposition(
+            lambda: self.agent.poller.latest,
+            self.clock.monotonic,
+            process=False,
+            selected=lambda: MetricsConfig(set="full"),
+        )
 
 
 def simulated(name: str, config: Settings | None = None, gpus: int | None = None) -> AgentBench:

@@ -13,8 +13,8 @@ from typing import Literal
 
 import pytest
 
-from agent.errors import LogEvent
-from agent.model import Failure, Reading, ReadKey
+from agent.errors import Failure, LogEvent
+from agent.model import Reading, ReadKey
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
 from agent.service.journal import AgentFormatter, LogConfig, is_journal, start_logging

@@ -1,0 +1,162 @@
+"""The default set: the series that rules and boards need, without parts that are always 0.
+
+A counter that begins above 0 has no increase. So a new part, such as a kind of error, is 0 at
+first: for 30 s at least, and in two answers to one client, so that Prometheus has a sample from
+which it grows. Parts that are above 0 when the agent looks first are exported as they are.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.limits import paths
+from agent.model import Kind, Labels, Metric, Sample, Shown
+from exporters.settings import Families
+
+BORN_SECONDS = 30.0
+BORN_ANSWERS = 2
+CLIENTS_COUNTED = 64
+"""Clients whose answers are counted for one part: the first ones."""
+
+DIRECTION = "direction"
+
+
+class NewPart(NamedTuple):
+    """A part that is 0 in answers still: since when (s), and how many answers each client had."""
+
+    since: float
+    answers: Counter[str]
+
+
+@dataclass(slots=True, eq=False)
+class DefaultSet:
+    """Chooses from each snapshot; remembers what was chosen, for a series once shown stays."""
+
+    _devices: dict[str, set[Labels]] = field(default_factory=dict)
+    """By metric: devices that were there before, by their labels without the parts."""
+    _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
+    _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
+
+    def choose(self, families: Families, now: float) -> dict[str, list[Sample]]:
+        """Return the samples of the default set by metric; `now` in monotonic seconds."""
+        found = {}
+        for name, samples in families.items():
+            metric = samples[0].metric
+            if chosen := self._chosen(metric, samples, families, now):
+                found[name] = chosen
+        return found
+
+    def _chosen(
+        self, metric: Metric, samples: list[Sample], families: Families, now: float
+    ) -> list[Sample]:
+        match metric.shown:
+            case Shown.ALL:
+                found = samples
+            case Shown.FULL:
+                found = []
+            case Shown.WHICH:
+                found = [sample for sample in samples if metric.which(sample.labels)]
+            case Shown.MOVED:
+                found = [*_unnamed(metric, samples), *self._grown(metric, samples, now)]
+            case Shown.GROWN:
+                found = self._grown(metric, samples, now)
+            case Shown.ZERO:
+                found = self._at_zero(metric, samples)
+            case Shown.ONE_WAY:
+                found = self._one_way(metric, samples)
+            case Shown.SHORT:
+                found = self._short(metric, samples, families)
+        return found
+
+    def answered(self, client: str) -> None:
+        """Count an answer in which new parts were 0."""
+        for part in self._new.values():
+            if client in part.answers or len(part.answers) < CLIENTS_COUNTED:
+                part.answers[client] += 1
+
+    def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
+        """The parts that were ever above 0."""
+        kept = self._kept.setdefault(metric.name, set())
+        devices = self._devices.setdefault(metric.name, set())
+        device = _device_of(metric)
+        there, chosen = set[Labels](), []
+        for sample in samples:
+            there.add(place := device(sample.labels))
+            if sample.labels not in kept:
+                if not sample.value:
+                    continue
+                at_once = (
+                    metric.kind is Kind.GAUGE or place not in devices or metric.which(sample.labels)
+                )
+                if not at_once and not self._is_born(metric, sample.labels, now):
+                    chosen.append(sample._replace(value=0.0))
+                    continue
+                kept.add(sample.labels)
+            chosen.append(sample)
+        devices |= there
+        return chosen
+
+    def _is_born(self, metric: Metric, labels: Labels, now: float) -> bool:
+        new = self._new.setdefault((metric.name, labels), NewPart(now, Counter()))
+        enough = any(count >= BORN_ANSWERS for count in new.answers.values())
+        if now - new.since < BORN_SECONDS or not enough:
+            return False
+        del self._new[metric.name, labels]
+        return True
+
+    def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
+        """What was ever at 0: links that are down, sources that do not answer."""
+        kept = self._kept.setdefault(metric.name, set())
+        kept |= {sample.labels for sample in samples if not sample.value}
+        return [sample for sample in samples if sample.labels in kept]
+
+    def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
+        """One series without a direction for each device where both directions are equal; where
+        they once differed, both."""
+        differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index(DIRECTION)
+        ways: dict[Labels, list[Sample]] = {}
+        for sample in samples:
+            ways.setdefault((*sample.labels[:place], "", *sample.labels[place + 1 :]), []).append(
+                sample
+            )
+        chosen = []
+        for labels, both in ways.items():
+            if len(both) > 1 and len({sample.value for sample in both}) > 1:
+                differ.add(labels)
+            same = len(both) > 1 and labels not in differ
+            chosen += [both[0]._replace(labels=labels)] if same else both
+        return chosen
+
+    def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
+        """Paths whose hardware carries less than the spec sheet says, and those that once did."""
+        known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
+        of_hardware = {
+            sample.labels[: len(paths.PATH_LABELS)]
+            for sample in families.get(str(paths.LIMIT_INFO), ())
+            if "hardware" in sample.labels
+        }
+        kept = self._kept.setdefault(str(paths.SPEC), set())
+        for sample in families.get(str(paths.SPEC), ()):
+            if (
+                sample.labels in of_hardware
+                and known.get(sample.labels, sample.value) < sample.value
+            ):
+                kept.add(sample.labels)
+        short = [one for one in samples if one.labels[: len(paths.PATH_LABELS)] in kept]
+        return self._one_way(metric, short) if short else []
+
+
+def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
+    """Return a series at 0 for each device, without a name of its part: the device is watched."""
+    parts = [label in metric.parts for label in metric.labels]
+    devices = dict.fromkeys(
+        tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))
+        for sample in samples
+    )
+    return [Sample(metric, labels, 0.0) for labels in devices]
+
+
+def _device_of(metric: Metric) -> Callable[[Labels], Labels]:
+    places = [place for place, label in enumerate(metric.labels) if label not in metric.parts]
+    return lambda labels: tuple(labels[place] for place in places)
