@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from gzip import compress
+from itertools import filterfalse
 from math import isfinite
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from agent.errors import LogEvent, encodable
+from agent.limits.paths import PATH_LABELS
 from agent.model import Kind, Sample, Snapshot
+from agent.sources import nvlink
 from exporters.default_set import DefaultSet
 from exporters.settings import MetricsConfig
 
@@ -105,6 +108,16 @@ class ExpositionLines:
         return [top, *lines] if lines else []
 
 
+LINK_TRAFFIC = frozenset(nvlink.PER_LINK)
+
+
+def of_one_link(sample: Sample) -> bool:
+    """Return whether a sample is of what a single NVLink carries."""
+    metric, labels, _ = sample
+    is_path = metric.labels[: len(PATH_LABELS)] == PATH_LABELS
+    return metric in LINK_TRAFFIC or (is_path and labels[0] == "nvlink" and ":" in labels[1])
+
+
 def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
     """The samples of exported metrics, by name."""
     families: dict[str, list[Sample]] = {}
@@ -140,10 +153,11 @@ class Exposition:
         *,
         process: bool = True,
         selected: Callable[[], MetricsConfig] = MetricsConfig,
+        per_link: Callable[[], bool] = bool,
     ) -> None:
         self._latest = latest
         self.now = now
-        self._selected = selected
+        self._selected, self._per_link = selected, per_link
         self._default = DefaultSet()
         self._pages: dict[str, RenderedPage] = {}
         self._lines: dict[str, ExpositionLines] = {}
@@ -179,7 +193,8 @@ class Exposition:
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
         """The text of a snapshot at a time (monotonic seconds)."""
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
-        families = by_metric(snapshot.samples(at))
+        samples = snapshot.samples(at)
+        families = by_metric(samples if self._per_link() else filterfalse(of_one_link, samples))
         chosen = self._selected().of(families, self._default.choose(families, at))
         return lines.write(chosen).encode() + form.encode(self._registry)
 

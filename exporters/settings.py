@@ -69,6 +69,14 @@ class DcgmConfig(Section, frozen=True):
     names: Literal["both", "before-4.9", "4.9"] = "both"
 
 
+class NvlinkConfig(Section, frozen=True):
+    """Option to export what single links carry, and their limits. Totals are always exported."""
+
+    table = "nvlink"
+
+    per_link: bool = False
+
+
 class MetricsConfig(Section, frozen=True):
     """Content of `/metrics`: `set` selects all series or those of the default set; whole families
     that a pattern of `keep` matches come back, and those that one of `drop` matches are left

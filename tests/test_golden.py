@@ -116,7 +116,11 @@ def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) 
     latest, now = bench.agent.poller.latest, bench.clock.monotonic()
     for accept in (TEXT, OPENMETRICS):
         exposition = Exposition(
-            lambda: latest, bench.clock.monotonic, process=False, selected=lambda: FULL
+            lambda: latest,
+            bench.clock.monotonic,
+            process=False,
+            selected=lambda: FULL,
+            per_link=lambda: True,
         )
         assert exposition.render(accept)[0] == of_the_library(latest, now, accept)
     path = GOLDEN / f"{name}.prom"

@@ -7,9 +7,7 @@ import re
 
 import pytest
 
-from agent.config.settings import Settings
 from agent.simulator import SYSTEMS
-from agent.sources.context import NvlinkConfig
 from exporters.prometheus import Exposition
 from exporters.reference import TEMPLATE
 from exporters.settings import MetricsConfig
@@ -23,27 +21,31 @@ def node_series() -> list[list[str]]:
     ]
 
 
-def settled(system: str, *, per_link: bool) -> AgentBench:
+def settled(system: str) -> AgentBench:
     """In training, once what is read every minute has been read twice."""
-    bench = simulated(f"{system}:training", Settings(NvlinkConfig(per_link=per_link))).run(3)
+    bench = simulated(f"{system}:training").run(3)
     bench.clock.advance(60.0)
     return bench.run(3)
 
 
 def counted(system: str) -> list[str]:
     """The row of a system."""
-    plain, linked = (settled(system, per_link=per_link) for per_link in (False, True))
-    default, kilobytes = shown(plain, MetricsConfig())
-    full, _ = shown(plain, MetricsConfig(set="full"))
-    most, largest = shown(linked, MetricsConfig(set="full"))
+    bench, whole = settled(system), MetricsConfig(set="full")
+    default, kilobytes = shown(bench, MetricsConfig())
+    full, _ = shown(bench, whole)
+    most, largest = shown(bench, whole, per_link=True)
     return [system, *map(str, (default, full, most, kilobytes, largest))]
 
 
-def shown(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
+def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -> tuple[int, int]:
     """Series and kB of a scrape."""
     latest = bench.agent.poller.latest
     selected = Exposition(
-        lambda: latest, bench.clock.monotonic, process=False, selected=lambda: config
+        lambda: latest,
+        bench.clock.monotonic,
+        process=False,
+        selected=lambda: config,
+        per_link=lambda: per_link,
     )
     text = selected.render(TEXT)[0].decode()
     return len(re.findall("^[^#]", text, re.MULTILINE)), round(len(text) / 1000)
@@ -51,7 +53,7 @@ def shown(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
 
 def test_a_large_node_is_small() -> None:
     """What a hosted Prometheus bills for a DGX H100 with one job."""
-    series, kilobytes = shown(settled("dgx-h100", per_link=False), MetricsConfig())
+    series, kilobytes = shown(settled("dgx-h100"), MetricsConfig())
     assert series <= 700
     assert kilobytes <= 100
 

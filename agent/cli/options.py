@@ -20,7 +20,6 @@ from agent.model import Cause, Snapshot, State
 from agent.polling import intervals
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
-from agent.sources.context import NvlinkConfig
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
@@ -29,7 +28,7 @@ from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from exporters.live.view import View
-from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig
+from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 
 SECTIONS: tuple[type[Section], ...] = (
     *(HttpConfig, SpecConfig, LogConfig, ProcessConfig, JobConfig, DriverConfig, AllocationConfig),

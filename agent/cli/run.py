@@ -37,7 +37,7 @@ from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
-from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig
+from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 from exporters.web_file import WebFile
 
 COUNT = "failed-starts"
@@ -301,7 +301,12 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
-    exposition = Exposition(latest, now, selected=lambda: agent.settings[MetricsConfig])
+    exposition = Exposition(
+        latest,
+        now,
+        selected=lambda: agent.settings[MetricsConfig],
+        per_link=lambda: agent.settings[NvlinkConfig].per_link,
+    )
     poller.listeners += [dcgm.tick, exposition.look]
     pages = AgentPages(
         exposition,

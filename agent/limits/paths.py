@@ -31,7 +31,6 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
-from agent.sources.context import NvlinkConfig
 from agent.specs.sheets import MachineSpecs, SaturationConfig
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
@@ -247,9 +246,8 @@ class PathMonitor:
             found = find_paths(machine)
             here = {(key.path, key.device, key.direction) for key, *_ in found}
             self._without = sorted(configured.keys() - here)
-            kept = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]
-            self.bandwidth.limits = resolve(machine, kept)
-            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in kept if f.spec}
+            self.bandwidth.limits = resolve(machine, found)
+            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
             self.bandwidth.unlimited.clear()
             self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(samples)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agent.clock import Clock
-from agent.config.settings import Configuration, Section, Settings
+from agent.config.settings import Configuration, Settings
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import FileTree, read_int
 from agent.hardware.gpm import Gpm
@@ -71,14 +71,6 @@ class HostOptions:
     @property
     def settings(self) -> Settings:
         return self.configuration.current
-
-
-class NvlinkConfig(Section, frozen=True):
-    """Option to count bytes per link, against the limit of each link, so that a slow link stands
-    out. Totals, errors and the state of each link always are."""
-
-    table = "nvlink"
-    per_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from agent.model import (
     GpuMetric,
     Labels,
     Metric,
-    Reason,
     Shown,
     counter,
     event_counter,
@@ -25,7 +24,7 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
-from agent.sources.context import GpuContext, NvlinkConfig
+from agent.sources.context import GpuContext
 from agent.specs.sheets import MachineSpecs
 
 FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over one of its links
@@ -182,8 +181,6 @@ class LinkReads:
         return any(half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
 
     def per_link(self, out: ReadOutput) -> None:
-        if not self._gpu.configuration.current[NvlinkConfig].per_link:
-            raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
         scopes = {link: (str(link),) for link in self._device.links()}
         GpuRows(self._device, self._bytes(PER_LINK, scopes)).read(out)
 

@@ -392,7 +392,6 @@ def test_what_is_there_at_times_is_drawn_as_points(board: Json) -> None:
     ("uid", "question"),
     [
         ("dgx-gpu", "Who is on it, and which GPU is it?"),
-        ("dgx-links", "Where do the limits come from?"),
     ],
 )
 def test_what_people_ask_first_is_open(uid: str, question: str) -> None:

@@ -60,6 +60,7 @@ class AgentBench:
             self.clock.monotonic,
             process=False,
             selected=lambda: MetricsConfig(set="full"),
+            per_link=lambda: True,
         )
 
 

@@ -1,17 +1,14 @@
 """Links of a GPU: the NVSwitch fabric, NVLink 5, PCIe switches; and what else
 machines of 2026 have."""
 
-import re
 from typing import Any
 
 import pytest
 
-from agent.config.settings import Settings
 from agent.faults.findings import findings
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
 from agent.sources import fabric, memory, nvlink, pcie, system
-from agent.sources.context import NvlinkConfig
 from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
 
@@ -78,19 +75,6 @@ def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
 
 def test_without_a_switch_nothing_is_reported() -> None:
     assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie.UPLINK)
-
-
-@pytest.mark.parametrize("per_link", [True, False])
-def test_bytes_of_single_links_are_a_setting(per_link: bool) -> None:
-    bench = simulated("dgx-station-v100:training", Settings(NvlinkConfig(per_link=per_link)))
-    scrape = bench.run(3).scrape()
-    found = set(re.findall(r"^dgx_nvlink_\w+", scrape, re.MULTILINE))
-    kept = {"dgx_nvlink_transmitted_bytes_total", "dgx_nvlink_link_up", "dgx_nvlink_errors_total"}
-    assert kept <= found
-    assert ("dgx_nvlink_link_transmitted_bytes_total" in found) is per_link
-    why = 'absent_values{metric="dgx_nvlink_link_received_bytes_total",reason="not_configured"} 4'
-    assert (why in scrape) is not per_link
-    assert ('device="gpu0:0"' in scrape) is per_link, "a limit without bytes is of no use"
 
 
 FIRST, OTHER = "0", "1"
