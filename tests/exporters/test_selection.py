@@ -29,7 +29,6 @@ UNASKED = {
     "dgx_gpu_utilization_ratio",  # the one figure that everyone knows
     "dgx_gpu_step_confidence_ratio",  # how far to trust the steps beside it
     "dgx_gpu_fan_ratio",  # of workstations
-    "dgx_gpu_collectives_total",  # in a text of an alert
 }
 """Of the default set though no rule and no board asks for them; rows of MIG besides."""
 
