@@ -26,11 +26,11 @@ class Kind(StrEnum):
     INTERNAL = "internal"  # evidence for the diagnosis: in the snapshot, never in the exposition
 
 
-class Shown(StrEnum):
+class InDefault(StrEnum):
     """Series of a metric that the default set of `/metrics` has."""
 
     ALL = "all"
-    FULL = "none"  # in the full set alone
+    FULL = "none"
     MOVED = "moved"  # the parts that ever were above 0, and one without a name, at 0, a device
     GROWN = "grown"  # the parts that ever were above 0
     ZERO = "at 0"  # those that ever were at 0
@@ -100,10 +100,8 @@ class Metric:
 
     A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
     which a counter can grow in a second, None for one of events, which has no such limit. A change
-    by more than `step` is exported once the next reading has it too.
-
-    `shown` chooses the series of the default set. `parts` are the labels that tell apart kinds of
-    one event on one device; `which` chooses those that are exported with their first event.
+    by more than `step` is exported once the next reading has it too. `shown` chooses the series of
+    the default set; `parts` are the labels of kinds of one event, `which` those to export at once.
     """
 
     name: str
@@ -114,7 +112,7 @@ class Metric:
     fastest: float | None = field(default=None, compare=False)
     step: float | None = field(default=None, compare=False)
     kind: Kind = Kind.GAUGE
-    shown: Shown = field(default=Shown.ALL, compare=False)
+    shown: InDefault = field(default=InDefault.ALL, compare=False)
     parts: Labels = field(default=(), compare=False)
     which: Callable[[Labels], bool] = field(default=lambda _: False, compare=False)
 
@@ -223,8 +221,7 @@ class Figure(NamedTuple):
 class Fact:
     """Something seen that decided a verdict: its kind, its figures, the GPU and devices meant.
 
-    Kinds are members of an enumeration beside the code that finds them; who shows a fact has
-    the words for each.
+    Kinds are members of an enumeration beside the code that finds them.
     """
 
     kind: StrEnum

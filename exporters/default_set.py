@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.limits import paths
-from agent.model import Kind, Labels, Metric, Sample, Shown
+from agent.model import InDefault, Kind, Labels, Metric, Sample
 from exporters.settings import Families
 
 BORN_SECONDS = 30.0
@@ -51,21 +51,21 @@ class DefaultSet:
         self, metric: Metric, samples: list[Sample], families: Families, now: float
     ) -> list[Sample]:
         match metric.shown:
-            case Shown.ALL:
+            case InDefault.ALL:
                 found = samples
-            case Shown.FULL:
+            case InDefault.FULL:
                 found = []
-            case Shown.WHICH:
+            case InDefault.WHICH:
                 found = [sample for sample in samples if metric.which(sample.labels)]
-            case Shown.MOVED:
+            case InDefault.MOVED:
                 found = [*_unnamed(metric, samples), *self._grown(metric, samples, now)]
-            case Shown.GROWN:
+            case InDefault.GROWN:
                 found = self._grown(metric, samples, now)
-            case Shown.ZERO:
+            case InDefault.ZERO:
                 found = self._at_zero(metric, samples)
-            case Shown.ONE_WAY:
+            case InDefault.ONE_WAY:
                 found = self._one_way(metric, samples)
-            case Shown.SHORT:
+            case InDefault.SHORT:
                 found = self._short(metric, samples, families)
         return found
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
-from agent.model import Kind, Metric, Shown
+from agent.model import InDefault, Kind, Metric
 
 TITLES = {
     **{word: word.upper() for word in ("cpu", "gpu", "raid")},
@@ -21,14 +21,14 @@ SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
 )
 SERIES = {
-    Shown.ALL: "all",
-    Shown.FULL: "-",
-    Shown.MOVED: "above 0, and one a device",
-    Shown.GROWN: "above 0",
-    Shown.ZERO: "at 0",
-    Shown.ONE_WAY: "one where directions are equal",
-    Shown.WHICH: "some",
-    Shown.SHORT: "below the spec sheet",
+    InDefault.ALL: "all",
+    InDefault.FULL: "-",
+    InDefault.MOVED: "above 0, and one a device",
+    InDefault.GROWN: "above 0",
+    InDefault.ZERO: "at 0",
+    InDefault.ONE_WAY: "one where directions are equal",
+    InDefault.WHICH: "some",
+    InDefault.SHORT: "below the spec sheet",
 }
 """Series of a metric in the default set."""
 HEADER = ("Name", "Type", "Labels", "Default set", "Meaning", "Origin")

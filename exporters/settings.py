@@ -12,7 +12,7 @@ from msgspec import Meta
 from agent.catalogue import EXPORTED
 from agent.config.decoding import Mismatch, TextCheck, shown
 from agent.config.settings import Section
-from agent.model import Sample, Shown
+from agent.model import InDefault, Sample
 
 Families = Mapping[str, list[Sample]]
 
@@ -103,7 +103,7 @@ class MetricsConfig(Section, frozen=True):
     @property
     def missed(self) -> list[str]:
         """Metrics that are dropped although boards or rules need them."""
-        needed = (metric.name for metric in EXPORTED if metric.shown is not Shown.FULL)
+        needed = (metric.name for metric in EXPORTED if metric.shown is not InDefault.FULL)
         return sorted(name for name in needed if _matches(self.drop, name))
 
 

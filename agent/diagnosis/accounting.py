@@ -28,11 +28,11 @@ from agent.model import (
     Cause,
     GpuKey,
     GpuMetric,
+    InDefault,
     Pair,
     Reading,
     ReadKey,
     Reason,
-    Shown,
     Snapshot,
     State,
     Verdict,
@@ -55,7 +55,7 @@ STATE = gauge(
     "pair; a new pair must lead for 3 seconds, except hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
-    shown=Shown.WHICH,
+    shown=InDefault.WHICH,
     which=lambda labels: labels[2] in (State.HUNG, State.BUSY),
 )
 STATE_SECONDS = counter(
@@ -64,7 +64,7 @@ STATE_SECONDS = counter(
     "shares that sum to 1; the sum over all pairs is the time observed.",
     "agent/diagnosis/division.py",
     VERDICT_LABELS,
-    shown=Shown.GROWN,
+    shown=InDefault.GROWN,
     parts=("state", "cause"),
 )
 STATE_CONFIDENCE = GpuMetric.gauge(
@@ -73,7 +73,7 @@ STATE_CONFIDENCE = GpuMetric.gauge(
     "true shares, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
     "GPUs; 0.5 if none was tried.",
     "agent/diagnosis/confidence.toml",
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 UNOBSERVED_SECONDS = GpuMetric.counter(
     "dgx_gpu_unobserved_seconds_total",
@@ -87,7 +87,7 @@ WAITS_FOR = counter(
     "that was late; the label culprit is the UUID of that GPU.",
     "agent/diagnosis/active_share.py",
     (*GPU_LABELS, "culprit"),
-    shown=Shown.GROWN,
+    shown=InDefault.GROWN,
     parts=("culprit",),
 )
 KEY = ReadKey("diagnosis", "verdicts")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from agent.bounds import POWER_SAMPLES
-from agent.model import PAIRS, Cause, Pair, Shown, State, TimedSeries, counter
+from agent.model import PAIRS, Cause, InDefault, Pair, State, TimedSeries, counter
 from agent.sources.power import ENERGY
 
 Parts = Mapping[Pair, float]
@@ -24,7 +24,7 @@ STATE_JOULES = counter(
     "agent/diagnosis/energy.py",
     (*ENERGY.labels, "state", "cause"),
     fastest=ENERGY.fastest,
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)

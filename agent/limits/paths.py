@@ -16,12 +16,12 @@ from agent.limits.resolution import (
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
+    InDefault,
     Labels,
     Metric,
     Reading,
     ReadKey,
     Reason,
-    Shown,
     Snapshot,
     counter,
     gauge,
@@ -41,14 +41,14 @@ LIMIT = gauge(
     "smaller of the spec sheet and the hardware's own figure.",
     "agent/specs and the hardware; dgx_bandwidth_limit_info says which",
     PATH_LABELS,
-    shown=Shown.ONE_WAY,
+    shown=InDefault.ONE_WAY,
 )
 LIMIT_INFO = gauge(
     "dgx_bandwidth_limit_info",
     "1, with where the limit comes from (configured, spec or hardware) and its source.",
     "agent/specs and the hardware",
     (*PATH_LABELS, "origin", "source"),
-    shown=Shown.SHORT,
+    shown=InDefault.SHORT,
 )
 SPEC = gauge(
     "dgx_bandwidth_spec_bytes_per_second",
@@ -56,7 +56,7 @@ SPEC = gauge(
     "degraded.",
     "agent/specs",
     PATH_LABELS,
-    shown=Shown.SHORT,
+    shown=InDefault.SHORT,
 )
 RATIO = gauge(
     "dgx_bandwidth_ratio",
@@ -70,7 +70,7 @@ SATURATED = counter(
     "Seconds for which the ratio was at or above the path's threshold of saturation.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("direction",),
 )
 OBSERVED = counter(
@@ -78,7 +78,7 @@ OBSERVED = counter(
     "Seconds for which the traffic of the path was known; saturated seconds are a part of these.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
-    shown=Shown.ONE_WAY,
+    shown=InDefault.ONE_WAY,
 )
 
 REFRESH = 30

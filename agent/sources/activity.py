@@ -6,7 +6,7 @@ from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, Reason, Shown, internal
+from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, InDefault, Reason, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput
@@ -25,7 +25,7 @@ ACTIVE_SECONDS = GpuMetric.counter(
     "nothing lost between scrapes.",
     "as dgx_gpu_activity_ratio",
     fastest=STEPWISE,
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 SM_ACTIVE = GpuMetric.ratio(
     "dgx_gpu_sm_active_ratio",
@@ -52,7 +52,7 @@ TENSOR_THROUGHPUT = GpuMetric.ratio(
     "12 % high on two H200 at their power limit, whose clock NVML reads too high. Data sheets give "
     "the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is higher by as much.",
     "GPM metric 5, nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo (Hopper and newer)",
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 TENSOR_SECONDS = GpuMetric.counter(
     "dgx_gpu_tensor_throughput_seconds_total",

@@ -5,7 +5,17 @@ import platform
 from collections import Counter
 
 from agent import __version__
-from agent.model import GpuMetric, Kind, Reading, ReadKey, Shown, Snapshot, counter, gauge, internal
+from agent.model import (
+    GpuMetric,
+    InDefault,
+    Kind,
+    Reading,
+    ReadKey,
+    Snapshot,
+    counter,
+    gauge,
+    internal,
+)
 from agent.polling import intervals
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import HEALTH, AgentHealth
@@ -22,21 +32,21 @@ SOURCE_UP = gauge(
     "1 while the source delivers; 0 while its call hangs, it failed, or there is no driver.",
     "the agent",
     ("source",),
-    shown=Shown.ZERO,
+    shown=InDefault.ZERO,
 )
 READ_SECONDS = counter(
     "dgx_agent_read_seconds_total",
     "Wall seconds spent in the reads of the source.",
     "the agent's monotonic clock",
     ("source",),
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 READ_CPU_SECONDS = counter(
     "dgx_agent_read_cpu_seconds_total",
     "CPU seconds that the reads of the source used; driver calls use CPU even while they wait.",
     "CLOCK_THREAD_CPUTIME_ID",
     ("source",),
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 ABSENT_VALUES = gauge(
     "dgx_agent_absent_values",

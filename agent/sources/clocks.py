@@ -10,9 +10,9 @@ from agent.model import (
     PERMANENT,
     Absent,
     GpuMetric,
+    InDefault,
     Metric,
     Reason,
-    Shown,
     counter,
     gauge,
 )
@@ -29,7 +29,7 @@ CLOCK = gauge(
     "nvmlDeviceGetClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,
-    shown=Shown.WHICH,
+    shown=InDefault.WHICH,
     which=lambda labels: "sm" in labels,
 )
 CLOCK_LIMIT = gauge(
@@ -38,7 +38,7 @@ CLOCK_LIMIT = gauge(
     "nvmlDeviceGetMaxClockInfo",
     (*GPU_LABELS, "clock"),
     HERTZ,
-    shown=Shown.WHICH,
+    shown=InDefault.WHICH,
     which=lambda labels: "sm" in labels,
 )
 PERFORMANCE_STATE = GpuMetric.gauge(
@@ -47,7 +47,7 @@ PERFORMANCE_STATE = GpuMetric.gauge(
     "others a higher one under load means reduced clocks.",
     "nvmlDeviceGetPerformanceState",
     possible=Range(0, 15),
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
@@ -58,7 +58,7 @@ THROTTLE = counter(
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),
     fastest=STEPWISE,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("reason",),
 )
 REASONS = GpuMetric.internal(

@@ -10,7 +10,7 @@ from typing import Any
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, Metric, ReadKey, Reason, Shown, checked, counter, gauge
+from agent.model import Absent, InDefault, Metric, ReadKey, Reason, checked, counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE, Range
@@ -48,7 +48,7 @@ INFO = gauge(
     "array names the arrays that a disk is a member of.",
     "/sys/block/<device>/device/model, md/level, slaves",
     ("device", "model", "kind", "array"),
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 MEMBERS = gauge(
     "dgx_raid_members",
@@ -63,7 +63,7 @@ FAULT = gauge(
     "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
     "udisks2",
     ("device", "kind"),
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("kind",),
 )
 

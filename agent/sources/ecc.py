@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, GpuMetric, Shown, event_counter
+from agent.model import GPU_LABELS, GpuMetric, InDefault, event_counter
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
 from agent.ranges import Range
@@ -20,7 +20,7 @@ ERRORS = event_counter(
     "nvmlDeviceGetTotalEccErrors",
     (*GPU_LABELS, "severity", "lifetime"),
     possible=ERROR_COUNT,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("severity", "lifetime"),
     which=lambda labels: "uncorrected" in labels,
 )
@@ -30,7 +30,7 @@ REMAPPED_ROWS = event_counter(
     "nvmlDeviceGetRemappedRows",
     (*GPU_LABELS, "severity"),
     possible=COUNT,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("severity",),
     which=lambda labels: "uncorrected" in labels,
 )
@@ -52,7 +52,7 @@ RETIRED_PAGES = event_counter(
     "nvmlDeviceGetRetiredPages",
     (*GPU_LABELS, "cause"),
     possible=COUNT,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("cause",),
     which=lambda labels: "double_bit" in labels,
 )

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from agent.hardware.device import NvmlDevice
-from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, Shown, checked, gauge
+from agent.model import GPU_LABELS, Absent, GpuMetric, InDefault, Reason, checked, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FLAG, Range
@@ -29,7 +29,7 @@ HEALTH = gauge(
     (*GPU_LABELS, "kind"),
     FLAG,
     step=0,
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("kind",),
 )
 

@@ -7,7 +7,7 @@ from functools import partial
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, GpuMetric, Metric, Shown, gauge
+from agent.model import GPU_LABELS, GpuMetric, InDefault, Metric, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import FLAG, Range
@@ -31,13 +31,13 @@ MEMORY_UTILIZATION = GpuMetric.ratio(
     "Share of NVML's last sample period, 0-1, in which device memory was read or written. It "
     "measures time, not bandwidth; GPUs before Hopper report nothing else of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 PERSISTENCE_MODE = GpuMetric.flag(
     "dgx_gpu_persistence_mode",
     "1 if the driver keeps the GPU initialised while it is unused.",
     "nvmlDeviceGetPersistenceMode",
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 RECOVERY_ACTION = GpuMetric.gauge(
     "dgx_gpu_recovery_action",

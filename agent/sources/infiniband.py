@@ -9,10 +9,10 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import (
     Absent,
+    InDefault,
     Metric,
     ReadKey,
     Reason,
-    Shown,
     counter,
     event_counter,
     gauge,
@@ -50,7 +50,7 @@ ERRORS = event_counter(
     "Errors of the port by kind; many ports stop counting at 255 or 65535.",
     f"{_PORT}/counters, files named after the kind",
     (*PORT_LABELS, "kind"),
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("kind",),
 )
 LINK_UP = gauge(

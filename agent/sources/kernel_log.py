@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import KernelLog, KernelXid, SwitchError, parsed
-from agent.model import Absent, ReadKey, Shown, counter, gauge, internal
+from agent.model import Absent, InDefault, ReadKey, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 
@@ -17,7 +17,7 @@ READABLE = gauge(
     "dgx_kernel_log_readable",
     "1 while the kernel's log is read.",
     "/dev/kmsg",
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 SWITCH_ERRORS = counter(
     "dgx_nvswitch_errors_total",
@@ -25,7 +25,7 @@ SWITCH_ERRORS = counter(
     "the switch have failed.",
     "the kernel's log",
     ("switch", "severity", "sxid"),
-    shown=Shown.GROWN,
+    shown=InDefault.GROWN,
     parts=("severity", "sxid"),
     which=lambda labels: "fatal" in labels,
 )

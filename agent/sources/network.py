@@ -8,7 +8,7 @@ from functools import partial
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
-from agent.model import Absent, Metric, ReadKey, Reason, Shown, counter, gauge, internal
+from agent.model import Absent, InDefault, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE, WIRE_SPEED
@@ -39,7 +39,7 @@ LINK_UP = gauge(
     "1 if the NIC can pass packets, 0 if it is down or has no carrier.",
     "/sys/class/net/<device>/operstate, or carrier if that is unknown",
     ("device",),
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 SPEED = internal(
     "dgx_network_speed_bytes_per_second",

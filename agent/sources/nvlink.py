@@ -14,9 +14,9 @@ from agent.model import (
     PERMANENT,
     Absent,
     GpuMetric,
+    InDefault,
     Labels,
     Metric,
-    Shown,
     counter,
     event_counter,
     gauge,
@@ -41,7 +41,7 @@ def _bytes(name: str, meaning: str, fields: str, *, link: bool = False) -> Metri
         _DATA.format(fields, "link" if link else "all links"),
         LINK_LABELS if link else GPU_LABELS,
         fastest=FASTEST_LINK if link else FASTEST_NVLINK,
-        shown=Shown.FULL if link or "wire" in name else Shown.ALL,
+        shown=InDefault.FULL if link or "wire" in name else InDefault.ALL,
     )
 
 
@@ -61,7 +61,7 @@ LINK_UP = gauge(
     LINK_LABELS,
     FLAG,
     step=0,
-    shown=Shown.ZERO,
+    shown=InDefault.ZERO,
 )
 LINK_INFO = gauge(
     "dgx_nvlink_link_info",
@@ -70,7 +70,7 @@ LINK_INFO = gauge(
     "nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo",
     (*LINK_LABELS, "remote", "remote_pci_bus_id"),
     FLAG,
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 LINKS = GpuMetric.gauge(
     "dgx_nvlink_links",
@@ -93,7 +93,7 @@ ERRORS = event_counter(
     "errors or discarded, overrun buffers, recoveries, symbols that stayed wrong.",
     "nvmlDeviceGetFieldValues 161-163 or 206-214 and 221, else nvmlDeviceGetNvLinkErrorCounter",
     (*LINK_LABELS, "kind"),
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("link", "kind"),
 )
 

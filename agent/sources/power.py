@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
-from agent.model import PERMANENT, Absent, GpuMetric, Shown, TimedSeries
+from agent.model import PERMANENT, Absent, GpuMetric, InDefault, TimedSeries
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
@@ -32,7 +32,7 @@ DEFAULT_LIMIT = GpuMetric.gauge(
     "lowered.",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     possible=WATTS,
-    shown=Shown.FULL,
+    shown=InDefault.FULL,
 )
 ENERGY = GpuMetric.counter(
     "dgx_gpu_energy_joules_total",

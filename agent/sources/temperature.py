@@ -11,8 +11,8 @@ from agent.model import (
     PERMANENT,
     Absent,
     GpuMetric,
+    InDefault,
     Reason,
-    Shown,
     checked,
     gauge,
 )
@@ -46,7 +46,7 @@ LIMIT = gauge(
     "nvmlDeviceGetTemperatureThreshold",
     (*GPU_LABELS, "limit"),
     CELSIUS,
-    shown=Shown.WHICH,
+    shown=InDefault.WHICH,
     which=lambda labels: labels[-1] in ("slowdown", "memory"),
 )
 MARGIN = GpuMetric.gauge(

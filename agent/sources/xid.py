@@ -18,10 +18,10 @@ from agent.model import (
     Absent,
     GpuIdentity,
     GpuMetric,
+    InDefault,
     ReadKey,
     Reason,
     Sample,
-    Shown,
     counter,
     internal,
 )
@@ -38,7 +38,7 @@ ERRORS = counter(
     "in the catalogue start at 0.",
     "nvmlEventSetWait, and the kernel's log: the larger count of the two",
     (*GPU_LABELS, "xid"),
-    shown=Shown.MOVED,
+    shown=InDefault.MOVED,
     parts=("xid",),
     which=lambda labels: int(labels[-1]) in xids.critical(),
 )
@@ -59,7 +59,7 @@ NVLINK_FAULTS = counter(
     "by the first action that they require.",
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
-    shown=Shown.GROWN,
+    shown=InDefault.GROWN,
     parts=("xid", "unit", "action"),
     which=lambda _: True,
 )

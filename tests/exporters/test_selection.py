@@ -15,7 +15,7 @@ from agent.cli.options import SECTIONS
 from agent.cli.run import log_dropped
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
-from agent.model import Kind, Shown
+from agent.model import InDefault, Kind
 from alerts.build import groups
 from dashboards.build import files as boards
 from exporters.prometheus import Exposition
@@ -129,7 +129,7 @@ def asked() -> set[str]:
 
 
 def test_rules_and_boards_ask_for_the_default_set(asked: set[str]) -> None:
-    assert [name for name in asked if METRICS[name].shown is Shown.FULL] == []
+    assert [name for name in asked if METRICS[name].shown is InDefault.FULL] == []
 
 
 def test_the_default_set_has_nothing_else(asked: set[str]) -> None:
@@ -137,7 +137,7 @@ def test_the_default_set_has_nothing_else(asked: set[str]) -> None:
         metric.name
         for metric in METRICS.values()
         if metric.kind is not Kind.INTERNAL
-        and metric.shown is not Shown.FULL
+        and metric.shown is not InDefault.FULL
         and "gpu_instance" not in metric.labels
     }
     assert idle - asked <= UNASKED
