@@ -16,9 +16,9 @@ class Failure(NamedTuple):
     message: str
 
     @classmethod
-    def of(cls, error: Exception) -> "Failure":
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        return cls(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
+    def of(cls, error: BaseException) -> "Failure":
+        places = [f"{at.filename}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)]
+        return cls(type(error).__name__, "".join(places[-1:]), str(error))
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" + (f" ({self.place})" if self.place else "")

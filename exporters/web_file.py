@@ -16,9 +16,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from agent.config.configuration import ConfigError, in_time, read_regular
+from agent.config.configuration import ConfigError, read_regular
 from agent.config.decoding import Mismatch, TextCheck, decode
 from agent.errors import BadInput, LogEvent
+from agent.threads import in_time
 from exporters.access_control import require_bcrypt
 
 log = logging.getLogger(__name__)

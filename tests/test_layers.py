@@ -12,6 +12,7 @@ from tests.support.source_code import CODE, breaches, files, imports, relative
 LAYERS = (
     "agent.errors",
     "agent.clock",
+    "agent.threads",
     "agent.ranges",
     "agent.bounds",
     "agent.model",

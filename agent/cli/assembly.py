@@ -19,7 +19,6 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.allocation import Allocations, driver_gpus
-from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, PERMANENT, Absent, Snapshot
 from agent.polling import intervals
@@ -34,6 +33,7 @@ from agent.sources import agent_health, allocation, kernel_log, system, workload
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.specs.sheets import MachineSpecs, SystemSpec
+from agent.threads import at_once, on_a_thread
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
     from agent.replay.recorder import TapeRecorder

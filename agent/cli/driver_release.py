@@ -50,14 +50,15 @@ def device_nodes() -> set[str]:
     for number in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of the listing itself
             opened.add(str(number.readlink()))
-    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    maps = Path("/proc/self/maps").read_text(errors="replace")
+    mapped = {line.split()[-1] for line in maps.splitlines()}
     return {path for path in opened | mapped if path.startswith(NODES)}
 
 
 def module_version() -> str:
     """The version of the kernel module that is loaded; empty where none is."""
     try:
-        return Path("/sys/module/nvidia/version").read_text().strip()
+        return Path("/sys/module/nvidia/version").read_text(errors="replace").strip()
     except OSError:
         return ""
 

@@ -20,6 +20,7 @@ def systemctl(*words: str) -> str:
             [shutil.which("systemctl") or "systemctl", *words],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=LONGEST,
             check=False,
         )

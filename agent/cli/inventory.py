@@ -196,7 +196,7 @@ def put(found: Document, path: Path | None) -> None:
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)
-    elif not (check_target(path) and path.read_text() == text):
+    elif not (check_target(path) and path.read_bytes() == text.encode()):
         atomic_write(path, text.encode(), READABLE)
         drained = sum("drained" in one["labels"] for one in found)
         print(f"{path}: {len(found)} targets, {drained} of them drained", flush=True)

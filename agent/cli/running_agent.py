@@ -103,7 +103,7 @@ class RunningAgent:
 def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
     name = ""
     for raw in stream:
-        word, _, value = raw.decode().rstrip("\n").partition(": ")
+        word, _, value = raw.decode(errors="replace").rstrip("\n").partition(": ")
         if word == "event":
             name = value
         elif word == "data":

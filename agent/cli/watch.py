@@ -25,7 +25,7 @@ from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
-from agent.errors import printable
+from agent.errors import Failure, printable
 from agent.polling.intervals import TICK
 from agent.report.questions import NoAnswer, place
 from exporters.live.findings_document import findings_document
@@ -161,8 +161,9 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
             try:
                 for frame in agent.frames():
                     loop.call_soon_threadsafe(shown.put, frame, where)
-            except NoAnswer as error:
-                loop.call_soon_threadsafe(shown.put, None, str(error))
+            except Exception as error:  # whatever it answers, it may answer rightly again
+                why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
+                loop.call_soon_threadsafe(shown.put, None, why)
             time.sleep(RETRY)
 
 

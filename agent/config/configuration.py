@@ -6,25 +6,19 @@ Packages declare their sections themselves; `deploy/config.toml` is the commente
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from errno import EFBIG, EINVAL, EISDIR, ETIMEDOUT
+from collections.abc import Iterator, Mapping, Sequence
+from errno import EFBIG, EINVAL, EISDIR
 from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from threading import Thread
-from typing import Any, TypeVar, get_origin
+from typing import Any, get_origin
 
 import msgspec
 
 from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
 from agent.config.settings import Section, Settings
 from agent.errors import BadInput, LogEvent
-
-T = TypeVar("T")
-
-TIMEOUT = 5.0
-"""Seconds for all the files of one configuration."""
+from agent.threads import in_time
 
 
 # A FIFO would keep its reader until somebody writes, a device might never end, and a file system of
@@ -49,28 +43,6 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(EFBIG, f"it has more than {most} bytes")
     return content
-
-
-def in_time(work: Callable[[], T], seconds: float = TIMEOUT) -> T:
-    """Return the result of `work`, or raise its error; TimeoutError after this many seconds.
-
-    Then its thread is left behind: it keeps neither the caller nor the end of the process.
-    """
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # raised in the caller's thread
-            done.set_exception(error)
-
-    Thread(target=run, name="files", daemon=True).start()
-    try:
-        return done.result(seconds)
-    except TimeoutError as error:
-        if done.done():  # the file system's own
-            raise
-        raise TimeoutError(ETIMEDOUT, f"no answer within {seconds:g} s") from error
 
 
 log = logging.getLogger(__name__)

@@ -102,7 +102,7 @@ class GpuHistoryTracker:
         self._pids = pids
         if e.processes == 0:
             return
-        idle = e.is_quiet and e.host.at_rest is not False
+        idle = e.is_quiet and e.host.at_rest is True
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:

@@ -18,7 +18,7 @@ from agent.config.atomic_file import atomic_write
 from agent.config.configuration import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
-from agent.errors import BadInput, LogEvent
+from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling import intervals
 from agent.sources import activity, workload
@@ -231,7 +231,7 @@ class HourlySums:
     def _load(self) -> None:
         try:
             self._read = _read(self._folder) if self._folder else {}
-        except OSError as error:
+        except Exception as error:
             log.warning(LogEvent("hours_not_read", file="", reason=str(error)))
 
 
@@ -281,7 +281,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
                 path.unlink(missing_ok=True)
             else:
                 atomic_write(path, content)
-        except (BadInput, OSError) as error:
+        except Exception as error:
             log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
 
@@ -298,7 +298,7 @@ def _read(folder: Path) -> dict[int, bytes]:
         try:
             content = read_regular(path, LARGEST_HOUR)
             hour = msgspec.json.decode(content, type=Hour)
-        except (OSError, msgspec.MsgspecError) as error:
+        except Exception as error:
             log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
             continue
         if hour.hour == number:

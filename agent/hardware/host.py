@@ -1,15 +1,17 @@
 """The host behind its seam: psutil for disks, NICs and CPU times, files for the rest; logins."""
 
 import pwd
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, cast
 
 from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
+from agent.threads import on_a_thread
 
 TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
 
@@ -23,21 +25,21 @@ class Logins:
 
     def __init__(self, find: Callable[[int], str] = of_system) -> None:
         self._find = find
+        self._asked: dict[int, Future[str]] = {}
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        if uid not in self._names:
-            self._names[uid] = str(uid)
-            asking = threading.Thread(target=self._ask, args=(uid,), name="login", daemon=True)
-            asking.start()
-            asking.join(TIMEOUT)
-        return self._names[uid]
+        """The number if there is no name, or none yet."""
+        return self._names.get(uid) or self._ask(uid)
 
-    def _ask(self, uid: int) -> None:
-        try:
-            self._names[uid] = self._find(uid)
-        except (KeyError, OverflowError):  # no such user, or no number of one: the number stays
-            return
+    def _ask(self, uid: int) -> str:
+        if uid not in self._asked:
+            self._asked[uid] = on_a_thread("login", partial(self._find, uid))
+            wait([self._asked[uid]], TIMEOUT)
+        asked = self._asked[uid]
+        if asked.done() and not asked.exception():
+            self._names[uid] = asked.result()
+        return self._names.get(uid, str(uid))
 
 
 class Psutil(Protocol):

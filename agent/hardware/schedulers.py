@@ -3,12 +3,16 @@
 Each may take seconds, or hang: ask on a thread of your own."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 LONGEST = 16 << 20  # bytes of an answer
 SECONDS = 5.0  # Timeout of one command or of the kubelet
@@ -51,8 +55,8 @@ class RealSchedulers(Schedulers):
     def slurm(self, host: str) -> list[str]:
         columns = "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A|%i|%u|%a|%P"
         shown = _run_command("squeue", f"--nodelist={host}", *columns)
-        rows = [line.split("|") for line in shown.split()]
-        jobs = {row[0]: row for row in rows if len(row) == 5 and row[0].isdecimal()}
+        rows = [line.strip().split("|", 4) for line in shown.splitlines()]
+        jobs = {row[0]: [*row, *[""] * 4][:5] for row in rows if row[0].isdecimal()}
         self._known = {one: line for one, line in self._known.items() if one in jobs}
         for new in [one for one in jobs if one not in self._known][:MOST_JOBS]:
             try:
@@ -86,7 +90,7 @@ def _of_json(job: str) -> str:
         return _line(job, *names, *(part for detail in details for part in detail), sluid=sluid)
     except TimeoutError:
         raise
-    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+    except Exception:  # JSON of another version, or none
         return ""
 
 
@@ -126,15 +130,34 @@ def _run_command(program: str, *arguments: str) -> str:
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")
     words = [found, *arguments]  # fixed ones, a host's name, a number
-    try:
-        ended = subprocess.run(  # noqa: S603
-            words, capture_output=True, text=True, timeout=SECONDS, check=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{program} does not answer in {SECONDS:g} s") from error
-    except subprocess.CalledProcessError as error:  # whose text has the job's number
-        raise OSError(f"{program} fails: exit status {error.returncode}") from error
-    return ended.stdout[:LONGEST]
+    null, pipe, late = subprocess.DEVNULL, subprocess.PIPE, threading.Event()
+    running = subprocess.Popen(  # noqa: S603
+        words, stdin=null, stdout=pipe, stderr=null, start_new_session=True
+    )
+
+    def kill() -> None:
+        """A wrapper's children too, which hold the pipe."""
+        late.set()
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+
+    end = threading.Timer(SECONDS, kill)
+    end.daemon = True
+    end.start()
+    with running:
+        assert running.stdout is not None
+        answer = running.stdout.read(LONGEST + 1)
+        if len(answer) > LONGEST:
+            kill()
+        status = running.wait()
+        end.cancel()
+    if len(answer) > LONGEST:
+        raise OSError(f"{program} answers more than {LONGEST} bytes")
+    if late.is_set():
+        raise TimeoutError(f"{program} does not answer in {SECONDS:g} s")
+    if status:  # without its error, which has the job's number
+        raise OSError(f"{program} fails: exit status {status}")
+    return decoded(answer)
 
 
 def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
@@ -190,7 +213,7 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
         for container in of_pod.get(3, []):
             inside = _fields(container)
             devices = [_fields(one) for one in inside.get(2, [])]
-            ids = [(_text(one, 1), n.decode()) for one in devices for n in one.get(2, [])]
+            ids = [(_text(one, 1), decoded(n)) for one in devices for n in one.get(2, [])]
             ids += [claimed for one in inside.get(5, []) for claimed in _claimed(_fields(one))]
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
 
@@ -207,7 +230,12 @@ def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:
-    return fields.get(number, [b""])[-1].decode()
+    return decoded(fields.get(number, [b""])[-1])
+
+
+def decoded(text: bytes) -> str:
+    """Text of another program, which may be no UTF-8."""
+    return text.decode(errors="replace")
 
 
 def _fields(message: bytes) -> dict[int, list[bytes]]:

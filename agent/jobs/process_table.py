@@ -12,10 +12,11 @@ from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.jobs import identity
 from agent.model import Absent, Labels, Reason
+from agent.threads import Spawn
+
+VISIBLE = "run the agent with hostPID: true, or as root, or in the group of /proc's gid= option"
 
 NAMELESS = identity.JobLabels()
-
-Spawn = Callable[[Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +61,6 @@ class LookUp:
                 self.command = processes.command(self.files, identity.root(line).pid)
         finally:
             self.over.set()
-
-
-def at_once(run: Callable[[], None]) -> None:
-    """Read on the caller's own thread: for tests."""
-    run()
-
-
-def on_a_thread(run: Callable[[], None]) -> None:
-    """A daemon thread: what blocks must not hold up the exit."""
-    threading.Thread(target=run, name="process-memory", daemon=True).start()
 
 
 class ProcessTable:
@@ -161,7 +152,7 @@ class ProcessTable:
         waiting = [one for one in self._look_ups.values() if not one.begun]
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
             one.begun = True
-            self._spawn(one.run)
+            self._spawn("process-memory", one.run)
         until = time.monotonic() + LOOK_UP_AT_ONCE
         changed = False
         for pid, one in list(self._look_ups.items()):
@@ -192,9 +183,11 @@ class ProcessTable:
             self._look_up(pid)
             uptime = processes.uptime(self._files)
         except PermissionError as error:
-            why = f"/proc hides process {pid} on the GPU: {os.strerror(error.errno or 0)}"
+            why = (
+                f"/proc hides process {pid} on the GPU ({os.strerror(error.errno or 0)}): {VISIBLE}"
+            )
         except processes.GONE:
-            why = f"process {pid} on the GPU is not in /proc: hidepid or a pid namespace hides it"
+            why = f"process {pid} on the GPU is not in /proc: {VISIBLE}"
         except OSError as error:
             why = f"/proc does not report process {pid} on the GPU: {error.strerror or error}"
         else:

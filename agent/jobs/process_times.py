@@ -52,13 +52,15 @@ NONE = Times()
 class GpuTimes(NamedTuple):
     """The processes of one GPU since the read before: the threads that launch (None where a main
     thread cannot be read), those that dispatch, all others together, how many of these did
-    something, and for which share of the time (0-1) the busiest did."""
+    something, for which share of the time (0-1) the busiest did, and whether /proc hides some of
+    them."""
 
     launching: Times | None
     dispatching: Times
     working: Times
     workers: int
     busiest: float
+    hidden: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +134,8 @@ class ProcessTimes:
         self._descent = processes.Descent(files)
         self._known: dict[int, _Process] = {}
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
+        self._unreadable: dict[Labels, set[int]] = {}  # descendants at the last search
+        self._hidden: dict[Labels, set[int]] = {}  # and at the one before: they have not just ended
 
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
@@ -154,14 +158,17 @@ class ProcessTimes:
         workers = sum(one.workers for one in every)
         busiest = min(1.0, max(one.busiest for one in every))
         known = all(one.launched is not None for one in own)
-        return GpuTimes(launching if known else None, dispatching, working, workers, busiest)
+        seen = launching if known else None
+        hidden = bool(self._hidden.get(gpu))
+        return GpuTimes(seen, dispatching, working, workers, busiest, hidden)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
         for pid in [p for p, one in self._known.items() if one.whole.at != at]:
             self._end(pid)
         for gpu in self._below.keys() - set(gpus):
-            del self._below[gpu]
+            for table in (self._below, self._unreadable, self._hidden):
+                del table[gpu]
 
     def started(self, pid: int) -> float | None:
         """Return the start of a process that was read (s since boot)."""
@@ -182,6 +189,9 @@ class ProcessTimes:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
             found = self._descent.below(pids, foreign, MOST_DESCENDANTS, at)
             known = self._below[gpu] = pids, found, at + SEARCH_FIRST - turn
+            unreadable = {pid for pid in found if self._read(pid, at, launches=False) is None}
+            self._hidden[gpu] = unreadable & self._unreadable.get(gpu, set())
+            self._unreadable[gpu] = unreadable
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:

@@ -2,17 +2,18 @@
 configured."""
 
 import logging
-import threading
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 from agent.config.atomic_file import atomic_write
-from agent.config.configuration import in_time, read_regular
+from agent.config.configuration import read_regular
 from agent.errors import BadInput, LogEvent
 from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.allocation import DRIVER
 from agent.model import Absent
 from agent.polling import intervals
+from agent.threads import in_time, on_a_thread
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class ExpectedGpus:
         self._keeps = keeps
         self._kept = self._most = self._read()
         self._looked = float("-inf")
-        self._writer: threading.Thread | None = None
+        self._writing: Future[None] | None = None
 
     def most(self, answering: int, now: float) -> int:
         if now - self._looked >= intervals.TOPOLOGY:
@@ -74,13 +75,11 @@ class ExpectedGpus:
 
     def _keep(self) -> None:
         """Write on a separate thread: a disk may hang."""
-        waits = self._writer is not None and self._writer.is_alive()
+        waits = self._writing is not None and not self._writing.done()
         if self._file is None or not self._keeps or waits or self._most <= self._kept:
             return
         self._kept = self._most
-        ask = partial(_write, self._file, self._most)
-        self._writer = threading.Thread(target=ask, name="expected-gpus", daemon=True)
-        self._writer.start()
+        self._writing = on_a_thread("expected-gpus", partial(_write, self._file, self._most))
 
 
 def _write(file: Path, most: int) -> None:

@@ -58,6 +58,7 @@ class ReadOutput:
     absences: list[Absence] = field(default_factory=list)
     series: list[TimedSeries] = field(default_factory=list)
     pending: bool = False  # nothing to say yet: run again at the next tick
+    failure: Failure | None = None  # of a part; the source is down
     filters: Filters | None = None  # of the counters, where there were readings before
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
@@ -240,6 +241,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     bound(out)
     if not out.pending and read.filters.end_run():
         read.due = min(read.due, at + intervals.TICK)
+    failure = failure or out.failure
     found = tuple(out.samples), tuple(out.absences), failure, tuple(out.series)
     return Reading(read.key, at, read.every(), *found, clock.speed), None
 

@@ -161,7 +161,7 @@ class OwnEnvironment:
 
     def right(self) -> bool:
         mark = self.home / MARK
-        newest = mark.exists() and mark.read_text() == self._content()
+        newest = mark.exists() and mark.read_bytes() == self._content().encode()
         needed = (self.home / PACKAGES / name for name in self.program().files)
         whole = all(path.exists() for path in needed)
         runs = os.access(self.home / "bin" / "python", os.X_OK)

@@ -29,7 +29,7 @@ def written(path: Path, text: str, reload: Callable[[], object] | None = None) -
     """A file of ours, readable for everyone; systemd is notified when a unit changes."""
 
     def right() -> bool:
-        return path.exists() and path.read_text(encoding="utf-8") == text
+        return path.exists() and path.read_bytes() == text.encode()
 
     def put() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,25 +2,26 @@
 
 import logging
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
 
 from agent.config.settings import Section
-from agent.errors import LogEvent
+from agent.errors import Failure, LogEvent
 from agent.hardware import processes, schedulers
 from agent.hardware.files import names_in, read_text, text_or_nothing, whole
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.jobs.identity import SHOWN, JobLabels
-from agent.model import Absent, GpuMetric, ReadKey, Reason
+from agent.model import EXPIRY_INTERVALS, Absent, GpuMetric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
 from agent.sources.context import HostOptions
+from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
@@ -39,6 +40,9 @@ ALLOCATED = GpuMetric.gauge(
     "SLURM_JOB_GPUS of a job's processes, scontrol, or the kubelet's pod-resources socket; "
     "/proc/driver/nvidia/gpus/*/information",
 )
+
+EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
+"""Seconds after which a question without an answer expires what was known."""
 
 SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
@@ -62,63 +66,61 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Looks through Slurm's cgroups on the thread of the host; asks commands and sockets on
-    another one (`spawn`), and takes in at the next read what they said."""
+    """Looks through Slurm's cgroups on the thread of the host; asks commands and sockets by
+    `spawn`, and takes in at a later read what they answered."""
 
     host: Host
     options: HostOptions
     gpus: GpuProcesses
     allocations: Allocations
-    spawn: Callable[[Callable[[], None]], None]
-    _asking: bool = False
-    _news: bool = False
-    _from_scheduler: Given | None = None
-    _failing: dict[str, str] = field(default_factory=dict)  # by who was asked
+    spawn: Spawn
+    _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by who was asked
+    _since: float = 0.0
+    _answers: list[Given | Failure] = field(default_factory=list)
+    _failing: str = ""  # why Slurm does not answer
 
     def every(self) -> float:
-        return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
+        return intervals.TICK if self._asked else intervals.ALLOCATION
 
     def read(self, out: ReadOutput) -> None:
-        if not self._news and not self._asking and self._worth_asking():
-            self._asking = True
-            self.spawn(self._ask)
-        self._news = False  # before it is looked at: it may be reported in between
-        scheduled = self._from_scheduler
-        given = scheduled if scheduled is not None else self._seen()
+        if not self._asked:
+            self._since = out.at
+            self._asked = {who: self.spawn(f"ask-{who}", ask) for who, ask in self._questions()}
+        if all(asked.done() for asked in self._asked.values()):
+            found = [outcome(asked) for asked in self._asked.values()]
+            self._answers = [answer for answer in found if answer is not None]
+            self._asked = {}
+        elif out.at - self._since >= EXPIRED:
+            self._answers, self.allocations.given = [], Given()
+            raise Absent(Reason.STALLED, f"{' or '.join(self._asked)} has not answered yet")
+        out.failure = next((one for one in self._answers if isinstance(one, Failure)), None)
+        given = together(self._answers) if self._answers else self._seen()
         self.allocations.given = given
         if given.hidden is not None and given.hidden.reason is Reason.MISSING:
             raise given.hidden.without_traceback()
         for (gpu, uuid), _ in self.gpus:
             out.add(ALLOCATED, 1 if self.allocations.of(uuid) else given.hidden or 0, gpu, uuid)
 
-    # What others say
+    # Answers of others
 
-    def _worth_asking(self) -> bool:
+    def _questions(self) -> Iterator[tuple[str, Callable[[], Given | None]]]:
         config = self.options.settings[AllocationConfig]
-        if config.slurm or (config.kubelet and names_in(self.host.files, dirname(config.kubelet))):
-            return True
-        self._from_scheduler = None
-        return False
+        if config.slurm:
+            yield "slurm", self._of_slurm
+        if config.kubelet and names_in(self.host.files, dirname(config.kubelet)):
+            yield "kubelet", self._of_kubelet
 
-    def _ask(self) -> None:
-        try:
-            found = [one for one in (self._of_slurm(), self._of_kubelet()) if one is not None]
-            hidden = next((one.hidden for one in found if one.hidden), None)
-            jobs = tuple(job for one in found for job in one.jobs)
-            self._from_scheduler = Given(jobs, hidden) if found else None
-            self._news = True
-        finally:
-            self._asking = False
-
-    def _of_slurm(self) -> Given | None:
-        if not self.options.settings[AllocationConfig].slurm:
-            return None
+    def _of_slurm(self) -> Given:
         host = self._host()
         try:
             lines = self.host.schedulers.slurm(host)
         except OSError as error:
-            self._failed("slurm", error)
-            return None
+            if self._failing != str(error):  # once, not at each question
+                log.warning(LogEvent("allocation_unknown", asked="slurm", reason=str(error)))
+            self._failing, seen = str(error), self._seen()
+            failed = Given((), Absent(Reason.FAILED, str(error)))
+            return failed if seen.hidden is allocation.NO_SCHEDULER else seen
+        self._failing = ""
         minors = allocation.by_minor(self.host.files)
         order = self._order(minors)
         jobs: list[Allocation] = []
@@ -139,26 +141,16 @@ class AllocationRead:
 
     def _of_kubelet(self) -> Given | None:
         path = self.options.settings[AllocationConfig].kubelet
-        if not path:
-            return None
         try:
             pods = list(schedulers.pods(self.host.schedulers.kubelet(path)))
         except FileNotFoundError:  # no kubelet here
-            return None
-        except (OSError, ValueError) as error:
-            self._failed("kubelet", error)
             return None
         minors = {str(n): uuid for n, uuid in allocation.by_minor(self.host.files).items()}
         indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
         devices = allocation.Devices(self.gpus.parents(), minors or indices, indices)
         return allocation.of_pods(pods, devices)
 
-    def _failed(self, who: str, error: Exception) -> None:
-        if self._failing.get(who) != str(error):  # once, not at each read
-            log.warning(LogEvent("allocation_unknown", asked=who, reason=str(error)))
-        self._failing[who] = str(error)
-
-    # What Slurm's jobs show
+    # Environments of Slurm's jobs
 
     def _seen(self) -> Given:
         minors = allocation.by_minor(self.host.files)
@@ -243,15 +235,24 @@ class AllocationRead:
         return text_or_nothing(self.host.files, "/proc/sys/kernel/hostname").partition(".")[0]
 
 
-def on_a_thread(ask: Callable[[], None]) -> None:
-    """A daemon thread: a command that hangs must not hold up the exit."""
-    threading.Thread(target=ask, name="allocation", daemon=True).start()
+def outcome(asked: Future[Given | None]) -> Given | Failure | None:
+    """The answer, or what broke: a surprise costs this question alone."""
+    error = asked.exception()
+    return Failure.of(error) if error else asked.result()
+
+
+def together(answers: Sequence[Given | Failure]) -> Given:
+    """All allocations, and why some may be missing."""
+    given = [one for one in answers if isinstance(one, Given)]
+    hidden = [one.hidden for one in given if one.hidden]
+    hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]
+    return Given(tuple(job for one in given for job in one.jobs), next(iter(hidden), None))
 
 
 def reads(
     host: Host, options: HostOptions, gpu_processes: GpuProcesses, allocations: Allocations
 ) -> Iterator[Read]:
-    spawn = on_a_thread if host.schedulers.slow else lambda ask: ask()
+    spawn = on_a_thread if host.schedulers.slow else at_once
     asked = AllocationRead(host, options, gpu_processes, allocations, spawn)
     key = ReadKey("allocation", "jobs")
     yield Read(key, (ALLOCATED,), asked.read, asked.every, varies=True)

@@ -13,7 +13,8 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
-from agent.model import GPU_LABELS, Absent, GpuMetric, gauge, internal
+from agent.jobs.process_table import VISIBLE
+from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
@@ -74,6 +75,11 @@ SHARE = internal(
     (*GPU_LABELS, "pid"),
     RATIO,
 )
+OF_NOBODY = 1 << 30
+"""Bytes in use from which somebody is on the GPU: in a container without the host's processes the
+driver lists none."""
+
+HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
 MOST_SHOWN = 8  # Processes of a GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
@@ -109,6 +115,8 @@ class Processes:
         try:
             listed = running(self.gpu.device)
             working = self._working(listed)
+            if not listed and self.gpu.device.memory(self.gpu.device.handle).used > OF_NOBODY:
+                raise HIDDEN.without_traceback()
         finally:  # where the driver refuses, no one is known to be there
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
         self.gpu.state.has_processes = bool(working)

@@ -13,7 +13,7 @@ from agent.hardware.host import Host
 from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
-from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
+from agent.jobs.process_table import VISIBLE, ProcessTable
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
 from agent.model import (
     GPU_LABELS,
@@ -31,6 +31,7 @@ from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.series import SampleStore
 from agent.sources.context import HostOptions
+from agent.threads import Spawn, on_a_thread
 
 
 class JobConfig(Section, frozen=True):
@@ -132,7 +133,10 @@ OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RE
 ROLES = "launching", "dispatching", "working"
 DOING = Times._fields
 KEY = ReadKey("workload", "processes")
-MAIN_THREAD = Absent(Reason.DENIED, "the main thread of a process on the GPU cannot be read")
+UNSEEN = Absent(
+    Reason.DENIED,
+    f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}",
+)
 MOST_JOBS = 8
 AT_REST = 0.05  # Cores below which processes do nothing
 CGROUP_HOLDS = 60.0  # Seconds for which a process is taken to stay in its cgroup
@@ -241,8 +245,8 @@ class Workload:
             return
         seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
         for role, times in zip(ROLES, grown[:3], strict=True):
-            if times is None:
-                out.absent(THREADS, MAIN_THREAD, *gpu)
+            if times is None or (grown.hidden and role == "working"):
+                out.absent(THREADS, UNSEEN, *gpu)
                 continue
             seconds[role] = seconds[role].plus(times)
             for doing, value in seconds[role]._asdict().items():

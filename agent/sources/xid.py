@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from agent.config.configuration import in_time
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import KernelXid
 from agent.model import (
@@ -29,6 +28,7 @@ from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import pci_address
 from agent.specs import xids
+from agent.threads import in_time
 
 log = logging.getLogger(__name__)
 

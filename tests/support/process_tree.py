@@ -7,12 +7,12 @@ from pathlib import Path
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
-from agent.jobs.process_table import Spawn, at_once
 from agent.model import Metric, Reading
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
 from agent.sources.context import HostOptions
+from agent.threads import Spawn, at_once
 from tests.support.fake_host import FakePsutil, OddTree
 from tests.support.frozen_clock import FrozenClock
 

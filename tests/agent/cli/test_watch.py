@@ -12,9 +12,13 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent.cli import watch
+from agent.cli.running_agent import RunningAgent
 from agent.cli.watch import KEY, SORTS, Screen, Shown, ViewChoice, text
 from tests.support.live_machines import Document, Watched, watched
 from tests.support.patience import PATIENCE
@@ -148,3 +152,26 @@ def test_a_terminal_is_taken_and_given_back(
         read_until(ours, "\x1b[?1049l")
         assert process.wait(PATIENCE) == 0
     assert termios.tcgetattr(theirs) == before
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), KeyError("gpus")])
+def test_an_agent_whose_answer_breaks_is_asked_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The terminal would show the last frame for ever."""
+    asked: list[Exception | None] = []
+
+    class Broken(RunningAgent):
+        def frames(self, patience: float = 0.0) -> Iterator[Document]:
+            asked.append(error if not asked else None)
+            if asked[-1] is None:
+                raise KeyboardInterrupt  # the test is over
+            raise error
+            yield
+
+    said: list[str] = []
+    loop = SimpleNamespace(call_soon_threadsafe=lambda _put, _frame, why: said.append(why))
+    monkeypatch.setattr(watch, "RETRY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        watch._follow(Broken("http://127.0.0.1:1"), watch.Shown(), cast(Any, loop))
+    assert type(error).__name__ in said[0]

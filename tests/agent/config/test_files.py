@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent.config.atomic_file import atomic_write, check_target, following
-from agent.config.configuration import in_time, read_regular
+from agent.config.configuration import read_regular
 from agent.errors import BadInput
 from agent.stack.files import data_folder
+from agent.threads import in_time
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
@@ -209,7 +210,7 @@ def test_who_takes_too_long_is_left_behind() -> None:
 
 def test_what_hangs_does_not_keep_the_process() -> None:
     code = (
-        "import threading\nfrom agent.config.configuration import in_time\n"
+        "import threading\nfrom agent.threads import in_time\n"
         "try:\n    in_time(threading.Event().wait, 0.05)\nexcept TimeoutError:\n    print('late')"
     )
     done = subprocess.run(

@@ -1,17 +1,21 @@
 """Reads of a process's memory may block; other reads do not wait for them."""
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from agent.bounds import LOOK_UP_LATE, MOST_LOOK_UPS
 from agent.config.settings import Settings
-from agent.jobs.process_table import at_once, on_a_thread
 from agent.sources import workload
+from agent.threads import at_once, on_a_thread
 from tests.support.patience import PATIENCE
 from tests.support.process_tree import GPU, OTHER, ProcessTree
 
+T = TypeVar("T")
 BLOCKS = ("cmdline", "environ", "maps", "smaps", "auxv")
 
 
@@ -52,8 +56,13 @@ def test_a_process_whose_memory_is_locked_is_read_all_the_same(
 
 
 def test_threads_that_block_are_bounded(tmp_path: Path) -> None:
-    begun: list[int] = []
-    tree = ProcessTree(tmp_path, spawn=lambda _: begun.append(1))
+    begun: list[str] = []
+
+    def never(name: str, _: Callable[[], T], /) -> Future[T]:
+        begun.append(name)
+        return Future()
+
+    tree = ProcessTree(tmp_path, spawn=never)
     pids = tuple(range(100, 120))
     for pid in pids:
         tree.start(pid)

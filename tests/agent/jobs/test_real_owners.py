@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.files import RealFiles
-from agent.jobs.process_table import ProcessTable, at_once
+from agent.jobs.process_table import ProcessTable
+from agent.threads import at_once
 from tests.support.process_tree import GPU
 
 pytestmark = pytest.mark.root

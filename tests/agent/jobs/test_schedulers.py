@@ -105,3 +105,26 @@ def test_jobs_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", [])]
     assert (number, isinstance(places, Absent)) == ("2", True)
     assert "SLUID=s5K1KKYAYG5D00" in fake.slurm.slurm("node1")[1].split()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("exec cat /dev/zero", "answers more than"),
+        ("sleep 1000 & wait", "does not answer"),
+        ("printf '1|1|\\377ve|n\\344p|gpu\\n'", ""),
+        ("printf '1|1|eve|two words|a|b\\n'", ""),
+    ],
+)
+def test_whatever_a_command_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, why: str
+) -> None:
+    """Endless, never, no UTF-8, a name with what parts the columns."""
+    fake = FakeSlurm(tmp_path, monkeypatch)
+    monkeypatch.setattr(schedulers, "SECONDS", 1.0 if "sleep" in answer else 60.0)
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{answer}\n")
+    if why:
+        with pytest.raises(OSError, match=why):
+            fake.slurm.slurm("node1")
+    else:
+        assert fake.slurm.slurm("node1") == ["JobId=1"]

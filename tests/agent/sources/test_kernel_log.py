@@ -7,7 +7,6 @@ from threading import Event
 
 import pytest
 
-from agent.config.configuration import in_time
 from agent.faults.findings import findings
 from agent.hardware.kernel_log import (
     DeviceLog,
@@ -20,6 +19,7 @@ from agent.hardware.kernel_log import (
 from agent.model import GpuIdentity
 from agent.polling.reads import ReadOutput
 from agent.sources import kernel_log, xid
+from agent.threads import in_time
 from tests.support.machine_controls import lose
 from tests.support.machines import AgentBench, simulated
 
