@@ -12,6 +12,7 @@ from agent.model import (
     Absent,
     GpuKey,
     GpuMetric,
+    InDefault,
     Reading,
     ReadKey,
     Reason,
@@ -40,6 +41,7 @@ CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_step_confidence_ratio",
     "Confidence of dgx_gpu_step_seconds, 0-1: the autocorrelation of the power at that period.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
+    shown=InDefault.FULL,
 )
 
 KEY = ReadKey("pulse", "steps")

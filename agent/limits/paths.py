@@ -70,7 +70,7 @@ SATURATED = counter(
     "Seconds for which the ratio was at or above the path's threshold of saturation.",
     "as dgx_bandwidth_ratio",
     PATH_LABELS,
-    shown=InDefault.MOVED,
+    shown=InDefault.GROWN,
     parts=("direction",),
 )
 OBSERVED = counter(

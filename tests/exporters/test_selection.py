@@ -27,7 +27,6 @@ NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
 FULL = MetricsConfig(set="full")
 UNASKED = {
     "dgx_gpu_utilization_ratio",  # the one figure that everyone knows
-    "dgx_gpu_step_confidence_ratio",  # how far to trust the steps beside it
     "dgx_gpu_fan_ratio",  # of workstations
 }
 """Of the default set though no rule and no board asks for them; rows of MIG besides."""
