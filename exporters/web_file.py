@@ -32,6 +32,7 @@ Hash = TextCheck(
     lambda text: HASH.fullmatch(text) is not None,
     "a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
 )
+GUARDS = ("tls_server_config", "basic_auth_users")
 File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
@@ -49,14 +50,17 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
     basic_auth_users: dict[str, Annotated[str, Hash]] | None = None
 
 
-def parse(content: bytes, path: str) -> WebConfig:
-    """The configuration that stands in the file of this path; raises ConfigError, without what
-    stands in the file, which may be a secret. Certificates are not looked at here."""
+def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
+    """The configuration that stands in the file of this path, and the guards that it has or says
+    to have not, as `{}`. Raises ConfigError, without the content of the file, which may be a
+    secret. Certificates are not looked at here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
         document = yaml.safe_load(content.decode())
-        return decode({} if document is None else document, WebConfig)
+        config = decode({} if document is None else document, WebConfig)
+        given = [key for key in GUARDS if document and document.get(key) is not None]
+        return config, frozenset(GUARDS if document == {} else given)
     except Mismatch as error:
         demand = f"{error.key or 'the file'} must be {error.expected}"
         raise ConfigError(f"{path}: {error if error.of_key else demand}") from error
@@ -101,6 +105,11 @@ class Web:
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
+    said: frozenset[str] = frozenset()
+
+    @property
+    def guards(self) -> dict[str, bool]:
+        return dict(zip(GUARDS, (self.context is not None, bool(self.users)), strict=True))
 
     @property
     def is_guarded(self) -> bool:
@@ -113,14 +122,23 @@ def load(path: str) -> Web:
     if not path:
         return Web()
     files = {path: content(path, LARGEST)}
-    config = parse(files[path], path)
+    config, said = parse(files[path], path)
     users, tls = config.basic_auth_users or {}, config.tls_server_config
     if users:
         require_bcrypt()
     if tls is None:
-        return Web(path, files, users)
+        return Web(path, files, users, said=said)
     pair = [str(Path(path).parent / file) for file in (tls.cert_file, tls.key_file)]
-    return Web(path, files | {file: content(file) for file in pair}, users, context_of(*pair))
+    files |= {file: content(file) for file in pair}
+    return Web(path, files, users, context_of(*pair), said)
+
+
+def check_guards(web: Web, before: Web) -> None:
+    """Raise ConfigError where a guard of `before` is gone, and the file does not say so: its writer
+    may have been interrupted."""
+    for key in (key for key, held in before.guards.items() if held and key not in web.said):
+        end = "{} for no users" if key == GUARDS[1] else "a restart without it"
+        raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
 
 
 def content(file: str, most: int = LARGEST_PEM) -> bytes:
@@ -143,6 +161,8 @@ class WebFile:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        if path and not self.now.said:
+            log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
         self._error = ""  # what is wrong with the files as they are now
         self._end = Event()
         self.context = self.now.context  # to listen with
@@ -169,7 +189,9 @@ class WebFile:
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:
-                web = load(before.path)
+                loaded = load(before.path)
+                check_guards(loaded, before)
+                web = loaded
         except Exception as error:  # whatever is wrong with it, the agent goes on as before
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
         if web is not before:

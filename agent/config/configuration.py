@@ -16,7 +16,7 @@ from typing import Any, get_origin
 import msgspec
 
 from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
-from agent.config.settings import Section, Settings
+from agent.config.settings import FileKeys, Section, Settings
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 
@@ -80,8 +80,9 @@ def load(
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
+    in_file = list(_in_file(read_toml(path), keys, retired, str(path))) if path else []
     for key, value, where in (
-        *(_in_file(read_toml(path), keys, retired, str(path)) if path else ()),
+        *in_file,
         *_in_environment(environment, keys, retired),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
@@ -105,7 +106,7 @@ def load(
         except Mismatch as wrong:  # what its keys must be together, named where the last was set
             named = wrong.within(section.table).demand
             raise ConfigError(f"{places[section]}: {named}") from wrong
-    return Settings(*made)
+    return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
@@ -166,7 +167,7 @@ def _in_environment(
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a file; raises ConfigError."""
     try:
-        text = in_time(partial(read_regular, path, LARGEST)).decode()
+        text = in_time(partial(read_regular, path, LARGEST)).decode("utf-8-sig")
         long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE]
         content = {} if long else tomllib.loads(text)
     except OSError as error:
@@ -177,6 +178,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
+    if not text.strip():
+        log.warning(LogEvent("empty_file", file=str(path), expected="keys of the configuration"))
     if long:
         why = f"line {long[0]} has more than {LONGEST_LINE} letters, expected a TOML file"
         raise ConfigError(f"{path}: is not valid TOML: {why}")

@@ -20,15 +20,21 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart, `retired` keys
-    that do nothing any more, `subtables` the field that takes every table of another name below
-    `table`.
+    guards: ClassVar[tuple[str, ...]] = ()
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
+    guards: ClassVar[tuple[str, ...]] = ()
     retired: ClassVar[tuple[str, ...]] = ()
     subtables: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKeys:
+    """The keys that the file of the configuration has."""
+
+    names: frozenset[str] = frozenset()
 
 
 class Settings:
@@ -60,6 +66,17 @@ class Settings:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)
                 if old != new:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
+
+    def check_guards(self, before: "Settings") -> None:
+        """Raise BadInput where the file no longer has a guard of `before`, not even empty, or any
+        key: its writer may have been interrupted."""
+        here = self[FileKeys].names
+        if before[FileKeys].names and not here:
+            raise BadInput("the configuration has no key any more; a restart takes the defaults")
+        for kind in before.sections:
+            for name in (name for name in kind.guards if name not in here):
+                if getattr(before[kind], name) and not getattr(self[kind], name):
+                    raise BadInput(f"{name} is gone from the configuration, expected it, or empty")
 
     @property
     def sections(self) -> dict[type[Section], Section]:
@@ -111,6 +128,7 @@ class Reload:
         """Put the settings as they are now in force, or keep the old ones and say why."""
         try:
             settings = await asyncio.to_thread(self.read)
+            settings.check_guards(self.configuration.current)
         except Exception as error:  # whatever is wrong with them, the agent goes on as before
             why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
             log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)

@@ -27,7 +27,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def read(file: Path) -> WebConfig:
-    return parse(content(str(file), LARGEST), str(file))
+    return parse(content(str(file), LARGEST), str(file))[0]
 
 
 def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
