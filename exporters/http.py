@@ -42,6 +42,7 @@ class AgentPages:
     latest: Callable[[], Snapshot]
     _: KW_ONLY
     awaited: Callable[[], str] = str
+    status: Callable[[], bytes] | None = None
     feed: Feed | None = None
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
@@ -60,6 +61,8 @@ class AgentPages:
         app.router.add_get("/-/healthy", _healthy)
         app.router.add_get("/-/ready", self._ready)
         app.router.add_get("/api/v1/snapshot", self._snapshot)
+        if self.status is not None:
+            app.router.add_get("/api/v1/status", partial(self._status, self.status))
         app.router.add_get("/api/v1/jobs", self._jobs)
         app.router.add_get("/api/v1/hours", self._hours)
         page.add_routes(app.router, self.feed)
@@ -104,6 +107,10 @@ class AgentPages:
     async def _snapshot(self, request: web.Request) -> web.Response:
         now = self.exposition.now
         return await self._json(request, lambda: as_json(document(self.latest(), now())))
+
+    async def _status(self, status: Callable[[], bytes], request: web.Request) -> web.Response:
+        body = status()  # built on the loop, which alone may ask the samples
+        return await self._json(request, lambda: body)
 
     async def _jobs(self, request: web.Request) -> web.Response:
         jobs = self.jobs()

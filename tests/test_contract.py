@@ -3,10 +3,13 @@
 Typed by hand, so that a rename in the code is caught; G stands for the labels gpu and uuid.
 """
 
+import json
+
 import pytest
 
 from agent.catalogue import METRICS
 from agent.model import Kind
+from tests.support.repository import ROOT
 
 CONTRACT = """
 dgx_system_info system title product driver_version nvml_version
@@ -145,3 +148,11 @@ def test_a_metric_keeps_its_name_and_labels(name: str, labels: list[str]) -> Non
 def test_every_metric_that_leaves_the_agent_is_promised() -> None:
     exported = {name for name, metric in METRICS.items() if metric.kind is not Kind.INTERNAL}
     assert exported == {name for name, *_ in NAMES}
+
+
+STATUS = ["at", "headline", "groups", "findings", "paths", "jobs", "links", "absences", "events"]
+
+
+def test_the_status_keeps_its_keys() -> None:
+    schema = json.loads((ROOT / "exporters/status.schema.json").read_text())
+    assert set(STATUS) <= set(schema["$defs"]["Status"]["required"])

@@ -22,6 +22,7 @@ RULES = (
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
+    "status.schema.json": "exporters/status.schema.json",
     "runbook.html": "exporters/live/static/runbook.html",
     "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
     **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},

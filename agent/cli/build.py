@@ -1,7 +1,10 @@
 """`dgx-telemetry build`: write what is generated from the catalogue."""
 
 import argparse
+import json
 from pathlib import Path
+
+import msgspec
 
 from agent.cli.options import settings_of
 from agent.config.atomic_file import atomic_write
@@ -13,6 +16,7 @@ from agent.simulator import parse
 def generated(settings: Settings) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
     from agent.faults.thresholds import AlertThresholds
+    from agent.status.model import Status
     from alerts.build import files as alerting
     from exporters.reference import reference
 
@@ -23,7 +27,9 @@ def generated(settings: Settings) -> dict[str, str]:
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
     shown = boards(settings[AlertThresholds].runbook)
-    return {**shown, **alerting(settings), "METRICS.md": reference()}
+    schema = json.dumps(msgspec.json.schema(Status), indent=1)
+    own = {"METRICS.md": reference(), "status.schema.json": f"{schema}\n"}
+    return {**shown, **alerting(settings), **own}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,8 @@ from agent.sources.process import ProcessConfig
 from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
+from agent.status.build import StatusBoard
+from agent.status.source import StatusSource
 from alerts.receivers import Receivers
 from exporters.live.view import View
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
@@ -141,3 +143,21 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         simulated=hardware.simulated,
         host=gethostname(),
     )
+
+
+def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
+    """Return the board of an agent, which hears of each of its ticks."""
+    source = StatusSource(
+        agent.diagnosis,
+        agent.poller.samples,
+        agent.faults,
+        system=lambda: agent.recognise(agent.gpus.inventory),
+        uptime=lambda: uptime(hardware.host.files),
+        jobs=lambda: agent.jobs.current,
+        thresholds=lambda: agent.settings[AlertThresholds],
+        simulated=hardware.simulated,
+        host=gethostname(),
+    )
+    board = StatusBoard(source)
+    agent.poller.listeners.append(board)
+    return board

@@ -20,7 +20,14 @@ from typing import Any
 from agent import __version__
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
-from agent.cli.options import config_path, hardware_of, settings_of, stop_signal, view_of
+from agent.cli.options import (
+    board_of,
+    config_path,
+    hardware_of,
+    settings_of,
+    stop_signal,
+    view_of,
+)
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write
 from agent.config.configuration import DEFAULT_PATH, ConfigError, read_regular
@@ -31,6 +38,7 @@ from agent.errors import BadInput, LogEvent, printable
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
 from agent.service import journal
+from agent.status.build import StatusBoard
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
@@ -258,7 +266,8 @@ def _run(arguments: argparse.Namespace) -> bool:
 async def _serve(
     agent: Agent, hardware: Hardware, *, web: WebFile, hours: HourlySums, reload: Reload
 ) -> bool:
-    poller, again, feed = agent.poller, asyncio.Event(), Feed(view_of(agent, hardware))
+    poller, again, board = agent.poller, asyncio.Event(), board_of(agent, hardware)
+    feed = Feed(view_of(agent, hardware), board)
     notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good
     poller.listeners += [
@@ -270,7 +279,7 @@ async def _serve(
         lambda snapshot: freeze_gc() if snapshot.tick == SETTLED else None,
     ]
     freeze_gc()
-    server = await _listen(agent, web, feed, hours.document)
+    server = await _listen(agent, web, board, feed, hours.document)
     agent.start()
     stop = stop_signal()
     for number, asked in ((signal.SIGHUP, reload.ask), (signal.SIGUSR1, _no_signal_releases)):
@@ -296,7 +305,9 @@ def _no_signal_releases() -> None:
     log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
-async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], bytes]) -> Server:
+async def _listen(
+    agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
+) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
@@ -312,6 +323,7 @@ async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], by
         exposition,
         latest,
         awaited=poller.waiting_for,
+        status=board.json,
         feed=feed,
         jobs=lambda: agent.jobs.current,
         hours=hours,

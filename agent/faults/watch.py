@@ -65,6 +65,12 @@ class ActiveFault:
     over: bool = False  # only the counter of past events is left
     late: bool = False  # a read is late, and may end by itself: no fault yet
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether results of the jobs on its GPU are in doubt."""
+        kind, device = self.finding.kind, self.finding.device
+        return (f"{kind}:{device}" if kind == "xid" else kind) in IN_DOUBT
+
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
@@ -101,7 +107,8 @@ class FaultWatch:
     active: tuple[ActiveFault, ...] = ()  # the gravest first
     events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, the newest last
     looked: float | None = None  # when (agent clock, s)
-    _first: float = 0.0
+    first: float | None = None  # when it looked first
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last look
     _standing: dict[str, _Standing] = field(default_factory=dict)
     _past: list[FaultEvent] = field(default_factory=list)
 
@@ -113,8 +120,9 @@ class FaultWatch:
         at = snapshot.at
         if self.looked == at:
             return
-        if self.looked is None:
-            self._first = at
+        if self.first is None:
+            self.first = at
+        self.snapshot = snapshot
         self.looked = at
         thresholds = self.configuration.current[AlertThresholds]
         wrong = findings(snapshot, self.spec(), samples, thresholds)
@@ -155,7 +163,7 @@ class FaultWatch:
 
     def _now(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> Iterator[_Standing]:
         at = snapshot.at
-        fresh = at - self._first <= BRIDGED
+        fresh = at - (self.first or 0.0) <= BRIDGED
         for finding in wrong:
             known = next((f.value for f in finding.figures if f.name == "ago"), None)
             if finding.kind == "gpus_missing" and (lost := self.inventory().lost):
@@ -222,12 +230,11 @@ ORDER = list(Severity)[::-1]
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
     """Return the place among the others: what goes on, the gravest, results in doubt."""
     finding = one.finding
-    code = f"{finding.kind}:{finding.device}" if finding.kind == "xid" else finding.kind
     kinds = list(by_kind())
     return (
         one.over,
         ORDER.index(finding.severity),
-        code not in IN_DOUBT,
+        not one.in_doubt,
         kinds.index(finding.kind),
         f"{finding.gpu.index if finding.gpu else 0:04} {one.id}",
     )

@@ -95,6 +95,7 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
     runbook: str | None = None
     hidden_by: str | None = None
     over: bool = False  # only the counter of its events is left
+    in_doubt: bool = False  # results of jobs on its GPUs are in doubt
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):

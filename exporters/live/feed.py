@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.model import Snapshot
+from agent.status.build import StatusBoard
+from agent.status.history import History
 from exporters.live.findings_document import FindingsDocument, findings_document
-from exporters.live.history import History
 from exporters.live.page_state import PageState
 from exporters.live.view import View
 
@@ -47,6 +48,7 @@ class Feed:
     """A listener of the poller. Whatever is sent is made once a tick, for all pages."""
 
     view: View
+    board: StatusBoard | None = None
     history: History = field(init=False)
     keepalive: float = 5.0  # s without a tick after which a page hears that the line stands
     deadlines: float = 30.0  # s that a page may take to read what it was sent
@@ -67,7 +69,8 @@ class Feed:
     _making: asyncio.Lock = field(default_factory=asyncio.Lock)  # of it: one client at a time
 
     def __post_init__(self) -> None:
-        self.history = History(self.view)
+        own = self.view.diagnosis.inventory, self.view.samples
+        self.history = self.board.history if self.board else History(*own)
 
     @property
     def pages(self) -> int:
@@ -76,7 +79,8 @@ class Feed:
     def __call__(self, snapshot: Snapshot) -> None:
         """Take in a tick."""
         self._snapshot = snapshot
-        self.history.take(snapshot)
+        if self.board is None:
+            self.history.take(snapshot)
         if self._clients:
             self._render(snapshot)
         self._refresh_if_due(snapshot)
@@ -95,6 +99,8 @@ class Feed:
             self._edition = page_state.edition
             self._machine = event("machine", page_state.machine())
         self._tick = event("tick", page_state.tick(), self._place())
+        if self.board:
+            self._tick += b"event: status\ndata: " + self.board.json() + b"\n\n"
         self._rendered = snapshot.tick
 
     def _place(self) -> str:
@@ -131,10 +137,11 @@ class Feed:
                 client = Client()
                 try:
                     await self.join(client)
-                    events = [one.decode().splitlines() for one in self.news(client)]
+                    parts = [part for one in self.news(client) for part in one.split(b"\n\n")]
+                    events = [part.decode().splitlines() for part in parts if part]
                 finally:
                     self.leave(client)
-                pairs = (f'["{one[0][7:]}",{one[-2][6:]}]' for one in events)
+                pairs = (f'["{one[0][7:]}",{one[-1][6:]}]' for one in events)
                 self._first = tick, f"[{','.join(pairs)}]".replace("<", "\\u003c")
             return self._first[1]
 

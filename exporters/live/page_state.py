@@ -10,10 +10,10 @@ from agent.jobs.job import Job, Receipt, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, host, system
+from agent.status.history import SPAN, History
 from exporters.job_words import culprit_name, ended_row, hang_action, row, title, waited_for
 from exporters.live import headline, tiles
 from exporters.live.findings_document import FindingsDocument
-from exporters.live.history import SPAN, History
 from exporters.live.links import LinkStates, link_rates, slow_links
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.view import View, silence

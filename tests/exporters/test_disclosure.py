@@ -20,7 +20,7 @@ from agent import simulator
 from agent.cli import check
 from agent.cli.assembly import Agent, Hardware, recorded
 from agent.cli.once import page
-from agent.cli.options import view_of
+from agent.cli.options import board_of, view_of
 from agent.cli.run import _listen
 from agent.cli.running_agent import asked
 from agent.config.settings import Settings
@@ -96,7 +96,8 @@ class Planted:
         self.reload(info=info)
         shown = Disclosure(self.agent.configuration)
         self.hours = HourlySums(self.agent.diagnosis.accounts, state, lambda: shown.names)
-        self.feed = Feed(view_of(self.agent, self.hardware))
+        self.board = board_of(self.agent, self.hardware)
+        self.feed = Feed(view_of(self.agent, self.hardware), self.board)
         self.agent.poller.listeners += [self.feed, self.hours]
 
     def reload(self, *, info: bool) -> None:
@@ -117,7 +118,7 @@ class Planted:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Server]:
-        server = await _listen(self.agent, WebFile(), self.feed, self.hours.document)
+        server = await _listen(self.agent, WebFile(), self.board, self.feed, self.hours.document)
         try:
             yield server
         finally:

@@ -12,8 +12,8 @@ from agent.cli.once import page
 from agent.cli.running_agent import SPAN, Recent, RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
+from agent.status.history import History
 from exporters.live.feed import event
-from exporters.live.history import History
 from exporters.settings import HttpConfig
 from tests.support.live_machines import watched
 
@@ -41,7 +41,10 @@ def serving(*events: bytes) -> Iterator[str]:
 
 def stream_of(name: str, seconds: int) -> list[bytes]:
     machine = watched(name)
-    history, state = History(machine.view), machine.page_state
+    history, state = (
+        History(machine.view.diagnosis.inventory, machine.view.samples),
+        machine.page_state,
+    )
     for _ in range(seconds):
         history.take(machine.tick())
     machine.frame()

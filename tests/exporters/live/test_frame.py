@@ -16,9 +16,9 @@ from agent.jobs.job import WatchedJobs
 from agent.simulator import SYSTEMS
 from agent.sources import power
 from agent.sources.workload import JobConfig
+from agent.status.history import History
 from exporters.live.findings_document import FindingsDocument, findings_document
 from exporters.live.headline import HeadlineFacts, banner
-from exporters.live.history import History
 from exporters.live.page_state import PageState, whole
 from exporters.live.tiles import METERS
 from tests.support import machines
@@ -287,7 +287,7 @@ def test_one_late_read_advises_nothing_and_pages_no_one() -> None:
 def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> None:
     """Of the window; what the GPU does at this second stands apart."""
     machine = watched("k40:training").run(5)
-    history = History(machine.view)
+    history = History(machine.view.diagnosis.inventory, machine.view.samples)
     machine.page_state._view = replace(machine.view, jobs=WatchedJobs)  # each scenario has its own
     said: set[str] = set()
     for scenario, seconds in [("training", 30), ("starved-disk", 15)] * 3:
@@ -307,7 +307,7 @@ def test_a_job_that_waits_in_bursts_has_one_headline_in_and_between_them() -> No
 
 def test_the_headline_is_of_the_job_that_runs_and_names_why_gpus_cannot_be_judged() -> None:
     machine = watched("dgx-station-v100:starved-disk")
-    history = History(machine.view)
+    history = History(machine.view.diagnosis.inventory, machine.view.samples)
 
     def shown(scenario: str, seconds: int) -> tuple[str, Document]:
         if scenario:

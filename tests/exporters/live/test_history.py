@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.model import Snapshot
-from exporters.live.history import MOST_GPUS, SERIES, SPAN, History
+from agent.status.history import MOST_GPUS, SERIES, SPAN, History
 from tests.support.live_machines import Watched, watched
 from tests.support.machine_controls import lose, restore
 
@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 def played(machine: Watched, seconds: int, history: History | None = None) -> History:
-    history = history or History(machine.view)
+    history = history or History(machine.view.diagnosis.inventory, machine.view.samples)
     for _ in range(seconds):
         history.take(machine.tick())
     return history
@@ -151,7 +151,7 @@ def test_sixteen_gpus_fit_in_half_a_megabyte_for_ever() -> None:
     last = machine.tick()
     tracemalloc.start()
     try:
-        history = History(machine.view)
+        history = History(machine.view.diagnosis.inventory, machine.view.samples)
         for second in range(SPAN):
             history.take(later(last, second))
         full = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/live/*")])

@@ -2,16 +2,18 @@
 
 from array import array
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
-from agent.model import PAIRS, Pair, Snapshot
-from exporters.live.tiles import METERS
-from exporters.live.view import View
-from exporters.messages import Document, pair_name
+from agent.diagnosis.advice import SUMMARIES
+from agent.model import PAIRS, Metric, Pair, Snapshot
+from agent.polling.gpu_state import GpuInventory
+from agent.series import SampleStore
+from agent.sources import activity, memory, power, temperature
+from agent.status.words import pair_name
 
 SPAN = 900
 """Slots kept."""
@@ -19,7 +21,7 @@ SPAN = 900
 STANDS = int(LONGEST)
 """Slots that one tick may stand for when ticks are late; a longer gap stays one."""
 
-MOST_GPUS = 64
+MOST_GPUS = 128
 """Histories kept at most; what comes later is not kept. One that holds nothing is dropped."""
 
 
@@ -31,6 +33,8 @@ class HistorySeries(NamedTuple):
     scale: float
     typecode: str  # B or H: one or two bytes
     gap: int
+    metric: Metric | None = None
+    seconds: float = 0.0  # of which the value is the mean
 
     def code(self, value: float | None) -> int:
         """The code of a value; what lies beyond the codes is reported as the largest."""
@@ -39,22 +43,21 @@ class HistorySeries(NamedTuple):
         code = int(value / self.scale + 0.5)
         return code if 0 <= code < self.gap else self.gap - 1 if code > 0 else 0
 
-    def document(self) -> Document:
+    def document(self) -> dict[str, Any]:
         size = array(self.typecode).itemsize
         return {"unit": self.unit, "scale": self.scale, "bytes": size, "gap": self.gap}
 
 
+SETTLED = 10.0
+"""Seconds of a mean of values that swing with each step: one sample shows little."""
+
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
-    HistorySeries("activity", "ratio", 1 / 200, *BYTE),
-    HistorySeries("memory", "bytes", float(1 << 24), *TWO_BYTES),
-    HistorySeries("power", "watts", 0.1, *TWO_BYTES),
-    HistorySeries("temperature", "celsius", 1.0, *BYTE),
+    HistorySeries("activity", "ratio", 1 / 200, *BYTE, activity.ACTIVITY),
+    HistorySeries("memory", "bytes", float(1 << 24), *TWO_BYTES, memory.USED),
+    HistorySeries("power", "watts", 0.1, *TWO_BYTES, power.POWER, SETTLED),
+    HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
-NAMED = {meter.name: meter for meter in METERS}
-SOURCES = tuple(NAMED[series.name] for series in SERIES)
-"""Sources of the series of a GPU, one each."""
-
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
 """Of one state and cause; where nothing is known the state is a gap, and shares are 0."""
 
@@ -121,7 +124,8 @@ GAPS = tuple(series.gap for series in SERIES)
 class History:
     """Takes in every tick, whether a page is open or not."""
 
-    view: View
+    inventory: Callable[[], GpuInventory]
+    samples: SampleStore
     newest: int | None = None  # second
     oldest: int = 0  # the first second there ever was
     timestamp: float = 0.0  # wall time of the newest
@@ -148,8 +152,7 @@ class History:
         return [second % SPAN]
 
     def _take_gpus(self, snapshot: Snapshot, slots: list[int]) -> None:
-        inventory, second = self.view.diagnosis.inventory(), int(snapshot.at)
-        samples = self.view.samples
+        inventory, second, samples = self.inventory(), int(snapshot.at), self.samples
         there = {g.uuid: g.key for g in inventory.gpus if g.uuid not in inventory.lost}
         for uuid in there.keys() - self.gpus.keys():
             if len(self.gpus) < MOST_GPUS:
@@ -161,8 +164,9 @@ class History:
             gpu = there[uuid]
             verdict, labels = snapshot.verdicts.get(gpu), gpu.labels
             codes = [
-                series.code(samples.mean(meter.metric, *labels, seconds=meter.seconds))
-                for series, meter in zip(SERIES, SOURCES, strict=True)
+                one.code(samples.mean(one.metric, *labels, seconds=one.seconds))
+                for one in SERIES
+                if one.metric
             ]
             if verdict is None:
                 kept.put(slots, 0, codes)
@@ -177,7 +181,7 @@ class History:
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
-    def document(self, since: int | None = None) -> Document:
+    def document(self, since: int | None = None) -> dict[str, Any]:
         """Everything, or what came after second `since` where that is still held."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
@@ -190,6 +194,7 @@ class History:
             "timestamp": self.timestamp,
             "slots": slots,
             "states": [None, *map(pair_name, PAIRS), "lost/none"],
+            "words": {pair_name(pair): words for pair, words in SUMMARIES.items()},
             "series": {series.name: series.document() for series in (*SERIES, SHARE)},
             "gpus": {
                 uuid: {

@@ -1,0 +1,56 @@
+"""Values that are absent: where, and why."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent.faults.monitoring import ABSENT
+from agent.model import Absence, Reason
+from agent.ranges import natural, ranges
+from agent.status.model import AbsenceStatus
+
+
+def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
+    """Return the absences, those of one metric and reason as one."""
+    groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
+    for metric, labels, reason, detail in absences:
+        key = reason, metric.name, detail, metric.meaning
+        groups.setdefault(key, []).append(dict(zip(metric.labels, labels, strict=False)))
+    return tuple(
+        AbsenceStatus(
+            metric=name,
+            meaning=meaning,
+            reason=reason,
+            text=": ".join(filter(None, (_where(places), ABSENT[reason], detail))),
+        )
+        for (reason, name, detail, meaning), places in sorted(groups.items())
+    )
+
+
+def summary(found: Sequence[AbsenceStatus]) -> str | None:
+    """Return how many metrics are absent, and for which reasons, the most frequent first."""
+    if not found:
+        return None
+    metrics = len({one.metric for one in found})
+    often = Counter(one.reason for one in found).most_common()
+    reasons = ", ".join(f"{ABSENT[reason]} ({count})" for reason, count in often)
+    return f"{metrics} metric{'s' * (metrics > 1)} not known: {reasons}"
+
+
+def _where(places: Sequence[Mapping[str, str]]) -> str:
+    """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: what exactly is absent, by labels."""
+    further: dict[str, dict[str, None]] = {}  # by GPU
+    for labels in places:
+        rest = [
+            f"{name} {value}" if value.isdecimal() else value
+            for name, value in labels.items()
+            if name not in ("gpu", "uuid") and value
+        ]
+        further.setdefault(labels.get("gpu", ""), {})[" ".join(rest)] = None
+    alike: dict[tuple[bool, str], list[str]] = {}
+    for gpu, words in further.items():
+        rest = sorted(filter(None, words), key=natural)
+        alike.setdefault((bool(gpu), ", ".join(rest)), []).append(gpu)
+    return "; ".join(
+        f"GPU{'s' * (len(gpus) > 1)} {ranges(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
+        for (of_gpu, rest), gpus in alike.items()
+    )

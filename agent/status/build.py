@@ -1,0 +1,238 @@
+"""The status, built on demand and once a tick: a pure function of the tick, accounts and faults."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.diagnosis.advice import SUMMARIES
+from agent.jobs.job import Job, percent
+from agent.model import Pair, Snapshot
+from agent.sources import disk
+from agent.status.absences import absence_statuses, summary
+from agent.status.events import event_statuses
+from agent.status.findings import by_gpu, finding_statuses
+from agent.status.gpus import Judged, RowContext, gpu_status, instances, judged, processes
+from agent.status.groups import group_status, grouped
+from agent.status.headline import HeadlineInput, headline
+from agent.status.history import History
+from agent.status.jobs import ended_job, running_job
+from agent.status.links import FarEnds, nvlink_graph
+from agent.status.machine import host_status, machine_status
+from agent.status.model import (
+    AbsenceStatus,
+    FindingStatus,
+    GpuGroup,
+    GpuStatus,
+    HeadlineClause,
+    PathKind,
+    PathStatus,
+    Status,
+)
+from agent.status.paths import Way, Ways, link_rates, path_kinds, path_rows, path_statuses
+from agent.status.source import StatusSource, silence
+from agent.status.words import moment, worst_level
+
+MOST_ENDED = 5
+"""Jobs that ended in the status; `/api/v1/jobs` has all."""
+
+SEEN = 0.05
+"""Share of the time from which it is shown how the time of all GPUs divides."""
+
+LEAST = 0.005
+"""Share of the time from which a state is named there."""
+
+SOUND = "All expected hardware is present, and no link is known to be slow."
+
+
+class TickParts(NamedTuple):
+    """What several parts of the status are made of."""
+
+    snapshot: Snapshot
+    silent: bool  # the driver does not respond
+    gpus: Sequence[Judged]
+    findings: tuple[FindingStatus, ...]
+    of_gpus: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
+    ways: Sequence[Way]
+    paths: tuple[PathStatus, ...]
+    full: bool  # a link is at its limit
+    clauses: tuple[HeadlineClause, ...]
+
+
+@dataclass(slots=True, eq=False)
+class StatusBoard:
+    """A listener of the poller: keeps the last 15 minutes, and builds the status of a tick when it
+    is first asked for."""
+
+    source: StatusSource
+    history: History = field(init=False)
+    _ends: FarEnds = field(default_factory=FarEnds)
+    _ways: Ways = field(init=False)
+    _snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
+    _status: Status | None = None
+    _json: bytes = b""
+    _absences: tuple[object, tuple[AbsenceStatus, ...]] = (None, ())
+
+    def __post_init__(self) -> None:
+        self.history = History(self.source.diagnosis.inventory, self.source.samples)
+        self._ways = Ways(self.source.diagnosis.bandwidth)
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        """Take in a tick."""
+        self._snapshot, self._status, self._json = snapshot, None, b""
+        self.history.take(snapshot)
+        self._ends.take(self.source.samples)
+
+    @property
+    def tick(self) -> int:
+        return self._snapshot.tick
+
+    def status(self) -> Status:
+        """Return the status of the last tick."""
+        if self._status is None:
+            self._status = self._build(self._snapshot)
+        return self._status
+
+    def json(self) -> bytes:
+        """Return the same as JSON."""
+        if not self._json:
+            self._json = msgspec.json.encode(self.status())
+        return self._json
+
+    def _build(self, snapshot: Snapshot) -> Status:
+        source, samples = self.source, self.source.samples
+        seen = self._seen(snapshot)
+        gpus, findings, paths, silent = seen.gpus, seen.findings, seen.paths, seen.silent
+        jobs, absences = source.jobs(), self._absent()
+        receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
+        bandwidth, system = source.diagnosis.bandwidth, source.system()
+        graph, links = nvlink_graph(samples, system, self._ends.ends, bandwidth, paths)
+        arrays = {one["device"]: one["array"] for one in samples.labelled(disk.INFO)}
+        ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
+        running = tuple(
+            running_job(one, jobs.ended, snapshot, _of(one, seen.of_gpus), silent=silent)
+            for one in jobs.running
+        )
+        return Status(
+            at=moment(snapshot.wall),
+            tick=snapshot.tick,
+            second=int(snapshot.at),
+            level=worst_level(clause.level for clause in seen.clauses),
+            machine=machine_status(source, snapshot),
+            headline=seen.clauses,
+            sound=None if findings or snapshot.tick <= 0 else SOUND,
+            groups=self._groups(seen),
+            findings=_once(findings, seen.clauses),
+            gpus=self._rows(seen),
+            divided=None if silent else _divided(gpus),
+            jobs=running,
+            ended=ended,
+            paths=paths,
+            path_rows=path_rows(paths, arrays),
+            path_kinds=self._kinds(seen),
+            links=links,
+            graph=graph,
+            host=host_status(samples),
+            absences=absences,
+            unknown=summary(absences),
+            events=event_statuses(source.faults.events, receipts, snapshot, silent=silent),
+        )
+
+    def _seen(self, snapshot: Snapshot) -> TickParts:
+        source, bandwidth = self.source, self.source.diagnosis.bandwidth
+        silent = silence(snapshot) > 0
+        gpus = judged(source, self.history, snapshot)
+        findings = finding_statuses(source.faults.active, snapshot, bandwidth)
+        ways = self._ways.of(source.samples)
+        paths = path_statuses(ways, bandwidth, source.samples, silent=silent)
+        full = any(path.level for path in paths if path.path != "hbm")
+        return TickParts(
+            snapshot,
+            silent,
+            gpus,
+            findings,
+            by_gpu(findings, (gpu.identity.key for gpu in gpus)),
+            ways,
+            paths,
+            full,
+            headline(HeadlineInput(snapshot, source, gpus, findings, full)),
+        )
+
+    def _groups(self, seen: TickParts) -> tuple[GpuGroup, ...]:
+        said = {clause.do for clause in seen.clauses}
+        groups = (
+            group_status(one, seen.gpus, seen.snapshot, full=seen.full)
+            for one in ([] if seen.silent else grouped(seen.gpus))
+        )
+        return tuple(_without(one, said, seen.findings) for one in groups)
+
+    def _rows(self, seen: TickParts) -> tuple[GpuStatus, ...]:
+        named = (job for job in self.source.jobs().running if job.receipt.name)
+        context = RowContext(
+            seen.snapshot,
+            self.source.samples,
+            seen.silent,
+            {uuid: [one.id for one in found] for uuid, found in seen.of_gpus.items()},
+            processes(seen.snapshot),
+            instances(self.source.samples),
+            {pid: job.receipt.name for job in named for pid in job.pids},
+        )
+        return tuple(gpu_status(gpu, context) for gpu in seen.gpus)
+
+    def _kinds(self, seen: TickParts) -> tuple[PathKind, ...]:
+        source, specs = self.source, self.source.diagnosis.bandwidth.specs
+        rates = link_rates(seen.ways, source.inventory.gpus, specs, source.samples)
+        ailing = {device for one in seen.findings for device in one.devices}
+        return path_kinds(seen.paths, rates, ailing)
+
+    def _absent(self) -> tuple[AbsenceStatus, ...]:
+        """Return the absences at the last look for faults: they need the whole snapshot."""
+        seen = self.source.faults.snapshot
+        if self._absences[0] is not seen:
+            self._absences = seen, absence_statuses(seen.absences(seen.at))
+        return self._absences[1]
+
+
+def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[FindingStatus, ...]:
+    own = (findings.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
+    return tuple({one.id: one for found in own for one in found}.values())
+
+
+def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
+    """Return a group with the findings of its GPUs, without the first step that is `said` above."""
+    devices = {f"gpu{number}" for number in group.gpus}
+    own = tuple(one.id for one in findings if devices.intersection(one.devices))
+    return replace(group, findings=own, do=None if group.do in said else group.do)
+
+
+def _once(
+    findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
+) -> tuple[FindingStatus, ...]:
+    """Return the findings, each first step but once: not where a clause or one above says it."""
+    shown = {name for clause in clauses for name in clause.findings}
+    said = {clause.do for clause in clauses}
+    found = []
+    for one in findings:
+        repeated = one.do in said and one.id not in shown
+        said.add(one.do)
+        found.append(replace(one, do=None) if repeated else one)
+    return tuple(found)
+
+
+def _divided(gpus: Sequence[Judged]) -> str | None:
+    """`busy 65 %, starved by disk 30 %`: the largest first; None where it is one state."""
+    sums: dict[Pair, float] = {}
+    for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
+        for pair, part in verdict.shares.items():
+            sums[pair] = sums.get(pair, 0.0) + part
+    whole = sum(sums.values())
+    if not whole or max(sums.values()) > (1 - SEEN) * whole:
+        return None
+    named = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(
+        f"{SUMMARIES[pair]} {percent(part / whole)}"
+        for pair, part in named
+        if part >= LEAST * whole
+    )

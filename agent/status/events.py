@@ -1,0 +1,79 @@
+"""The last 24 hours: faults, states that cost time, and jobs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from agent.diagnosis.advice import SUMMARIES
+from agent.faults.watch import FaultEvent
+from agent.jobs.job import Receipt
+from agent.model import Snapshot
+from agent.ranges import ranges
+from agent.status.jobs import gpus_named, receipt_level, title
+from agent.status.model import EventStatus, Level
+from agent.status.words import LEVEL, began, duration, finding_text, moment
+
+ALIKE = 30.0
+"""Seconds between the beginnings, and the ends, of the same on several GPUs."""
+
+MOST = 200
+
+
+def event_statuses(
+    events: Sequence[FaultEvent], jobs: Iterable[Receipt], snapshot: Snapshot, *, silent: bool
+) -> tuple[EventStatus, ...]:
+    """Return all of them, the newest first; while the driver is `silent` a job that runs is not
+    known to be well."""
+    groups: list[list[FaultEvent]] = []
+    texts = {one.id: _text(one) for one in events}
+    for one in sorted(events, key=lambda one: one.since or 0.0):
+        alike = (g for g in groups if texts[g[0].id] == texts[one.id] and _together(g[-1], one))
+        found = next(alike, None)
+        if found is None:
+            groups.append(found := [])
+        found.append(one)
+    shown = [_event(group, texts[group[0].id], snapshot) for group in groups]
+    shown += [job_event(receipt, silent=silent) for receipt in jobs]
+    newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
+    return tuple(newest[::-1][:MOST])
+
+
+def _text(event: FaultEvent) -> str:
+    if event.finding:
+        lasting = tuple(figure for figure in event.finding.figures if figure.name != "ago")
+        return finding_text(replace(event.finding, figures=lasting), named=False)
+    if event.waits_for:
+        return f"waiting for GPU {event.waits_for.index}"
+    return SUMMARIES[event.pair] if event.pair else ""
+
+
+def _together(one: FaultEvent, other: FaultEvent) -> bool:
+    near = all(
+        abs((a or 0.0) - (b or 0.0)) <= ALIKE
+        for a, b in ((one.since, other.since), (one.until, other.until))
+    )
+    return near and bool(one.gpu and other.gpu) and one.severity is other.severity
+
+
+def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventStatus:
+    first, at = group[0], snapshot.at
+    gpus = ranges({one.gpu.index for one in group if one.gpu})
+    named = f"GPU{'s' * (len(group) > 1)} {gpus}: {text}" if gpus else text
+    return EventStatus(
+        since=None if first.since is None else began(snapshot, at - first.since),
+        until=None if first.until is None else began(snapshot, at - first.until),
+        level=LEVEL[first.severity],
+        text=named,
+    )
+
+
+def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
+    """Return a job as an event: while it runs its start, which is no warning; then its receipt."""
+    text = f"{title(receipt)} on {gpus_named(receipt)}"
+    over = receipt.ended is not None
+    return EventStatus(
+        since=moment(round(receipt.began)),
+        until=None if receipt.ended is None else moment(round(receipt.ended)),
+        level=receipt_level(receipt) if over else None if silent else Level.INFO,
+        text=f"{text} ran for {duration(receipt.lasted)}" if over else text,
+        job=receipt.id,
+    )

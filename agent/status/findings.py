@@ -1,0 +1,106 @@
+"""Findings as they are shown: alike ones of several GPUs as one, each with its alert and cure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from agent.faults.findings import action
+from agent.faults.watch import ActiveFault, AlertState
+from agent.jobs.job import percent
+from agent.limits.paths import PathAccounts
+from agent.model import Finding, GpuKey, Snapshot
+from agent.ranges import ranges
+from agent.status.model import AlertStatus, FindingStatus
+from agent.status.words import (
+    LEVEL,
+    alert_status,
+    began,
+    duration,
+    finding_text,
+    wait,
+)
+
+PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
+NEAR = 0.5
+"""Share of its limit below which a narrow or slow PCIe link costs nothing now."""
+
+
+def finding_statuses(
+    active: Sequence[ActiveFault], snapshot: Snapshot, bandwidth: PathAccounts
+) -> tuple[FindingStatus, ...]:
+    """Return what is wrong, the gravest first."""
+    briefs = {one.id: _brief(one.finding, bandwidth, snapshot.at) for one in active}
+    alike: dict[object, list[ActiveFault]] = {}
+    for one in active:
+        told = one.finding.kind, briefs[one.id], one.alert, one.over, bool(one.hidden_by)
+        alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
+    first_of = {one.id: same[0].id for same in alike.values() for one in same}
+    names = {one.id: one.fault.alert for one in active}
+    return tuple(_status(same, briefs, snapshot, first_of, names) for same in alike.values())
+
+
+def _status(
+    alike: Sequence[ActiveFault],
+    briefs: Mapping[str, str],
+    snapshot: Snapshot,
+    first_of: Mapping[str, str],
+    names: Mapping[str, str],
+) -> FindingStatus:
+    first = alike[0]
+    finding, brief = first.finding, briefs[first.id]
+    gpus = sorted(one.finding.gpu.index for one in alike if one.finding.gpu)
+    hidden = first.hidden_by
+    begun = [one.since for one in alike if one.since is not None]
+    do = wait(first.hold) if first.late else action(finding)
+    where = f"GPU{'s' * (len(gpus) > 1)} {ranges(gpus)}: " if gpus else ""
+    return FindingStatus(
+        id=first.id,
+        kind=finding.kind,
+        level=LEVEL[finding.severity],
+        text=f"{where}{brief}",
+        brief=brief,
+        devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (finding.device,))),
+        since=began(snapshot, snapshot.at - min(begun)) if len(begun) == len(alike) else None,
+        do=None if hidden else do or None,
+        alert=_alert(first, names.get(hidden or "", "")),
+        runbook=first.fault.alert.lower() or None,
+        hidden_by=first_of.get(hidden) if hidden else None,
+        over=first.over,
+        in_doubt=first.in_doubt,
+    )
+
+
+def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
+    """Return the sentence without the name of the GPU; of a PCIe link whether it limits anything
+    now, where its traffic is known."""
+    text = finding_text(finding, named=False)
+    if finding.kind not in PCIE_KINDS or finding.gpu is None:
+        return text
+    ratios = [
+        path.ratio
+        for key, path in bandwidth.paths.items()
+        if key.path == "pcie" and key.of == finding.gpu and path.until >= now
+        if path.ratio is not None
+    ]
+    far = bool(ratios) and max(ratios) < NEAR
+    return text + f"; not near its limit now ({percent(max(ratios))})" * far
+
+
+def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
+    name, severity = one.fault.alert, one.finding.severity
+    if hider:
+        return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
+    if one.alert is AlertState.WOULD_FIRE:
+        return alert_status(name, severity, AlertState.WOULD_FIRE, "would fire now")
+    if one.alert is AlertState.HOLDING:
+        when = f"would fire after {duration(one.hold)}"
+        return alert_status(name, severity, AlertState.HOLDING, when)
+    return alert_status(name, severity, AlertState.OFF, "does not fire")
+
+
+def by_gpu(
+    found: Iterable[FindingStatus], gpus: Iterable[GpuKey]
+) -> dict[str, tuple[FindingStatus, ...]]:
+    """Return the findings of each GPU by its UUID."""
+    findings = list(found)
+    return {
+        gpu.uuid: tuple(one for one in findings if f"gpu{gpu.index}" in one.devices) for gpu in gpus
+    }

@@ -1,0 +1,326 @@
+"""One GPU at one tick: its verdict over the window that it speaks of, its figures, who is on it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from agent.diagnosis.advice import SUMMARIES, advice, pair_advice, severity
+from agent.diagnosis.disclosure import SOURCES
+from agent.faults.findings import by_kind
+from agent.faults.monitoring import ABSENT
+from agent.jobs.job import Job
+from agent.model import LOST_STATES, GpuIdentity, Metric, Pair, Reason, Snapshot, State, Verdict
+from agent.series import SampleStore
+from agent.sources import activity, clocks, memory, power, process, temperature, workload
+from agent.sources import instances as mig
+from agent.status.history import SETTLED, SPAN, History
+from agent.status.jobs import hang_action
+from agent.status.model import GpuFigures, GpuStatus, InstanceStatus, Level, ProcessStatus, Why
+from agent.status.source import StatusSource
+from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
+
+COSTS = 0.25
+"""Share of the time that low clocks take, from which they are reported though work takes more."""
+
+BESIDE = 0.06
+"""Share of the time that a GPU at work loses to one cause, from which the headline reports it;
+twice that for exposed communication, of which a healthy job has a few per cent."""
+
+STANDS = 20.0
+"""Seconds from which a state that costs is shown, whatever cost more before."""
+
+BASIS = {
+    "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
+    "nvml": "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
+}
+
+
+class Judged(NamedTuple):
+    """One GPU as far as it is judged: without a `pair`, `why` says why in words, `reason` to
+    programs. `beside` is the largest loss of the window with its share, None if it is small."""
+
+    identity: GpuIdentity
+    pair: Pair | None
+    seconds: float  # for which that has been so, or the GPU has been lost
+    reason: Reason | None = None
+    why: str = ""
+    sound: bool = False  # without a verdict as it should be
+    verdict: Verdict | None = None
+    job: Job | None = None
+    share: float | None = None  # of the window that went to `pair`
+    beside: tuple[Pair, float] | None = None
+    window: int = 0  # seconds that shares are of; 0: the last ten
+    do: str = ""
+
+    @property
+    def number(self) -> int:
+        return self.identity.index
+
+    @property
+    def lost(self) -> bool:
+        return self.reason is Reason.LOST
+
+    @property
+    def waits_for(self) -> int | None:
+        late = self.verdict.waits_for if self.verdict else None
+        return late.index if late else None
+
+    def shown(self, main: Pair | None) -> Pair | None:
+        """Return the pair that counts: the loss of the window, unless it is small, or what costs
+        now has stood for long; of GPUs at work only their `main` loss."""
+        if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
+            return self.pair
+        if not costs(self.pair):
+            return main if self.beside[0] == main else self.pair
+        stands = self.seconds >= STANDS or not costs(self.beside[0])
+        return self.pair if stands else self.beside[0]
+
+
+def costs(pair: Pair) -> bool:
+    """Return whether a GPU in this state does less work than it could."""
+    return pair[0] in LOST_STATES
+
+
+def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[Judged]:
+    """Return every GPU with its verdict, by number."""
+    inventory = source.inventory
+    on = {gpu.uuid: job for job in source.jobs().running for gpu in job.receipt.gpus}
+    divided = {labels["uuid"] for labels in source.samples.labelled(mig.INFO)}
+    found = []
+    for one in sorted(inventory.gpus, key=lambda one: one.index):
+        verdict, job = snapshot.verdicts.get(one.key), on.get(one.uuid)
+        if one.uuid in inventory.lost:
+            stood = snapshot.at - inventory.lost[one.uuid]
+            do = str(by_kind()["gpus_missing"].do)
+            found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
+        elif verdict is None:
+            kept = history.gpus.get(one.uuid)
+            stood = kept.unjudged(snapshot.at) if kept else 0.0
+            reason, why = _why_not(one, source.samples, snapshot)
+            if sound := one.uuid in divided:
+                reason, why = Reason.MIG, "divided by MIG"
+            found.append(Judged(one, None, stood, reason, why, sound, job=job))
+        else:
+            found.append(_judged(one, verdict, job, history, snapshot.at))
+    return found
+
+
+def _judged(
+    gpu: GpuIdentity, verdict: Verdict, job: Job | None, history: History, now: float
+) -> Judged:
+    low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
+    pair = next(low, verdict.pair)
+    hang = job.hang if job and pair[0] is State.HUNG else None
+    stood = now - verdict.since
+    if job:
+        stood = min(stood, job.receipt.watched)  # not in the job before
+    shares, known = window(history, gpu.uuid, verdict, job)
+    beside = None if pair[0] is State.IDLE else _costly(shares)
+    found = Judged(
+        gpu,
+        pair,
+        max(hang.seconds, stood) if hang else stood,
+        verdict=verdict,
+        job=job,
+        share=shares.get(pair),
+        beside=beside,
+        window=known,
+    )
+    return found._replace(do=first_step(found, found.shown(beside[0] if beside else None) or pair))
+
+
+def first_step(gpu: Judged, loss: Pair) -> str:
+    """Return what to do about a loss of this GPU: the same wherever it is shown."""
+    if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
+        return hang_action(gpu.job.hang)
+    if gpu.verdict and gpu.verdict.pair == loss:
+        return advice(gpu.verdict)
+    return pair_advice(loss, gpu.waits_for)
+
+
+def window(
+    history: History, uuid: str, verdict: Verdict, job: Job | None
+) -> tuple[Mapping[Pair, float], int]:
+    """Return the shares of the last 15 minutes, or since its job began, and how many seconds of
+    them are known; without any those of the last ten seconds (0)."""
+    if (kept := history.gpus.get(uuid)) is not None:
+        watched = job.receipt.watched if job else SPAN
+        shares, known = kept.window(history.newest or 0, max(1, int(watched)))
+        if known:
+            return shares, known
+    return verdict.shares, 0
+
+
+def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
+    """Return the state that costs most of the window, and its share; a known cause first."""
+    lost = [
+        (share, pair)
+        for pair, share in shares.items()
+        if pair[0] in (State.STARVED, State.THROTTLED, State.COMMUNICATING)
+        and share >= BESIDE * (2 if pair[0] is State.COMMUNICATING else 1)
+    ]
+    share, pair = max(lost, default=(0.0, None))
+    return (pair, share) if pair else None
+
+
+def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tuple[Reason, str]:
+    absence = samples.absence(activity.ACTIVITY, *gpu.key.labels)
+    absence = absence or snapshot.unjudged.get(gpu.key)
+    if absence is None:
+        return Reason.UNKNOWN, "cannot be judged"
+    late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
+    words = (
+        "the driver does not respond" if late else f"no activity value, {ABSENT[absence.reason]}"
+    )
+    detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
+    return absence.reason, f"cannot be judged: {words}" + f" ({detail})" * bool(detail)
+
+
+class RowContext(NamedTuple):
+    """All that the rows of GPUs are made of at one tick."""
+
+    snapshot: Snapshot
+    samples: SampleStore
+    silent: bool  # the driver does not respond: no figure is shown
+    findings: Mapping[str, Sequence[str]]  # ids by UUID
+    processes: Mapping[str, tuple[ProcessStatus, ...]]
+    instances: Mapping[str, tuple[InstanceStatus, ...]]
+    named: Mapping[int, str]  # titles of jobs that have a name, by pid
+
+
+SILENT = "it no longer answers"
+
+
+def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
+    """Return the row of one GPU."""
+    key, at = gpu.identity.key, context.snapshot
+    whole = not (context.silent or gpu.lost)
+    verdict = gpu.verdict if whole else None
+    level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
+    who = context.processes.get(key.uuid, ()) if not gpu.lost else ()
+    text = SUMMARIES[gpu.pair] if gpu.pair else gpu.why
+    hang = gpu.job.hang if gpu.job else None
+    awaited = next((c for c in hang.culprits if c.gpu == key), None) if hang else None
+    return GpuStatus(
+        gpu=gpu.number,
+        uuid=key.uuid,
+        model=gpu.identity.model,
+        lost=gpu.lost,
+        level=Level.CRITICAL if gpu.lost else level,
+        state=gpu.pair[0] if gpu.pair and whole else None,
+        cause=gpu.pair[1] if gpu.pair and whole else None,
+        text=text if whole or gpu.lost else UNANSWERED,
+        since=began(at, gpu.seconds) if verdict or gpu.lost else None,
+        gaps_seconds=round(verdict.gaps) if verdict else 0,
+        why=tuple(Why(text=fact_text(f)) for f in verdict.evidence) if verdict else (),
+        doubts=tuple(Why(text=fact_text(f)) for f in verdict.doubts) if verdict else (),
+        do=(gpu.do or None) if whole or gpu.lost else None,
+        note=f"the others wait for its process, pid {awaited.pid}" if awaited else None,
+        basis=BASIS[verdict.quality] if verdict else None,
+        confidence=round(verdict.confidence, 2) if verdict else None,
+        waits_for=gpu.waits_for if verdict else None,
+        shares={pair_name(p): round(n, 4) for p, n in verdict.shares.items() if n}
+        if verdict
+        else {},
+        figures=GpuFigures() if context.silent else _figures(key.labels, context.samples),
+        who=_who(who, context.named),
+        processes=who,
+        instances=context.instances.get(key.uuid, ()),
+        findings=tuple(context.findings.get(key.uuid, ())),
+        job=gpu.job.receipt.id if gpu.job else None,
+    )
+
+
+def _figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
+    def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
+        found = samples.mean(metric, *gpu, *labels, seconds=mean)
+        return None if found is None else round(found, digits)
+
+    hottest = value(temperature.LIMIT, temperature.OPERATING)
+    return GpuFigures(
+        activity_ratio=value(activity.ACTIVITY, digits=3),
+        sm_active_ratio=value(activity.SM_ACTIVE, digits=3),
+        tensor_throughput_ratio=value(activity.TENSOR_THROUGHPUT, mean=SETTLED, digits=3),
+        memory_used_bytes=value(memory.USED),
+        memory_total_bytes=value(memory.TOTAL),
+        power_watts=value(power.POWER, mean=SETTLED, digits=1),
+        power_limit_watts=value(power.POWER_LIMIT),
+        temperature_celsius=value(temperature.TEMPERATURE),
+        temperature_limit_celsius=value(temperature.LIMIT, temperature.SLOWDOWN)
+        if hottest is None
+        else hottest,
+        sm_clock_hertz=value(clocks.CLOCK, "sm"),
+        sm_clock_limit_hertz=value(clocks.CLOCK_LIMIT, "sm"),
+    )
+
+
+def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
+    """`train:4711 ada and 2 more`: the largest process by the name of its job."""
+    if not processes:
+        return None
+    first, more = processes[0], len(processes) - 1
+    name = named.get(first.pid) or first.program
+    text = f"{name}:{first.pid}" if name else f"pid {first.pid}"
+    return " ".join(filter(None, (text, first.user, f"and {more} more" * bool(more))))
+
+
+def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
+    """The processes on each GPU, by its UUID, the largest first; program and user where the
+    configuration lets them be named, and so as the poller publishes them, else the pid alone."""
+    own = [
+        sample
+        for key, reading in snapshot.readings.items()
+        if key.source in SOURCES and reading.fresh(snapshot.at)
+        for sample in reading.samples
+    ]
+
+    def of(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
+        for sample in own:
+            if sample.metric is metric:
+                yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
+
+    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB)}
+    user_of = {
+        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
+        or (one["uid"] and f"uid {one['uid']}")
+        for one, _ in of(workload.JOB_PROCESS)
+    }
+    held, share = (
+        {(one["uuid"], one["pid"]): value for one, value in of(metric)}
+        for metric in (process.HELD, process.SHARE)
+    )
+    found: dict[str, list[ProcessStatus]] = {}
+    for one, _ in of(process.PROGRAM):
+        place = one["uuid"], one["pid"]
+        entry = ProcessStatus(
+            pid=int(one["pid"]),
+            program=one["name"] or None,
+            user=user_of.get(place) or None,
+            memory_bytes=held.get(place),
+            time_ratio=share.get(place),
+        )
+        found.setdefault(one["uuid"], []).append(entry)
+    return {uuid: tuple(_largest_first(listed)) for uuid, listed in found.items()}
+
+
+def _largest_first(listed: Iterable[ProcessStatus]) -> list[ProcessStatus]:
+    return sorted(listed, key=lambda one: (-(one.memory_bytes or 0.0), one.pid))
+
+
+def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
+    """Return the MIG instances by UUID of their GPU, by number."""
+    found: dict[str, list[InstanceStatus]] = {}
+    for info in samples.labelled(mig.INFO):
+        labels = info["gpu"], info["uuid"], info["gpu_instance"]
+        count = samples.value(mig.PROCESSES, *labels)
+        row = InstanceStatus(
+            number=int(labels[2]),
+            profile=info["profile"],
+            uuid=info["mig_uuid"],
+            activity_ratio=samples.value(mig.ACTIVITY, *labels),
+            sm_active_ratio=samples.value(mig.SM_ACTIVE, *labels),
+            memory_used_bytes=samples.value(mig.USED, *labels),
+            memory_total_bytes=samples.value(mig.TOTAL, *labels),
+            processes=None if count is None else int(count),
+        )
+        found.setdefault(labels[1], []).append(row)
+    return {uuid: tuple(sorted(rows, key=lambda r: r.number)) for uuid, rows in found.items()}

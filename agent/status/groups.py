@@ -1,0 +1,162 @@
+"""GPUs with one verdict as a group: what they do, over the window that it speaks of, and why."""
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from agent.diagnosis.advice import SUMMARIES, of_each, severity
+from agent.jobs.job import percent
+from agent.model import Cause, Pair, Snapshot, State
+from agent.ranges import consecutive
+from agent.status.gpus import SILENT, Judged, costs
+from agent.status.jobs import culprit_name
+from agent.status.model import GpuGroup, Level, Why
+from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration, fact_text
+
+LEADER_SECONDS = 10
+"""Seconds that a share is of where there is no history."""
+
+Members = tuple[Pair | None, list[Judged]]
+
+
+def grouped(gpus: Sequence[Judged]) -> list[Members]:
+    """Return the GPUs by what is shown of them, the gravest first, then the most."""
+    main = _main_loss(gpus)
+    alike: dict[tuple[Pair | None, str], list[Judged]] = {}
+    for gpu in gpus:
+        alike.setdefault((gpu.shown(main), gpu.why), []).append(gpu)
+    return sorted(((pair, its) for (pair, _), its in alike.items()), key=_weight)
+
+
+def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
+    """Return the largest loss of GPUs that are at work now; a known cause before an unknown one."""
+    sums: dict[Pair, float] = {}
+    for gpu in gpus:
+        at_work = gpu.pair and not costs(gpu.pair)
+        if at_work and gpu.beside and gpu.beside[0] != gpu.pair:
+            sums[gpu.beside[0]] = sums.get(gpu.beside[0], 0.0) + gpu.beside[1]
+    return max(sums, key=lambda pair: (pair[1] is not Cause.UNKNOWN, sums[pair]), default=None)
+
+
+def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
+    pair, gpus = group
+    costly = pair is not None and costs(pair)
+    rank = GRAVEST_FIRST.index(LEVEL[severity(pair)]) if pair and costly else 0
+    return not gpus[0].lost, not costly, rank, -len(gpus), gpus[0].number
+
+
+def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
+    """Return the level of a group; communication is a warning while a link is `full`, as its
+    alert."""
+    if pair is None:
+        first = gpus[0]
+        return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
+    warned = pair[0] is State.COMMUNICATING and full
+    return Level.WARNING if warned else LEVEL[severity(pair)]
+
+
+def group_status(
+    members: Members, all_of: Sequence[Judged], snapshot: Snapshot, *, full: bool
+) -> GpuGroup:
+    """Return a group as it is shown; `all_of` are the GPUs of the machine."""
+    pair, gpus = members
+    share, window = _share_of_group(pair, gpus) if pair else (None, None)
+    facts = [fact_text(f) for g in gpus[:1] if g.verdict for f in g.verdict.evidence]
+    why = facts if gpus[0].pair == pair else []
+    if why and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]) and gpus[1:]:
+        why[0] = f"for example GPU {gpus[0].number}: {why[0]}"
+    jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
+    return GpuGroup(
+        name="the GPU" if len(all_of) == 1 else listed([gpu.number for gpu in gpus]),
+        gpus=tuple(gpu.number for gpu in gpus),
+        level=level_of(pair, gpus, full=full),
+        state=pair[0] if pair else None,
+        cause=pair[1] if pair else None,
+        reason=gpus[0].reason if pair is None else None,
+        text=group_text(pair, gpus),
+        share=share,
+        window_seconds=window,
+        since=began(snapshot, max(gpu.seconds for gpu in gpus)),
+        why=tuple(Why(text=text) for text in ([SILENT] if gpus[0].lost else why)),
+        do=next((gpu.do for gpu in gpus if gpu.do), None),
+        job=jobs.pop() if len(jobs) == 1 else None,
+    )
+
+
+def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
+    """Return the share that went to the pair, and the seconds that it is of: those that the text
+    speaks of."""
+    windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
+    verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
+    shares = (
+        [share for gpu in gpus if (share := _share(gpu, pair)) is not None]
+        if windowed
+        else [verdict.shares.get(pair, 0.0) for verdict in verdicts]
+    )
+    window = max(gpu.window for gpu in gpus) if windowed else 0
+    return (round(fmean(shares), 4), window or LEADER_SECONDS) if shares else (None, None)
+
+
+def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
+    """`starved by disk, 24 % of the last 15 min, busy now`; `hung for 2 min, waiting for ...`."""
+    if pair is None:
+        stood = _for(gpus) * (not gpus[0].sound)
+        return f"{gpus[0].why or 'cannot be judged'}{stood}"
+    text = _words(pair, gpus)
+    if pair[0] is State.HUNG:
+        hangs = {gpu.job.receipt.id: gpu.job.hang for gpu in gpus if gpu.job and gpu.job.hang}
+        names = [culprit_name(one) for hang in hangs.values() for one in hang.culprits]
+        text += f", waiting for {names[0]}" if names else ""
+        text += f" and {len(names) - 1} more" if names[1:] else ""
+    return text
+
+
+def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
+    by_now = all(gpu.pair == pair for gpu in gpus)
+    beside = any(gpu.beside and gpu.beside[0] == pair for gpu in gpus)
+    if not costs(pair) and (by_now or not beside):
+        return SUMMARIES[pair]
+    shares = [share for gpu in gpus if (share := _share(gpu, pair)) is not None]
+    part = f", {of_window(fmean(shares), max(g.window for g in gpus))}" if shares else ""
+    part = part if not by_now or pair[0] is State.STARVED else ""
+    since, now = (_for(gpus) * (not part), "") if by_now else ("", _now(pair, gpus))
+    return f"{_summary(pair, gpus)}{since}{part}{now}"
+
+
+def _share(gpu: Judged, pair: Pair | None) -> float | None:
+    return gpu.beside[1] if gpu.beside and gpu.beside[0] == pair else gpu.share
+
+
+def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
+    """`starved by disk`; `waiting for GPU 1`."""
+    late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
+    only = "only " * (pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus))
+    if len(late) == 1 and None not in late:
+        return f"waiting for GPU {late.pop()}"
+    return f"{only}{of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]}"
+
+
+def of_window(share: float, window: float) -> str:
+    """`24 % of the last 15 min`."""
+    return f"{percent(share)} of the {f'last {duration(window)}' if window else 'time'}"
+
+
+def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
+    """`, busy now`; `, 3 of 8 now`: what GPUs do now that lost time in the window."""
+    same = sum(gpu.pair == pair for gpu in gpus)
+    if same:
+        return f", {same} of {len(gpus)} now"
+    states = dict.fromkeys(SUMMARIES[gpu.pair] for gpu in gpus if gpu.pair)
+    return f", {' or '.join(states)} now"
+
+
+def _for(gpus: Sequence[Judged]) -> str:
+    seconds = max(gpu.seconds for gpu in gpus)
+    return f" for {duration(seconds)}" if seconds >= SOON else ""
+
+
+def listed(indices: Sequence[int]) -> str:
+    """`GPU 3`, `GPUs 1-3 and 5`."""
+    runs = consecutive(indices)
+    parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
+    names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"GPU{'s' * (len(indices) > 1)} {names}"

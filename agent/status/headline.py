@@ -1,0 +1,228 @@
+"""The whole machine in a few clauses: what is broken, and what the GPUs do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from agent.diagnosis.advice import ALERTS
+from agent.faults.findings import by_kind
+from agent.faults.promql import seconds
+from agent.faults.thresholds import AlertThresholds
+from agent.faults.watch import AlertState
+from agent.jobs.job import percent
+from agent.model import Reason, Severity, Snapshot, State
+from agent.status.gpus import Judged
+from agent.status.groups import Members, group_text, grouped, level_of, listed
+from agent.status.model import AlertStatus, FindingStatus, HeadlineClause, Level
+from agent.status.source import StatusSource, silence
+from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
+
+UNSEEN = frozenset({"source_down", "values_absent"})
+"""Kinds of what cannot be seen, not of what is broken: for the list alone, unless nothing else is
+wrong."""
+
+OF_DRIVER = frozenset({"driver_hangs"})
+OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
+OF_CLOCKS = frozenset({"clocks_held_down"})
+
+
+class HeadlineInput(NamedTuple):
+    """Facts from which the headline is made."""
+
+    snapshot: Snapshot
+    source: StatusSource
+    gpus: Sequence[Judged]
+    findings: Sequence[FindingStatus]
+    full: bool  # a link is at its limit
+
+
+def headline(facts: HeadlineInput) -> tuple[HeadlineClause, ...]:
+    """Return the clauses, the graver first: what is wrong with the hardware, what the GPUs do."""
+    if facts.snapshot.tick <= 0:
+        return (HeadlineClause(level=None, text="The first readings are under way"),)
+    clauses = [*_broken(facts), *_work(facts)]
+    return tuple(sorted(clauses, key=lambda one: GRAVEST_FIRST.index(one.level)))
+
+
+def _broken(facts: HeadlineInput) -> Iterator[HeadlineClause]:
+    snapshot, inventory = facts.snapshot, facts.source.inventory
+    if silent := silence(snapshot):
+        yield _driver_hangs(facts, silent)
+        return
+    if inventory.why_not:
+        if _driver_known(facts):
+            yield HeadlineClause(level=Level.CRITICAL, text=_no_driver(facts))
+        return
+    lost = [gpu for gpu in facts.gpus if gpu.lost]
+    if lost:
+        yield _lost(facts, lost)
+        return
+    shown = [one for one in facts.findings if _counts(one, facts)]
+    unseen = (f for f in facts.findings if f.kind in UNSEEN and f.level is not Level.INFO)
+    first = next(iter(shown), None) or next(unseen, None)
+    if first:
+        more = len(shown) - 1
+        others = f", {more} more finding{'s' * (more > 1)} below" if more > 0 else ""
+        yield HeadlineClause(
+            level=first.level,
+            text=f"{capital(first.text, first.devices)}{others}",
+            findings=(first.id,),
+            gpus=tuple(g.number for g in facts.gpus if f"gpu{g.number}" in first.devices),
+            since=first.since,
+            do=first.do,
+            alert=first.alert,
+            runbook=first.runbook,
+        )
+
+
+def capital(text: str, devices: Sequence[str] = ()) -> str:
+    """Return a text with a capital, unless the name of a device stands first."""
+    return text if text.startswith(tuple(devices) or ("\0",)) else text[:1].upper() + text[1:]
+
+
+def _counts(finding: FindingStatus, facts: HeadlineInput) -> bool:
+    """Return whether something is broken now: not only unseen, nor over, nor shown by a group."""
+    if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
+        return False
+    if finding.kind in OF_CLOCKS:
+        slow = (gpu.number for gpu in facts.gpus if gpu.pair and gpu.pair[0] is State.THROTTLED)
+        return not {f"gpu{number}" for number in slow}.issuperset(finding.devices)
+    return True
+
+
+def _clause(
+    facts: HeadlineInput, kinds: frozenset[str], fault_kind: str, text: str, stood: float
+) -> HeadlineClause:
+    """Return a clause that says more than its finding, which it may stand before."""
+    fault = by_kind()[fault_kind]
+    own = [one for one in facts.findings if one.kind in kinds]
+    hold = seconds(fault.hold)
+    state = AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
+    when = "would fire now" if stood >= hold else f"would fire after {duration(hold)}"
+    alert = own[0].alert if own else alert_status(fault.alert, Severity.CRITICAL, state, when)
+    return HeadlineClause(
+        level=Level.CRITICAL,
+        text=capital(text),
+        findings=tuple(one.id for one in own),
+        since=began(facts.snapshot, stood),
+        do=str(fault.do),
+        alert=alert,
+        runbook=fault.alert.lower(),
+    )
+
+
+def _driver_hangs(facts: HeadlineInput, silent: float) -> HeadlineClause:
+    """The driver does not answer: a warning until it has lasted for as long as its alert asks."""
+    text = f"the NVIDIA driver has not responded for {duration(silent)}"
+    found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
+    hold = seconds(by_kind()["driver_hangs"].hold)
+    if silent >= hold:
+        return found
+    return replace(found, level=Level.WARNING, do=wait(hold))
+
+
+def _lost(facts: HeadlineInput, lost: Sequence[Judged]) -> HeadlineClause:
+    left = len(facts.gpus) - len(lost)
+    answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
+    stood = max(gpu.seconds for gpu in lost)
+    so_long = f" for {duration(stood)}" if stood >= SOON else ""
+    text = f"{listed([gpu.number for gpu in lost])} lost{so_long}, {answer}"
+    found = _clause(facts, OF_LOST, "gpus_missing", text, stood)
+    return replace(found, gpus=tuple(gpu.number for gpu in lost))
+
+
+def _driver_known(facts: HeadlineInput) -> bool:
+    """Return whether a driver has ever answered, and was not released."""
+    inventory = facts.source.inventory
+    return inventory.most > 0 and inventory.reason is not Reason.RELEASED
+
+
+def _no_driver(facts: HeadlineInput) -> str:
+    return f"No GPU is watched: {facts.source.inventory.why_not}"
+
+
+def _work(facts: HeadlineInput) -> Iterator[HeadlineClause]:
+    inventory = facts.source.inventory
+    if silence(facts.snapshot):
+        if facts.gpus:
+            text = f"Nothing is known of {_named(facts.gpus, facts.gpus)}"
+            yield HeadlineClause(level=None, text=text)
+        return
+    if inventory.why_not:
+        if not _driver_known(facts):
+            yield HeadlineClause(level=None, text=_no_driver(facts))
+        return
+    if not facts.gpus:
+        yield HeadlineClause(level=None, text="The NVIDIA driver sees no GPU")
+    there = [gpu for gpu in facts.gpus if not gpu.lost]
+    groups = grouped(there)
+    if groups:
+        yield _of_groups(groups, facts)
+
+
+def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClause:
+    """Return one clause for what all GPUs do, with the first step of the first group that has one:
+    it is the gravest."""
+    levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
+    texts = [_of_group(members, facts) for members in groups]
+    pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
+    alert = _alert(pair[0], facts, gpus) if pair else None
+    costly = bool(pair and pair[0] in ALERTS)
+    return HeadlineClause(
+        level=worst_level(levels),
+        text=capital("; ".join(texts)),
+        gpus=tuple(gpu.number for gpu in gpus),
+        since=began(facts.snapshot, max(gpu.seconds for gpu in gpus)) if costly else None,
+        do=next((gpu.do for gpu in gpus if gpu.do), None),
+        alert=alert,
+        runbook=alert.name.lower() if alert else None,
+    )
+
+
+def _of_group(members: Members, facts: HeadlineInput) -> str:
+    pair, gpus = members
+    who, several = _named(gpus, facts.gpus), len(gpus) > 1
+    text = group_text(pair, gpus)
+    if gpus[0].sound and pair is None:
+        return f"{who} {'are' if several else 'is'} {text}"
+    return f"{who}{' is' * (who == ONLY and pair is not None)} {text}"
+
+
+ONLY = "the GPU"
+
+
+def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
+    """`GPU 3`, `GPUs 1-3 and 5`, or all of them: `8 GPUs`, `the GPU`."""
+    if len(gpus) == len(all_of):
+        return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
+    return listed([gpu.number for gpu in gpus])
+
+
+def _alert(state: State, facts: HeadlineInput, gpus: Sequence[Judged]) -> AlertStatus | None:
+    """Return the alert of a state: of its finding, else from which share of the time it fires."""
+    if state not in ALERTS:
+        return None
+    name, severity = ALERTS[state]
+    devices = {f"gpu{gpu.number}" for gpu in gpus}
+    for one in facts.findings:
+        if one.alert and one.alert.name == name and devices.intersection(one.devices):
+            return one.alert
+    limits = " or ".join(
+        f"{percent(share)} of {duration(seconds(window))}"
+        for share, window in _shares(facts.source.thresholds()).get(state, ())
+    )
+    return alert_status(name, severity, AlertState.OFF, f"fires from {limits}" * bool(limits))
+
+
+def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
+    """Shares of the time from which the alerts of states fire, and of which window."""
+    return {
+        State.STARVED: (
+            (limits.starved_share, limits.starved_window),
+            (limits.starved_hours_share, limits.starved_hours),
+        ),
+        State.COMMUNICATING: ((limits.exposed_share, limits.starved_window),),
+        State.THROTTLED: ((limits.throttled_share, limits.throttled_window),),
+        State.HELD: ((limits.held_share, limits.held_window),),
+    }

@@ -1,0 +1,229 @@
+"""Jobs in words: how they get on, what they lost, and the receipt of one that ended."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from agent.diagnosis.advice import SUMMARIES, hang_advice, severity
+from agent.jobs.job import Culprit, Hang, Job, Receipt, amount, percent
+from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State, time_in
+from agent.ranges import ranges
+from agent.status.model import EndedJob, FindingStatus, Level, PairShare, RunningJob
+from agent.status.words import LEVEL, UNANSWERED, began, duration, moment, worst_level
+
+NO_STEP = {
+    Reason.NOT_ENOUGH: "steps per second: not known yet",
+    Reason.TOO_SHORT: "steps per second: not known, the steps are too short",
+    Reason.IRREGULAR: "steps per second: not visible in the GPUs' power",
+    Reason.FLAT: "steps per second: not visible in the GPUs' power, which hardly varies",
+}
+"""Sentences on why a job has no steps per second."""
+
+KWH = 3.6e6
+MUCH = 0.25
+"""Least share of lost time that a job's sentence reports, as in the alert."""
+
+MOST_SHARES = 3
+LEAST = 0.01
+"""Share of the time from which a state is named."""
+
+
+def title(receipt: Receipt) -> str:
+    """Return the name of the job if it may be shown, else its first process."""
+    start, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
+    numbers = start.isdecimal() and pid.isdecimal()
+    return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
+
+
+def sentence(job: Job) -> str:
+    """Return a sentence on the job's progress, the worst first."""
+    names = ranges(gpu.index for gpu in job.lost)
+    lost = f"GPUs {names} are" if len(job.lost) > 1 else f"GPU {names} is"
+    parts = [f"its {lost} lost"] * bool(job.lost)
+    if job.hang:
+        parts.append(_hang_text(job.hang))
+    if slower := job.slower:
+        share, lasted = percent(slower.ratio), duration(slower.seconds)
+        parts.append(f"{share} slower than in its first hour, for {lasted} now")
+    if not job.hang:
+        parts.append(_pace(job))
+        if job.never_waits:
+            parts.append(f"the others wait for GPU {job.never_waits.index}")
+    return "; ".join(parts)
+
+
+def _pace(job: Job) -> str:
+    if (State.IDLE, Cause.REQUESTS) in job.receipt.seconds:
+        return "answers requests, in no rhythm"
+    if job.step:
+        return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
+    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
+
+
+def _hang_text(hang: Hang) -> str:
+    """Return the words for the process that the others wait for, as far as it is known."""
+    text = f"hung for {duration(hang.seconds)}"
+    if not hang.culprits:
+        return f"{text}: every GPU waits; the cause is not known"
+    names = ", ".join(map(culprit_name, hang.culprits))
+    return f"{text}: it waits for {names}"
+
+
+def culprit_name(one: Culprit) -> str:
+    """`rank 1 (pid 20008, GPU 1, stopped)`; without its rank where that is not known."""
+    who = f"rank {one.rank}" if one.rank is not None else "a process"
+    return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
+
+
+def hang_action(hang: Hang) -> str:
+    """Return the advice for a hang, with the process that holds up the others if it is known."""
+    first = next(iter(hang.culprits), None)
+    return hang_advice(f"pid {first.pid}") if first else hang_advice()
+
+
+def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
+    """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
+    parts = [hours_text(receipt)]
+    if receipt.unobserved > LEAST * receipt.gpu_seconds:
+        parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
+    if receipt.goodput.of_peak is not None:
+        parts.append(f"its work at {percent(receipt.goodput.of_peak)} of the tensor peak")
+    if receipt.steps and receipt.mean_rate:
+        parts.append(f"{receipt.steps} steps, {receipt.mean_rate:.3g} a second")
+    if receipt.joules is not None:
+        parts.append(f"{amount(receipt.joules / KWH)} kWh")
+    parts += filter(None, [cost_text(receipt), saving_text(receipt, hung=hung)])
+    return "; ".join(parts)
+
+
+def hours_text(receipt: Receipt) -> str:
+    """Return GPU-hours and which of them were lost, then the others, the largest share first."""
+    lost = time_in(receipt.seconds, *LOST_STATES)
+    words: tuple[list[str], list[str]] = [], []
+    for pair, share in largest(receipt.seconds):
+        words[pair[0] in LOST_STATES].append(f"{SUMMARIES[pair]} {percent(share)}")
+    others, losses = (", ".join(named[:MOST_SHARES]) for named in words)
+    text = f"GPU-hours: {amount(receipt.gpu_seconds / 3600)}; lost "
+    text += amount(lost / 3600) if lost else "none"
+    text += f" ({losses.replace(' %', ' % of all', 1)})" if losses else ""
+    return f"{text}; {others}" if others else text
+
+
+def cost_text(receipt: Receipt) -> str:
+    """Return the price of the job's GPU-hours, of what it lost of them, and of an hour while it
+    runs; empty without a price."""
+    if receipt.cost is None or not receipt.gpu_seconds:
+        return ""
+    each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
+    lost = f"of which lost {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
+    if receipt.ended is not None:
+        return f"cost {receipt.cost:.2f}, {lost}"
+    hourly = 3600 * each * len(receipt.gpus)
+    return f"cost {receipt.cost:.2f} so far, {lost}; its GPUs cost {hourly:.2f} per hour"
+
+
+def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
+    """Return the saving from ending its first cause, its hang if it is `hung`; empty if little."""
+    if hung:
+        return "it does no work until its hang ends"
+    known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
+    if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
+        return ""
+    less = f"up to {percent(first.saved / receipt.watched)} less time"
+    would = "would take" if receipt.ended is None else "would have taken"
+    text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
+    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # and sets no pace
+    if rests or first.then == BUSY or first.then_gpu is None:
+        return text
+    return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
+
+
+def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
+    """States with their share of the time, the largest first."""
+    whole = sum(seconds.values())
+    for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
+        if whole and part >= LEAST * whole:
+            yield pair, part / whole
+
+
+def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:
+    """Return whether a job of the same name and user ended before; never of nameless ones."""
+    alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
+    return bool(receipt.name) and any(one.labels.user == receipt.labels.user for one in alike)
+
+
+def receipt_level(receipt: Receipt) -> Level | None:
+    """Return the severity of what a job lost: of the worst state that took a quarter of it."""
+    lost: dict[Severity, float] = {}
+    for pair, part in receipt.seconds.items():
+        if (known := severity(pair)) is not None:
+            lost[known] = lost.get(known, 0.0) + part
+    grave = [LEVEL[known] for known, part in lost.items() if part > MUCH * receipt.gpu_seconds]
+    return worst_level([*grave, Level.GOOD])
+
+
+def ids(receipt: Receipt, pids: Iterable[int] = ()) -> tuple[str, ...]:
+    first = receipt.id.rpartition("-")[2]
+    names = receipt.id, receipt.name, receipt.labels.job_id, first, *map(str, pids)
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def running_job(
+    job: Job,
+    ended: Iterable[Receipt],
+    snapshot: Snapshot,
+    findings: Sequence[FindingStatus],
+    *,
+    silent: bool,
+) -> RunningJob:
+    """A running job; `findings` are those of its GPUs. While the driver is `silent`, nothing is
+    known of it."""
+    receipt, whole = job.receipt, job.receipt.gpu_seconds
+    grave = [one for one in findings if one.level is Level.CRITICAL and not one.over]
+    doubtful = [one.text for one in grave if one.in_doubt]
+    more = [Level.CRITICAL] * bool(job.hang or job.lost or grave) + [Level.INFO] * bool(job.slower)
+    words = "; ".join([*(f"its results are in doubt: {t}" for t in doubtful[:1]), sentence(job)])
+    return RunningJob(
+        id=receipt.id,
+        ids=ids(receipt, job.pids),
+        title=title(receipt),
+        user=receipt.labels.user or None,
+        gpus=tuple(gpu.index for gpu in receipt.gpus),
+        name=gpus_named(receipt),
+        level=None if silent else worst_level([receipt_level(receipt), *more]),
+        text=UNANSWERED if silent else words,
+        do=hang_action(job.hang) if job.hang and not silent else None,
+        since=began(snapshot, receipt.lasted),
+        watched_seconds=round(receipt.watched),
+        gpu_seconds=round(whole),
+        lost_gpu_seconds=round(time_in(receipt.seconds, *LOST_STATES)),
+        steps_per_second=tuple(None if rate is None else round(rate, 3) for rate in job.rates),
+        shares=tuple(
+            PairShare(state=pair[0], cause=pair[1], share=round(share, 3), text=SUMMARIES[pair])
+            for pair, share in largest(receipt.seconds)
+        ),
+        cost=receipt.cost,
+        hours=hours_text(receipt),
+        money=cost_text(receipt) or None,
+        saving=saving_text(receipt, hung=bool(job.hang)) or None,
+        before=run_before(receipt, ended),
+        findings=tuple(one.id for one in findings),
+    )
+
+
+def ended_job(receipt: Receipt, ended: Iterable[Receipt]) -> EndedJob:
+    """A job that ended, with its receipt."""
+    return EndedJob(
+        id=receipt.id,
+        ids=ids(receipt),
+        title=title(receipt),
+        gpus=tuple(gpu.index for gpu in receipt.gpus),
+        name=gpus_named(receipt),
+        ended=None if receipt.ended is None else moment(round(receipt.ended)),
+        seconds=round(receipt.lasted),
+        text=receipt_text(receipt),
+        before=run_before(receipt, ended),
+    )
+
+
+def gpus_named(receipt: Receipt) -> str:
+    """`GPU 3`, `GPUs 0-3,5`."""
+    return f"GPU{'s' * (len(receipt.gpus) > 1)} {ranges(gpu.index for gpu in receipt.gpus)}"

@@ -1,0 +1,197 @@
+"""NVLink as the graph that it is: an edge for each link, or for all links to the switches."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.jobs.job import percent
+from agent.limits.paths import PathAccounts
+from agent.limits.resolution import PathKey
+from agent.model import Labels
+from agent.ranges import pci_address
+from agent.series import SampleStore
+from agent.sources import gpu, nvlink
+from agent.specs.sheets import SystemSpec
+from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
+
+KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
+"""Names of a graph in the sheets, and in the status."""
+
+TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "fully connected"}
+
+LITTLE = 0.01
+MID = 0.4
+"""Shares of the limit from which anything moves on an edge, and from which it is well used."""
+
+
+@dataclass(slots=True)
+class FarEnds:
+    """Far end of each link: the number of a GPU, or None for a switch. A link that is down no
+    longer says it, so it is kept from when the link was up; a listener's tick takes it in."""
+
+    ends: dict[Labels, int | None] = field(default_factory=dict)
+
+    def take(self, samples: SampleStore) -> None:
+        found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
+        by_address = {
+            where: int(labels["gpu"])
+            for labels in (samples.labelled(gpu.INFO) if found else ())
+            if (where := pci_address(labels["pci_bus_id"]))
+        }
+        for index, uuid, link, remote, address in found:
+            peer = by_address.get(pci_address(address))
+            if remote == "switch":
+                self.ends[index, uuid, link] = None
+            elif remote == "gpu" and peer is not None:  # a guest may see its host's addresses
+                self.ends[index, uuid, link] = peer
+
+
+class Link(NamedTuple):
+    """One link of one GPU."""
+
+    gpu: int
+    number: int
+    peer: int | None
+    up: bool | None
+    ratio: float | None
+
+
+def nvlink_graph(
+    samples: SampleStore,
+    spec: SystemSpec | None,
+    ends: Mapping[Labels, int | None],
+    bandwidth: PathAccounts,
+    paths: Sequence[PathStatus],
+) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
+    """Return the kind of graph, and its edges."""
+    drawn = spec.nvlink_graph if spec else None
+    switched = bool(drawn and not drawn.pairs)
+    links = [
+        _link(labels, up, ends, bandwidth, samples.now)
+        for labels, up in sorted(
+            samples.all(nvlink.LINK_UP).items(), key=lambda item: (int(item[0][0]), int(item[0][2]))
+        )
+        if labels in ends or switched
+    ]
+    totals: dict[int, float] = {}
+    for path in paths:
+        if path.path == "nvlink" and path.gpu is not None and path.ratio is not None:
+            totals[path.gpu] = max(totals.get(path.gpu, 0.0), path.ratio)
+    full = bandwidth.threshold("nvlink")
+    to_switch = [link for link in links if link.peer is None]
+    edges = [
+        *_spokes(to_switch, totals, full),
+        *_meshes([link for link in links if link.peer is not None], totals, full),
+    ]
+    kind = "switch" if to_switch else "direct" if links else "none"
+    kind = KINDS[drawn.kind] if drawn else kind
+    return NvlinkGraph(
+        kind=kind,
+        expected=tuple((int(a), int(b), int(n)) for a, b, n in drawn.pairs) if drawn else (),
+        text=_caption(kind, edges),
+    ), tuple(edges)
+
+
+def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
+    up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
+    fullest = max((edge.ratio or 0.0 for edge in edges), default=0.0)
+    words = [TITLES.get(kind, ""), f"{up} of {all_of} links up" if edges else ""]
+    words += [f"fullest at {percent(fullest)}"] * (fullest >= LITTLE)
+    return ", ".join(filter(None, words))
+
+
+def _link(
+    labels: Labels,
+    up: float,
+    ends: Mapping[Labels, int | None],
+    bandwidth: PathAccounts,
+    now: float,
+) -> Link:
+    index, uuid, number = labels
+    device = f"gpu{index}:{number}"
+    ways = (PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
+    accounts = (bandwidth.paths.get(way) for way in ways)
+    known = [p.ratio for p in accounts if p and p.ratio is not None and p.until >= now]
+    return Link(int(index), int(number), ends.get(labels), bool(up), max(known, default=None))
+
+
+def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
+    """Return how much moves, in words."""
+    if not up:
+        return LinkLoad.DOWN
+    if ratio is None:
+        return LinkLoad.UNKNOWN
+    if ratio >= full:
+        return LinkLoad.FULL
+    return LinkLoad.MID if ratio >= MID else LinkLoad.LOW if ratio >= LITTLE else LinkLoad.NONE
+
+
+def _spokes(
+    links: Iterable[Link], totals: Mapping[int, float], full: float
+) -> Iterator[LinkStatus]:
+    """Yield all links between a GPU and the switches as one edge."""
+    by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
+    for link in links:
+        by_gpu[link.gpu].append(link)
+    for number, its in by_gpu.items():
+        down = [link.number for link in its if link.up is False]
+        known = [link.ratio for link in its if link.ratio is not None]
+        ratio = totals.get(number, max(known, default=None))
+        load = load_of(len(down) < len(its), ratio, full)
+        yield LinkStatus(
+            gpu=number,
+            peer=None,
+            lane=0,
+            lanes=1,
+            up=len(its) - len(down),
+            links=len(its),
+            down=tuple(down),
+            ratio=ratio,
+            load=LinkLoad.LESS if 0 < len(down) < len(its) else load,
+            text=_note(number, down),
+        )
+
+
+def _note(gpu: int, down: Sequence[int], peer: int | None = None) -> str | None:
+    if not down:
+        return None
+    several = len(down) > 1
+    numbers = ", ".join(map(str, down))
+    text = f"GPU {gpu}, link{'s' * several} {numbers} {'are' if several else 'is'} down"
+    return text if peer is None else f"{text} (to GPU {peer})"
+
+
+def _meshes(
+    links: Iterable[Link], totals: Mapping[int, float], full: float
+) -> Iterator[LinkStatus]:
+    """Yield the links between two GPUs. Both ends report a link: the end that reports more links
+    counts, the larger figure is shown. Where nothing is counted link by link, an edge is as full as
+    the emptier of its GPUs."""
+    pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for link in links:
+        if link.peer is not None:
+            a, b = sorted((link.gpu, link.peer))
+            pairs[a, b][link.gpu].append(link)
+    for (a, b), sides in pairs.items():
+        near, far = sorted((sides[a], sides[b]), key=len, reverse=True)
+        guess = min(totals[a], totals[b]) if a in totals and b in totals else None
+        for lane, link in enumerate(near):
+            both = [link, *far[lane : lane + 1]]
+            down = [end for end in both if end.up is False]
+            known = [end.ratio for end in both if end.ratio is not None]
+            ratio = max(known, default=guess)
+            yield LinkStatus(
+                gpu=a,
+                peer=b,
+                lane=lane,
+                lanes=len(near),
+                up=not down,
+                links=1,
+                down=tuple(end.number for end in down if end.gpu == a),
+                ratio=ratio,
+                load=load_of(not down, ratio, full),
+                text="; ".join(_note(e.gpu, [e.number], e.peer) or "" for e in down) or None,
+            )

@@ -1,0 +1,68 @@
+"""The machine itself: which it is, and how its host is loaded."""
+
+from msgspec.structs import replace
+
+from agent.jobs.job import percent
+from agent.model import Reason, Snapshot
+from agent.series import SampleStore
+from agent.sources import host, system
+from agent.status.history import SETTLED
+from agent.status.model import HostStatus, MachineStatus
+from agent.status.source import StatusSource
+from agent.status.words import moment
+
+NO_GPUS = {
+    Reason.STALLED: "its NVIDIA driver does not respond",
+    Reason.NO_DRIVER: "no NVIDIA driver",
+}
+
+
+def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
+    """Return the identity of the machine and of its agent."""
+    samples, first, uptime = source.samples, source.faults.first, source.uptime()
+    info = next(iter(samples.labelled(system.INFO)), {})
+    gpus, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
+    absence = samples.absence(system.GPUS)
+    found = MachineStatus(
+        host=source.host,
+        system=info.get("system") or None,
+        title=info.get("title") or None,
+        product=info.get("product") or None,
+        driver_version=info.get("driver_version") or None,
+        gpus=None if gpus is None else int(gpus),
+        gpus_expected=None if expected is None else int(expected),
+        models=tuple(sorted({gpu.model for gpu in source.inventory.gpus})),
+        reason=absence.reason if absence else None,
+        simulated=source.simulated,
+        version=source.version,
+        started=None if first is None else moment(round(snapshot.wall - snapshot.at + first)),
+        uptime_seconds=None if uptime is None else int(uptime),
+        text="",
+    )
+    return replace(found, text=_sentence(found))
+
+
+def _sentence(machine: MachineStatus) -> str:
+    name = machine.title or machine.product or "This machine"
+    if machine.gpus is None:
+        why = NO_GPUS.get(machine.reason or Reason.UNKNOWN, "its GPUs could not be asked")
+        return f"{name}, {why}"
+    of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
+    simulated = "Simulated, not this host's GPUs: " * machine.simulated
+    return f"{simulated}{name}, driver {machine.driver_version}, {machine.gpus}{of} GPUs"
+
+
+def host_status(samples: SampleStore) -> HostStatus:
+    """Return the load of the host's CPUs, and which resources tasks wait for."""
+    busy = samples.value(host.BUSY)
+    stalled = {
+        name: samples.rate(host.PRESSURE, name, "some", seconds=SETTLED) for name in host.STALLS
+    }
+    known = {name: min(part, 1.0) for name, part in stalled.items() if part is not None}
+    waits = ", ".join(f"{name} {percent(part)}" for name, part in known.items())
+    return HostStatus(
+        cpu_ratio=busy,
+        stalled_ratio={name: known.get(name) for name in stalled},
+        text=f"CPUs busy {'-' if busy is None else percent(busy)}"
+        + f"; some task waited: {waits}" * bool(waits),
+    )

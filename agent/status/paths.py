@@ -1,0 +1,398 @@
+"""Every data path against its limit: GPU totals and the devices of the host."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import log, log2
+from statistics import fmean
+from typing import NamedTuple
+
+from agent.jobs.job import percent
+from agent.limits.paths import TRAFFIC, PathAccounts, key_of
+from agent.limits.resolution import Limit, Limits, PathKey
+from agent.model import GpuIdentity, Labels, Metric
+from agent.ranges import device_ranges, natural
+from agent.series import SampleStore
+from agent.sources import disk, infiniband, network, pcie
+from agent.status.model import Level, PathKind, PathRow, PathStatus
+from agent.status.words import figure, rate
+
+INWARD = ("receive", "read", "total")
+"""Directions that stand on the left; those of disks are seen from the host."""
+
+TITLES = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "Disks",
+    "network": "Network",
+    "infiniband": "InfiniBand",
+}
+"""Kinds of paths in the order in which they are shown."""
+
+DIRECTIONS = ("transmit", "receive", "read", "write", "total")
+ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
+
+COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
+"""Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
+GPU have one, or nothing is known of them."""
+
+PORTS = {
+    "network": (network.LINK_UP, network.SPEED),
+    "infiniband": (infiniband.LINK_UP, infiniband.RATE),
+}
+FULL_RATE = 0.99
+"""Share of the spec sheet's rate from which a link runs at full rate."""
+
+MOVES = 5e6
+"""Bytes a second from which a path without a limit is said to move something."""
+
+AT_WORK = 0.1
+"""Share of its limit from which a kind of path is worth to be opened."""
+
+QUIET = 0.01
+DIGITS = 4
+"""Of a ratio: a hundredth of a per cent."""
+
+AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
+
+
+class Way(NamedTuple):
+    """One path in one direction: its limit, or the counter that reports its traffic without one."""
+
+    key: PathKey
+    limit: Limit | None
+    threshold: float
+    metric: Metric | None = None
+    labels: Labels = ()
+
+
+@dataclass(slots=True)
+class Ways:
+    """The paths of this machine in the order in which they are shown; found anew where the limits
+    or the counters have changed."""
+
+    bandwidth: PathAccounts
+    _ways: list[Way] = field(default_factory=list)
+    _seen: tuple[Limits | None, int] = (None, 0)
+
+    def of(self, samples: SampleStore) -> list[Way]:
+        counted = sum(len(samples.all(traffic.metric)) for traffic in COUNTERS)
+        seen = self.bandwidth.limits, counted
+        if seen[0] is not self._seen[0] or counted != self._seen[1]:
+            self._seen, self._ways = seen, sorted(self._found(samples), key=_place)
+        return self._ways
+
+    def _found(self, samples: SampleStore) -> list[Way]:
+        limits, threshold = self.bandwidth.limits, self.bandwidth.threshold
+        found = {
+            key: Way(key, limit, threshold(key.path))
+            for key, limit in limits.items()
+            if not key.is_link
+        }
+        for traffic in COUNTERS:
+            for labels in samples.all(metric := traffic.metric):
+                key = key_of(traffic, labels)
+                if key not in found and not key.is_link:
+                    found[key] = Way(key, None, threshold(key.path), metric, labels)
+        return list(found.values())
+
+
+def _place(way: Way) -> tuple[object, ...]:
+    """By kind of path, then gpu2 before gpu10."""
+    key, order = way.key, [*TITLES]
+    place = order.index(key.path) if key.path in order else len(order)
+    return place, natural(key.device), key.uuid, key.direction
+
+
+def path_statuses(
+    ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
+) -> tuple[PathStatus, ...]:
+    """Return every path now; nothing of a GPU's traffic while the driver is `silent`: some figures
+    have longer to live than its answers."""
+    limited = any(way.limit for way in ways if way.key.path == "disk")  # an array for its disks
+    found = []
+    for way in ways:
+        key, limit = way.key, way.limit
+        ratio, moved, full = (
+            _unlimited(way, samples, limited=limited)
+            if way.metric is not None
+            else (None, None, False)
+            if silent and key.gpu
+            else _limited(way, bandwidth, samples.now)
+        )
+        up = _up(key, samples)
+        found.append(
+            PathStatus(
+                path=key.path,
+                device=key.device,
+                gpu=int(key.gpu) if key.gpu else None,
+                direction=key.direction,
+                ratio=ratio,
+                bytes_per_second=moved,
+                limit_bytes_per_second=limit.bytes_per_second if limit else None,
+                threshold_ratio=way.threshold,
+                origin=limit.origin if limit else None,
+                source=limit.source if limit else None,
+                up=up,
+                level=Level.WARNING if full else None,
+                text=_text(key.path, moved, up),
+            )
+        )
+    return tuple(found)
+
+
+def _text(path: str, moved: float | None, up: bool | None) -> str:
+    return "no link" if up is False else "not known" if moved is None else speed(moved, path)
+
+
+def speed(moved: float, path: str) -> str:
+    """`3.2 GB/s`, `21 MB/s`, `372 Gb/s`; of networks in bits."""
+    value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
+    if value == 0:
+        return "0"
+    if value < 1e8:
+        return f"< 1 M{unit}" if value < 1e6 else f"{value / 1e6:.0f} M{unit}"
+    return f"{value / 1e12:.2f} T{unit}" if value >= 1e12 else f"{figure(value / 1e9)} G{unit}"
+
+
+def _up(key: PathKey, samples: SampleStore) -> bool | None:
+    """Return whether a port has a link; None where that is not known, or it is no port."""
+    if key.path not in PORTS:
+        return None
+    up = samples.value(PORTS[key.path][0], *_port(key))
+    return None if up is None else bool(up)
+
+
+def _port(key: PathKey) -> tuple[str, ...]:
+    return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
+
+
+Moved = tuple[float | None, float | None, bool]
+"""Ratio, bytes per second, and whether the path is full."""
+
+
+def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
+    moved = samples.rate(way.metric, *way.labels, seconds=0.0) if way.metric else None
+    if moved is None:
+        return None, None, False
+    judged = way.key.path == "disk" and not limited and moved >= MOVES
+    busy = samples.rate(disk.BUSY, way.key.device, seconds=0.0) if judged else None
+    # A disk without a known limit that almost always has a request.
+    return None, round(moved), busy is not None and busy >= way.threshold
+
+
+def _limited(way: Way, bandwidth: PathAccounts, now: float) -> Moved:
+    path = bandwidth.paths.get(way.key)
+    if path is None or path.ratio is None or path.until < now or way.limit is None:
+        return None, None, False
+    moved = round(path.ratio * way.limit.bytes_per_second)
+    return round(path.ratio, DIGITS), moved, path.ratio >= way.threshold
+
+
+Device = tuple[PathStatus, ...]
+"""The directions of one device, inward first."""
+
+
+def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[PathRow, ...]:
+    """Return a row for each path that moves anything, the fullest first, and then for the others:
+    devices that do the same share one. `arrays` are those of which disks are members."""
+    devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
+    busy = sorted((ways for ways in devices if any(map(_moves, ways))), key=_fullest)
+    rows = [_row([*same], arrays) for _, same in groupby(busy, key=_likeness)]
+    still: defaultdict[str, list[Device]] = defaultdict(list)
+    for ways in devices:
+        if not any(map(_moves, ways)):
+            off = any(way.up is False for way in ways)
+            unread = any(way.bytes_per_second is None for way in ways)
+            still["no link" if off else "traffic not read" if unread else AT_REST].append(ways)
+    for text, which in still.items():
+        for path, same in groupby(which, key=lambda ways: ways[0].path):
+            names = tuple(ways[0].device for ways in same)
+            rows.append(_named(path, names, moves=False, text=text))
+    return tuple(rows)
+
+
+def _named(path: str, devices: tuple[str, ...], *, moves: bool, text: str) -> PathRow:
+    return PathRow(
+        path=path, name=device_ranges(devices, " "), devices=devices, moves=moves, text=text
+    )
+
+
+def _moves(way: PathStatus) -> bool:
+    if way.ratio is not None:
+        return way.ratio >= QUIET
+    return (way.bytes_per_second or 0.0) >= MOVES
+
+
+def _fullest(ways: Device) -> tuple[object, ...]:
+    """Full ones first, then by how near the fuller direction is to its threshold, in tenths, then
+    by how much moves, in powers of 4; devices that are alike in their natural order."""
+    nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
+    moved = max(way.bytes_per_second or 0.0 for way in ways)
+    power = round(log(moved, 4)) if moved else 0
+    full = any(way.level for way in ways)
+    return not full, -round(nearest, 1), -power, ways[0].path, natural(ways[0].device)
+
+
+def _likeness(ways: Device) -> list[object]:
+    """Return the same for devices that share a row: fullness in steps of 5 %, or the traffic in
+    powers of 2."""
+    return [
+        (
+            *(way.path, way.direction, way.limit_bytes_per_second, way.level),
+            round(20 * way.ratio)
+            if way.ratio is not None
+            else round(log2(max(way.bytes_per_second or 0.0, MOVES))),
+        )
+        for way in ways
+    ]
+
+
+def _row(alike: Sequence[Device], arrays: Mapping[str, str]) -> PathRow:
+    first = alike[0]
+    full = [way for way in first if way.level]
+    array = arrays.get(first[0].device)
+    text = ["full" if any(way.limit_bytes_per_second for way in full) else "busy"] * bool(full)
+    text += [f"of {array}"] * bool(array)
+    inward, outward = (
+        [way for ways in alike for way in ways if (way.direction in INWARD) is side]
+        for side in (True, False)
+    )
+    return PathRow(
+        path=first[0].path,
+        name=device_ranges((ways[0].device for ways in alike), " "),
+        devices=tuple(ways[0].device for ways in alike),
+        moves=True,
+        level=Level.WARNING if full else None,
+        inward=_mean_rate(inward),
+        inward_ratio=_mean(way.ratio for way in inward),
+        outward=_mean_rate(outward),
+        outward_ratio=_mean(way.ratio for way in outward),
+        text=" ".join(text),
+    )
+
+
+def _mean_rate(ways: Sequence[PathStatus]) -> str | None:
+    moved = _mean(way.bytes_per_second for way in ways)
+    return None if moved is None else rate(moved, ways[0].limit_bytes_per_second, ways[0].path)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(fmean(known), DIGITS) if known else None
+
+
+def path_kinds(
+    paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Iterable[str]
+) -> tuple[PathKind, ...]:
+    """Return what is said above the rows of each kind; `ailing` are devices with a finding."""
+    ill, found = frozenset(ailing), []
+    for path, group in groupby(paths, key=lambda one: one.path):
+        ways = [*group]
+        ratios = [way.ratio for way in ways if way.ratio is not None]
+        moved = [way.bytes_per_second for way in ways if way.bytes_per_second is not None]
+        full = any(way.level for way in ways)
+        most = percent(max(ratios)) if ratios else speed(max(moved), path) if moved else ""
+        busy = ", nearly always busy" * (full and not ratios)
+        at_work = max(ratios, default=0.0) >= AT_WORK or full
+        found.append(
+            PathKind(
+                path=path,
+                title=TITLES.get(path, path),
+                directions=tuple(d for d in DIRECTIONS if any(w.direction == d for w in ways)),
+                devices=tuple(dict.fromkeys(way.device for way in ways)),
+                threshold_ratio=ways[0].threshold_ratio,
+                highest=f"highest {most}{busy}" if most else "not known",
+                rates=rates.get(path),
+                limits=_limits(path, ways),
+                moves=at_work or not ill.isdisjoint(way.device for way in ways),
+                level=Level.WARNING if full else None,
+            )
+        )
+    return tuple(found)
+
+
+def _limits(path: str, ways: Sequence[PathStatus]) -> str:
+    """`limit 150 GB/s (spec sheet), 125 GB/s on gpu0 (hardware now)`: most have the first."""
+    by_way = {
+        direction: _limits_of(path, [way for way in ways if way.direction == direction])
+        for direction in dict.fromkeys(way.direction for way in ways)
+    }
+    alike = len(set(by_way.values())) == 1
+    words = [*by_way.values()][:1] if alike else [f"{d}: {text}" for d, text in by_way.items()]
+    words += ["% of raw link; payload in GB/s"] * (path == "nvlink")
+    busy = [way for way in ways if way.level and way.limit_bytes_per_second is None]
+    words += [f"busy: requests {percent(way.threshold_ratio or 1)} of the time" for way in busy[:1]]
+    return "; ".join(words)
+
+
+def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
+    groups: defaultdict[tuple[float | None, str | None], list[str]] = defaultdict(list)
+    for way in ways:
+        groups[way.limit_bytes_per_second, way.origin].append(way.device)
+    rest = groups.pop((None, None), [])
+    known = sorted(groups.items(), key=lambda item: -len(item[1]))
+    if not known:
+        return "no limit known"
+    words = []
+    for place, ((limit, origin), devices) in enumerate(known):
+        most = place == 0 and len(devices) > len(ways) / 2
+        where = "" if most else f" on {device_ranges(devices)}"
+        words.append(f"{speed(limit or 0.0, path)}{where} ({ORIGINS.get(origin or '', origin)})")
+    others = device_ranges(rest) if len(rest) <= 3 else "the rest"
+    words += [f"none known for {others}"] * bool(rest)
+    return f"limit {', '.join(words)}"
+
+
+def link_rates(
+    ways: Sequence[Way],
+    gpus: Iterable[GpuIdentity],
+    specs: Mapping[PathKey, float],
+    samples: SampleStore,
+) -> dict[str, str]:
+    """`8 x 400 Gb/s, all at full rate`, by path: what ports and PCIe links negotiated, against the
+    spec sheet or what GPU and slot allow; `negotiated` where there is none."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    most: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    off: Counter[str] = Counter()
+    for key in (way.key for way in ways if way.key.path in PORTS):
+        if key.direction not in INWARD:
+            continue
+        now, sheet = samples.value(PORTS[key.path][1], *_port(key)), specs.get(key)
+        up = _up(key, samples) is not False
+        off[key.path] += not up
+        words = rate(now, None, key.path) if now else "rate not read"
+        found[key.path][words] += up
+        if now and sheet:
+            full = now >= FULL_RATE * sheet
+            most[key.path][words] = words if full else rate(sheet, None, key.path)
+    # A link's generation falls while its GPU rests, so its width alone says what is wrong.
+    for gpu in gpus:
+        lanes, newest, widest = (
+            samples.value(metric, *gpu.key.labels)
+            for metric in (pcie.WIDTH, pcie.GENERATION_LIMIT, pcie.WIDTH_LIMIT)
+        )
+        ahead = f"generation {newest:.0f} " if newest else ""
+        words = f"{ahead}x{lanes:.0f}" if lanes else "width not read"
+        found["pcie"][words] += 1
+        if lanes and widest:
+            most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
+    return {
+        path: ", ".join(_rates(path, rates, most[path], off[path])) for path, rates in found.items()
+    }
+
+
+def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) -> Iterator[str]:
+    there = +rates
+    for words, number in there.items():
+        of = most.get(words, "")
+        yield f"{number} x {words}" + f" (of {of})" * bool(of and of != words)
+    full = "full rate" if path in PORTS else "full width"
+    if there and all(most.get(words) == words for words in there):
+        yield f"all at {full}" if there.total() > 1 else f"at {full}"
+    elif there.keys() - most.keys() - {"rate not read", "width not read"}:
+        yield "negotiated"
+    if off:
+        yield f"{off} without link"

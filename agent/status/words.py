@@ -1,0 +1,189 @@
+"""The words for facts and findings, for the page, the terminal and JSON alike.
+
+Verdicts, facts and findings are values; each kind has its sentence here. A sentence is a row of
+parts; a part is left out where one of its figures or names is not known.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from agent.diagnosis.facts import FactKind
+from agent.faults.findings import by_kind
+from agent.faults.watch import AlertState
+from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
+from agent.status.model import AlertStatus, Level
+
+SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
+"""From base units to those of sentences: per cent, GB/s, thousands a second, MHz."""
+
+PATHS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "disk",
+    "network": "network port",
+    "infiniband": "InfiniBand port",
+}
+"""A data path in words."""
+
+LEVEL = {
+    Severity.CRITICAL: Level.CRITICAL,
+    Severity.WARNING: Level.WARNING,
+    Severity.INFO: Level.INFO,
+    None: Level.GOOD,
+}
+"""Level of a severity; None is a healthy state."""
+
+GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
+UNANSWERED = "not known: the driver does not respond"
+
+Parts = Sequence[str]
+"""`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
+`{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees;
+`{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
+
+HOUR, DAY = 3600.0, 86400.0
+
+SOON = 10.0
+"""Seconds from which it is shown for how long: a sentence that changes every second is not read."""
+
+FACTS: Mapping[FactKind, Parts] = {
+    FactKind(kind): parts
+    for kind, parts in tomllib.loads(
+        Path(__file__).with_name("facts.toml").read_text(encoding="utf-8")
+    ).items()
+}
+
+
+def worst_level(levels: Iterable[Level | None]) -> Level | None:
+    return min(levels, key=GRAVEST_FIRST.index, default=None)
+
+
+def moment(wall: float) -> datetime:
+    """Return a time of the wall clock to the millisecond."""
+    return datetime.fromtimestamp(round(wall, 3), UTC)
+
+
+def began(snapshot: Snapshot, seconds: float) -> datetime:
+    """Return the moment of so many seconds before the tick: whole, so that it stands still."""
+    return moment(round(snapshot.wall - seconds))
+
+
+def duration(seconds: float) -> str:
+    """Two units from an hour on, one below: it stands in sentences that are written every second.
+    `span` of figures.js has the same words."""
+    if seconds < SOON:
+        return f"{seconds:.0f} s"
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s"
+    if seconds < HOUR:
+        return f"{seconds // 60:.0f} min"
+    size, unit, part, smaller = (DAY, "d", HOUR, "h") if seconds >= DAY else (HOUR, "h", 60, "min")
+    rest = seconds % size // part
+    return f"{seconds // size:.0f} {unit}" + f" {rest:.0f} {smaller}" * (rest > 0)
+
+
+def figure(value: float) -> str:
+    """Two digits that count, or all before the point: 0.042, 3.9, 120."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
+
+
+def rate(moved: float | None, limit: float | None, path: str) -> str:
+    """Bytes a second of their limit, where one is known: `39 of 55 GB/s`; of networks in bits."""
+    times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
+    shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
+    return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
+
+
+class _Amount(float):
+    """A number that a word after it agrees with."""
+
+    def __format__(self, spec: str) -> str:
+        if spec in ("rate", "bits"):
+            return figure(8 * self if spec == "bits" else self)
+        if spec == "duration":
+            return duration(self)
+        one, bar, many = spec.removeprefix("~").partition("|")
+        if not bar:
+            return super().__format__(spec)
+        singular = round(self) == 1
+        if one == "once":
+            return one if singular else f"{self:.0f} {many}"
+        word = one if singular else many
+        return word if spec.startswith("~") else f"{self:.0f} {word}"
+
+
+def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if names:
+        given |= {"names": ", ".join(names), "n": _Amount(len(names))}
+        given |= {"further": ", ".join(names[2:]), "path": PATHS.get(names[0], names[0])}
+    for name, value, limit, unit in figures:
+        scale = SCALES.get(unit, 1.0)
+        given[name] = _Amount(value * scale)
+        if limit is not None:
+            given[f"{name}_limit"] = _Amount(limit * scale)
+    return given
+
+
+def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> str:
+    there = {*given, *map(str, range(len(names)))}
+    known = (
+        part
+        for part in parts
+        if there.issuperset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
+    )
+    return "".join(part.format(*names, **given) for part in known)
+
+
+def fact_text(fact: Fact) -> str:
+    """A fact in words: a clause without the GPU's name."""
+    given = _given(fact.figures, fact.names)
+    if fact.gpu is not None:
+        given["gpu"] = fact.gpu.index
+    return _sentence(FACTS[FactKind(fact.kind)], fact.names, given)
+
+
+def finding_text(finding: Finding, *, named: bool = True) -> str:
+    """A finding in words, `GPU 3: ...` if it is about one, unless that is not to be `named`."""
+    fault = by_kind()[finding.kind]
+    given = _given(finding.figures, finding.names)
+    given["device"] = finding.device
+    given |= {name: term.found(finding) for name, term in fault.terms.items()}
+    sentence = _sentence(fault.sentence, finding.names, given)
+    return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
+
+
+CALLS = {
+    Severity.CRITICAL: "critical: pages on-call immediately",
+    Severity.WARNING: "warning: notifies, does not page",
+    Severity.INFO: "info: notifies, does not page",
+}
+"""What the alert of a severity does, as alerts/routing.py sends it."""
+
+
+def alert_status(
+    name: str, severity: Severity, state: AlertState, when: str = ""
+) -> AlertStatus | None:
+    """`alert DgxGpuMissing (critical: pages on-call immediately) would fire after 1 min`; None
+    without an alert."""
+    if not name:
+        return None
+    text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
+    return AlertStatus(name=name, severity=LEVEL[severity], state=state, text=text)
+
+
+def wait(hold: float) -> str:
+    """Return the first step while a read is late for less than so many seconds."""
+    return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
+
+
+def pair_name(pair: Pair) -> str:
+    """A state and its cause, `state/cause`."""
+    return f"{pair[0].value}/{pair[1].value}"
