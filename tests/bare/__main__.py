@@ -24,7 +24,6 @@ from tests.bare.systems import RIGHTS, SYSTEMS, bare_root
 
 START = "deploy/start --simulate dgx-station-v100:gpu-lost --simulate-speed 10"
 ALERT = "DgxGpuMissing"
-"""Seconds for all of it; 30 to 50 on an idle machine of two cores with a fast mirror."""
 
 ANSWERING = {
     "agent": ("-/ready", "metrics", ""),

@@ -14,7 +14,6 @@ from tests.support.prometheus import Prometheus, Series
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
 
 GPUS = 8
-"""Seconds until everything has been read and scraped, on a machine that does other work too."""
 
 CHOSEN = {"Hostname": gethostname(), "hostname": gethostname(), "gpu": "(0|1|2|3|4|5|6|7)"}
 """Values that Grafana puts in the place of variables."""

@@ -15,7 +15,6 @@ from tests.support.prometheus import Prometheus, wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
 
-"""Seconds until a change shows, on a machine that does other work too."""
 
 GPUS, WATTS = 8, 123.456
 """Of the stand-in for dcgm-exporter: no simulated GPU draws this."""

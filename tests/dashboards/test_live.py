@@ -27,7 +27,6 @@ HUNG = "dgx-h100:driver-hang"
 
 WARM = 25.0
 """Seconds until live agents have read twice what they read every ten, and rates have a window."""
-"""Seconds more in which a busy machine may catch up."""
 
 ALERT: dict[str, Any] = {
     "alert": "DgxTest",

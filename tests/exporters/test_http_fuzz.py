@@ -17,8 +17,6 @@ from exporters.server import Connections
 from tests.support.patience import PATIENCE
 from tests.support.served import served
 
-"""In which every connection is over; the server cuts off who stays silent after one."""
-
 
 SILENCE = 0.01
 """After which no more answer is waited for."""

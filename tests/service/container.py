@@ -53,7 +53,6 @@ NAMESPACES = ("-m", "-u", "-i", "-p", "-n", "-C", "-r", "-w", "--")
 
 NUMBERS = itertools.count()
 
-"""Seconds until it runs; 1 on an idle machine."""
 
 ENDED = 10.0
 

@@ -20,7 +20,6 @@ from tests.support.prometheus import Series, ask
 
 pytestmark = pytest.mark.stack
 
-"""Seconds until something has happened for sure, on a machine that does other work too."""
 COUNT = 10
 """Nodes: fewer than half are silent at any time, for half of a cluster is one alert of its own."""
 TICK = "dgx_agent_last_tick_timestamp_seconds"

@@ -24,7 +24,6 @@ from tests.support.nightly import NIGHTLY
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
-"""Seconds that an agent may take on a busy machine."""
 Ended = subprocess.CompletedProcess[str]
 
 

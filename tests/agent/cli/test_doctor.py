@@ -20,8 +20,6 @@ from agent.hardware.kernel_log import LogLine
 from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 
-"""Seconds: far less than what hangs here, far more than a busy machine needs."""
-
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
     return run_to_end([sys.executable, "-m", "agent", "check", "--timeout", "30", *words])
