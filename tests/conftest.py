@@ -16,9 +16,9 @@ from tests.support.patience import PATIENCE
 
 BROWSER = "browser: needs Chromium"
 LONG = "nightly: only the long form tries it, --nightly"
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
-"""How long an example takes says how busy the machine is."""
+EXAMPLES = {False: 30, True: 300}
+"""Examples of a property, in the short form and in the long one. They have no deadline: how long
+one takes says how busy the machine is."""
 
 ROOT = "root: needs root, fio and network namespaces"
 STACK = "stack: needs Prometheus and Alertmanager"
@@ -76,6 +76,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile(
+        "here",
+        deadline=None,
+        max_examples=EXAMPLES[config.getoption("--nightly")],
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("here")
     plain = config.args_source is not config.ArgsSource.ARGS
     if plain and not any(config.getoption(name, None) for name in CHOICES):
         config.option.pure = True  # workers of xdist receive the option

@@ -57,7 +57,7 @@ def played(system: str, values: tuple[object, ...] = (), share: float = 0.15) ->
         if second in (BEFORE, BEFORE + STRUCK) and values:
             odd = OddAnswers(values, share=share) if second == BEFORE else None
             strike(bench.machine, odd)
-        scrape(bench.run(1), found.series, used())
+        scrape(bench.run(1).agent.poller.latest, found.series, used())
         latest = bench.agent.poller.latest
         for metric, labels, value in latest.samples(latest.at):
             low, high = metric.possible
@@ -133,7 +133,7 @@ IMPOSSIBLE = tuple(values[0] for values in KINDS.values())
 waits."""
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, derandomize=True)
 @given(st.sampled_from(SYSTEMS), st.permutations(IMPOSSIBLE), st.floats(0.02, 0.15))
 def test_any_mix_of_them_leaves_the_other_gpu_its_shares(
     system: str, values: list[object], share: float
@@ -181,6 +181,6 @@ def test_an_odd_value_is_absent_with_the_value_and_logged_once(
 def test_ecc_of_all_ones_once_stops_no_job() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
     strike(bench.machine, OddAnswers((4_294_967_295,), share=1.0))
-    bench.run(61)
+    bench.run(3).skip(60).run(3)
     assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
     assert critical(bench) == set()

@@ -35,7 +35,7 @@ FAULTS = st.lists(st.tuples(FUNCTIONS, CODES, st.integers(0, GPUS - 2)), max_siz
 SYSTEMS = st.sampled_from(["dgx-station-v100:training", "dgx-h100:training"])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6)
 @given(SYSTEMS, FAULTS)
 def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int, int]]) -> None:
     bench = simulated(system, gpus=GPUS).run(2)
@@ -57,7 +57,7 @@ def values_of(bench: AgentBench, index: str) -> dict[str, int]:
     return found
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4)
 @given(SYSTEMS, FAULTS)
 def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, int]]) -> None:
     bench = simulated(system, gpus=GPUS).run(2)

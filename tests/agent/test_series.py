@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model import (
@@ -188,7 +188,6 @@ def played(run: list[Tick]) -> Iterator[tuple[SampleStore, Naive]]:
         yield samples, naive
 
 
-@settings(deadline=None)
 @given(ticks())
 def test_the_store_answers_as_a_naive_one(run: list[Tick]) -> None:
     for samples, naive in played(run):
@@ -222,7 +221,6 @@ def rate(points: list[Point], seconds: float) -> float | None:
     return grown / (points[0].at - within[-1].at) if grown >= 0 else None
 
 
-@settings(deadline=None)
 @given(ticks())
 def test_the_last_word_is_that_of_a_naive_store(run: list[Tick]) -> None:
     for samples, naive in played(run):

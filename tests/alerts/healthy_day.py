@@ -115,7 +115,7 @@ class Day:
     def run(self, minutes: float) -> None:
         """The agent ticks and is scraped."""
         for _ in range(self.ticks(minutes)):
-            scrape(self.bench.run(self.every), self.series, used())
+            scrape(self.bench.run(self.every).agent.poller.latest, self.series, used())
 
     def unscraped(self, minutes: float, *, ticking: bool) -> None:
         """Scrapes fail; the agent is there, or it is not."""

@@ -11,8 +11,8 @@ import pytest
 from agent.config.settings import Settings
 from agent.faults.hiding import OF_ALL
 from alerts.build import alerts_of, groups
-from tests.support import machines
 from tests.support.alert_replay import firing, record, used
+from tests.support.machines import played
 from tests.support.nightly import NIGHTLY
 
 A100, STATION = "dgx-a100", "dgx-station-v100"
@@ -89,8 +89,7 @@ def wrong(found: set[str], wanted: set[str]) -> set[str]:
 
 
 def fired(machine: str, folder: Path) -> set[str]:
-    series: dict[str, list[str]] = {"up": []}
-    record(machines.simulated(machine), SECONDS, series, used())
+    series = record(played(machine), SECONDS, used())
     return firing(series, SECONDS - 2, folder) - {"DgxWatchdog"}
 
 

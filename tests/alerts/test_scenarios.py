@@ -7,8 +7,8 @@ import pytest
 
 from agent import simulator as simulation
 from agent.simulator.scenarios import NAMES, TOUR
-from tests.support import machines
 from tests.support.alert_replay import SCALE, firing, record, used
+from tests.support.machines import played
 from tests.support.nightly import NIGHTLY
 
 STARVED, EXPOSED = "DgxGpuStarved", "DgxExposedCommunication"
@@ -97,10 +97,8 @@ def test_every_scenario_is_played() -> None:
     ids=lambda x: x,
 )
 def test_raises_its_alerts_and_no_others(system: str, scenario: str, tmp_path: Path) -> None:
-    bench = machines.simulated(f"{system}:{scenario}")
-    series: dict[str, list[str]] = {"up": []}
     seconds = SECONDS.get(scenario, USUAL_SECONDS)
-    record(bench, seconds, series, used())
+    series = record(played(f"{system}:{scenario}"), seconds, used())
     full = {"DgxDiskSaturated"} if (system, scenario) == (KNOWN_DISKS, "starved-disk") else set()
     wanted = EXPECTED[scenario] | full | {"DgxWatchdog"}
     scale = SCALES.get(scenario, SCALE)

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.server import Connections
 from tests.support.patience import PATIENCE
 from tests.support.served import served
-
 
 SILENCE = 0.01
 """After which no more answer is waited for."""
@@ -139,7 +138,6 @@ LINES = st.sampled_from(
 MESSAGES = st.lists(LINES | st.binary(max_size=30), max_size=8).map(b"".join)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(parts=st.lists(MESSAGES, min_size=1, max_size=4))
 def test_any_mixture_ends_and_the_next_is_answered(parts: list[bytes], target: Target) -> None:
     said = target.send(*parts)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.configuration import ConfigError
@@ -170,9 +170,6 @@ YAML_LIKE = st.recursive(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(content=YAML_LIKE | st.binary(max_size=60))
 def test_nothing_but_one_sentence_comes_of_any_file(content: object, tmp_path: Path) -> None:
     import yaml

@@ -20,9 +20,9 @@ import yaml
 from agent.config.settings import Settings
 from agent.faults.monitoring import JOB
 from agent.faults.thresholds import AlertThresholds
-from agent.model import Kind
+from agent.model import Kind, Snapshot
 from alerts.build import rules
-from tests.support.machines import AgentBench
+from tests.support.machines import Played
 
 SCALE = 1 / 30
 TARGET = {"instance": "box:9935", "job": JOB}
@@ -38,24 +38,25 @@ def used() -> frozenset[str]:
     return frozenset(METRIC.findall("".join(rules(Settings()).values())))
 
 
-def record(bench: AgentBench, seconds: int, into: Series, wanted: frozenset[str]) -> None:
-    """Tick, and append one value a second to each series; a gap where it has no value."""
-    for _ in range(seconds):
-        scrape(bench.run(1), into, wanted)
+def record(machine: Played, seconds: int, wanted: frozenset[str]) -> Series:
+    """Return the series of its first seconds: one value a second, a gap where there is none."""
+    series: Series = {"up": []}
+    for moment in machine.until(seconds):
+        scrape(moment.snapshot, series, wanted)
+    return series
 
 
-def scrape(bench: AgentBench | None, into: Series, wanted: frozenset[str]) -> None:
+def scrape(snapshot: Snapshot | None, into: Series, wanted: frozenset[str]) -> None:
     """Append one value to each series; of no one, where the scrape fails, none but `up`."""
     at = len(into["up"])
-    into["up"].append("1" if bench else "0")
-    for name, value in _scraped(bench, wanted) if bench else ():
+    into["up"].append("1" if snapshot else "0")
+    for name, value in _scraped(snapshot, wanted) if snapshot else ():
         values = into.setdefault(name, [])
         values += ["_"] * (at - len(values))
         values.append(value)
 
 
-def _scraped(bench: AgentBench, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
-    snapshot = bench.agent.poller.latest
+def _scraped(snapshot: Snapshot, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
     for metric, labels, value in snapshot.samples(snapshot.at):
         if metric.name in wanted and metric.kind is not Kind.INTERNAL:
             named = zip(metric.labels, labels, strict=True)

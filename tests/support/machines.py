@@ -3,16 +3,18 @@
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware, taped_hardware
 from agent.config.settings import Settings
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
+from agent.jobs.job import WatchedJobs
+from agent.model import Snapshot
 from agent.series import SampleStore
 from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig
@@ -34,6 +36,11 @@ class AgentBench:
     def run(self, seconds: int) -> "AgentBench":
         """Tick once a second."""
         asyncio.run(self._tick(seconds))
+        return self
+
+    def skip(self, seconds: float) -> "AgentBench":
+        """Let time pass in which it does not tick: what is read seldom is due."""
+        self.clock.advance(seconds)
         return self
 
     async def _tick(self, times: int) -> None:
@@ -72,6 +79,41 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     machine = simulation.build(first_gpus(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     return AgentBench(Agent(config or Settings(), hardware, clock, inline=True), clock, machine)
+
+
+class Moment(NamedTuple):
+    """A tick of a machine: what was read, and the jobs."""
+
+    snapshot: Snapshot
+    jobs: WatchedJobs
+
+    @property
+    def samples(self) -> SampleStore:
+        return SampleStore.of(self.snapshot)
+
+
+class Played:
+    """A machine that only plays on, for all tests that read what it shows."""
+
+    def __init__(self, name: str, gpus: int | None) -> None:
+        self.bench = simulated(name, gpus=gpus)
+        self._moments: list[Moment] = []
+
+    def until(self, seconds: int) -> list[Moment]:
+        """Its ticks up to then, one a second."""
+        while len(self._moments) < seconds:
+            agent = self.bench.run(1).agent
+            self._moments.append(Moment(agent.poller.latest, agent.jobs.current))
+        return self._moments[:seconds]
+
+    def at(self, seconds: int) -> Moment:
+        return self.until(seconds)[-1]
+
+
+@cache
+def played(name: str, gpus: int | None = None) -> Played:
+    """The one machine of its name and size that is played in this process; read it only."""
+    return Played(name, gpus)
 
 
 def first_gpus(name: str, count: int | None) -> simulation.Simulation:

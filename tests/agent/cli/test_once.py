@@ -16,6 +16,7 @@ from agent.simulator import SYSTEMS
 from exporters.live.findings_document import findings_document
 from exporters.live.page_state import whole
 from tests.support.live_machines import watched
+from tests.support.nightly import covering
 
 
 def lines(name: str, width: int = 80, seconds: int = 8) -> list[str]:
@@ -36,8 +37,15 @@ def test_it_fits_the_terminal(name: str) -> None:
         assert "All expected hardware is present, and no link is known to be slow." in shown
 
 
-@pytest.mark.parametrize("load", ["hang", "late-rank", "starved-disk", "held"])
-@pytest.mark.parametrize("fault", ["xid-79", "gpu-lost", "gpu-slow", "driver-hang", "mig"])
+@pytest.mark.parametrize(
+    ("load", "fault"),
+    covering(
+        product(
+            ("hang", "late-rank", "starved-disk", "held"),
+            ("xid-79", "gpu-lost", "gpu-slow", "driver-hang", "mig"),
+        )
+    ),
+)
 def test_a_fault_beside_a_load_is_shown(load: str, fault: str) -> None:
     """A lost GPU has no state, one that refuses has no figures, a divided one no verdict."""
     frame = watched(f"dgx-h100:{load}+{fault}", gpus=4).run(40).frame()

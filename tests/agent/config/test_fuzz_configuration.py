@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.options import SECTIONS
@@ -106,7 +106,6 @@ odd_sets = pytest.mark.filterwarnings("ignore::FutureWarning")  # of re
 
 
 @odd_sets
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ENTRIES, max_size=3).map(dict))
 def test_any_value_of_a_known_key(tmp_path: Path, values: dict[str, str]) -> None:
     file = tmp_path / "config.toml"
@@ -117,7 +116,6 @@ def test_any_value_of_a_known_key(tmp_path: Path, values: dict[str, str]) -> Non
 
 
 @odd_sets
-@settings(max_examples=60)
 @given(st.lists(st.one_of(ENTRIES, ODD_ENTRIES), max_size=3).map(dict))
 def test_any_text_of_a_variable(values: dict[str, str]) -> None:
     names = {key: f"DGX_TELEMETRY_{key.replace('.', '_').upper()}" for key in values}

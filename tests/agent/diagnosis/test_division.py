@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.diagnosis.division import divide_second
@@ -294,7 +294,6 @@ history = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mine=seen, theirs=seen, sent=st.floats(0, 450e9), past=history, its=history,
     wire=share, ib=share, reasons=st.integers(0, 0x1FF), clock=st.floats(2e8, 1.98e9),

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.diagnosis.advice import CHECKPOINT, advice
@@ -351,7 +351,6 @@ share = st.floats(0.0, 1.0)
 doing = st.tuples(st.floats(0, 8), st.floats(0, 8), st.floats(0, 8))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     active=share, launching=doing, dispatching=doing, working=doing, workers=st.integers(0, 40),
     busiest=share,

@@ -15,7 +15,7 @@ from tests.hardware.bench import Watcher
 from tests.support.frozen_clock import FrozenClock
 
 TAPE = Path(__file__).parents[2] / "tapes" / "jobs" / "two-h100.tape"
-SLOWER, HUNG, END = 112.1, 183.6, 240  # s of the tape
+SLOWER, HUNG, END = 112.1, 183.6, 205  # s of the tape
 STOPPED_GPU = 1
 
 

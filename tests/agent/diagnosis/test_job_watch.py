@@ -13,10 +13,13 @@ from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, receipt_text, row
 from tests.support.machine_controls import start_process, stop_process
-from tests.support.machines import AgentBench, simulated
+from tests.support.machines import AgentBench, played, simulated
 from tests.support.nightly import shortly
 
 SMALL = "dgx-station-v100"
+
+
+LATE = "dgx-h100:late-rank", 4
 
 
 def only(bench: AgentBench) -> Job:
@@ -25,16 +28,16 @@ def only(bench: AgentBench) -> Job:
 
 
 def test_a_training_is_one_job_of_all_gpus() -> None:
-    bench = simulated(f"{SMALL}:training").run(90)
-    job = only(bench)
+    moment = played(f"{SMALL}:training").at(75)
+    (job,) = moment.jobs.running
     assert job.grouped_by is GroupedBy.ANCESTOR
     assert [gpu.index for gpu in job.receipt.gpus] == [0, 1, 2, 3]
     assert job.step == pytest.approx(0.322, rel=0.01)
     assert job.reference == pytest.approx(0.322, rel=0.01)
-    assert job.receipt.steps > 60 / 0.322
+    assert job.receipt.steps > 45 / 0.322
     assert (job.hang, job.slower, job.never_waits) == (None, None, None)
     assert (job.receipt.name, job.receipt.labels.user) == ("", ""), "not unless it is asked for"
-    assert set(bench.samples.all(job_watch.REFERENCE).values()) == {job.reference}
+    assert set(moment.samples.all(job_watch.REFERENCE).values()) == {job.reference}
 
 
 def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
@@ -52,8 +55,8 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
 
 
 def test_servers_are_jobs_of_their_own() -> None:
-    jobs = simulated("dgx-h100:no-demand").run(20).agent.jobs.current.running
-    assert len(jobs) == 8
+    jobs = played("dgx-h100:no-demand", 4).at(20).jobs.running
+    assert len(jobs) == 4
     assert {job.grouped_by for job in jobs} == {GroupedBy.ALONE}
 
 
@@ -64,7 +67,7 @@ def test_names_are_reported_where_the_configuration_says_so() -> None:
 
 
 def test_the_gpu_that_never_waits_is_named() -> None:
-    job = only(simulated("dgx-h100:late-rank", gpus=4).run(60))
+    (job,) = played(*LATE).at(60).jobs.running
     assert job.never_waits is not None
     assert job.never_waits.index == 1
 
@@ -93,10 +96,9 @@ def test_a_hang_is_reported_with_its_process() -> None:
     ),
 )
 def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
-    bench = simulated(name, gpus=4)
-    for _ in range(8):
-        assert all(job.hang is None for job in bench.run(10).agent.jobs.current.running)
-    assert bench.samples.all(job_watch.HUNG) == {}
+    moments = played(name, 4).until(75)
+    assert all(job.hang is None for moment in moments for job in moment.jobs.running)
+    assert moments[-1].samples.all(job_watch.HUNG) == {}
 
 
 def test_a_job_that_ends_leaves_a_receipt() -> None:
@@ -146,13 +148,13 @@ def test_what_was_not_observed_is_reported_and_draws_nothing() -> None:
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(job_watch, "JOBS_KEPT", 4)
+    monkeypatch.setattr(job_watch, "JOBS_KEPT", 2)
     bench = simulated("gtx-1080:idle")
-    for _ in range(7):
+    for _ in range(3):
         pid = start_process(bench.machine, 0)
         stop_process(bench.run(16).machine, 0, pid)
         bench.run(6)
-    assert len(bench.agent.jobs.current.ended) == 4
+    assert len(bench.agent.jobs.current.ended) == 2
     newest = bench.agent.jobs.current.ended[0]
     pid = start_process(bench.machine, 0)
     stop_process(bench.run(3).machine, 0, pid)
@@ -179,13 +181,13 @@ def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time() -
 
 @pytest.mark.parametrize("name", ["dgx-h100:late-rank", f"{SMALL}:hang", "titan-x-pascal:held"])
 def test_the_document_is_json_and_says_what_the_page_says(name: str) -> None:
-    bench = simulated(name, gpus=4).run(45)
-    document = json.loads(json.dumps(jobs_document(bench.agent.jobs.current), allow_nan=False))
-    (job,) = document["running"]
-    assert job["sentence"] == row(only(bench))["sentence"]
+    jobs = played(name, 4).at(45).jobs
+    (job,) = json.loads(json.dumps(jobs_document(jobs), allow_nan=False))["running"]
+    assert job["sentence"] == row(jobs.running[0])["sentence"]
     assert job["sentence"]
     assert (job["steps_per_second"] is None) == (job["why_no_steps"] is not None)
 
 
 def test_a_job_without_a_rhythm_says_why() -> None:
-    assert only(simulated("titan-x-pascal:held").run(60)).why_not in (Reason.FLAT, Reason.IRREGULAR)
+    (job,) = played("titan-x-pascal:held", 4).at(60).jobs.running
+    assert job.why_not in (Reason.FLAT, Reason.IRREGULAR)

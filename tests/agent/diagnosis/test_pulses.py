@@ -9,11 +9,11 @@ from agent.model import Reason, TimedSeries
 from agent.simulator import build, parse
 from agent.sources import power, process
 from tests.support.machine_controls import start_process
-from tests.support.machines import AgentBench, simulated
+from tests.support.machines import AgentBench, played, simulated
 from tests.support.nightly import shortly
 from tests.support.simulated_machine import gpu
 
-ENDS, COUNTED = 90, 40
+ENDS, COUNTED = 80, 40
 """Seconds that a scenario runs, and those at its end in which steps are counted; samples are read
 every 2 s, and a step is found some steps later."""
 
@@ -39,13 +39,13 @@ def true_step(bench: AgentBench, index: int) -> float:
     ),
 )
 def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
-    bench = simulated(name, gpus=2).run(ENDS - COUNTED)
-    before = bench.samples.all(pulses.STEPS)
-    after = bench.run(COUNTED).samples
+    machine = played(name, 2)
+    before, after = (machine.at(end).samples for end in (ENDS - COUNTED, ENDS))
+    bench, counted_before = machine.bench, before.all(pulses.STEPS)
     for identity in bench.agent.gpus.inventory.gpus:
         labels, step = identity.key.labels, true_step(bench, identity.index)
         assert after.value(pulses.STEP, *labels) == pytest.approx(step, rel=0.01)
-        counted = after.all(pulses.STEPS)[labels] - before[labels]
+        counted = after.all(pulses.STEPS)[labels] - counted_before[labels]
         assert counted == pytest.approx(COUNTED / step, abs=4.0 / step)
         assert 0.45 <= after.all(pulses.CONFIDENCE)[labels] <= 1
 
@@ -59,12 +59,12 @@ def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
     ],
 )
 def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reason) -> None:
-    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(ENDS)
-    look = bench.samples
+    machine = played(f"dgx-h100:{scenario}", 2)
+    look = machine.at(ENDS).samples
     assert look.all(pulses.STEP) == {}
     assert look.all(pulses.CONFIDENCE) == {}
     assert set(look.all(pulses.STEPS).values()) == {0}
-    for identity in bench.agent.gpus.inventory.gpus:
+    for identity in machine.bench.agent.gpus.inventory.gpus:
         absence = look.absence(pulses.STEP, *identity.key.labels)
         assert absence is not None
         assert absence.reason in (reason, Reason.IRREGULAR)
@@ -113,7 +113,7 @@ def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, shown: bool) -> No
 @pytest.mark.parametrize("by_mps", [True, False])
 def test_no_step_is_reported_several_processes_on_one_gpu(by_mps: bool) -> None:
     """Two clients of MPS on an H200, with steps of 115 and 126 ms, read as one of 122 ms."""
-    bench = simulated("dgx-h100:training", gpus=1).run(ENDS)
+    bench = simulated("dgx-h100:training", gpus=1).run(40)
     (identity,) = bench.agent.gpus.inventory.gpus
     labels = identity.key.labels
     assert bench.samples.value(pulses.STEP, *labels) is not None
@@ -132,13 +132,13 @@ def test_no_step_is_reported_several_processes_on_one_gpu(by_mps: bool) -> None:
 
 
 def test_a_gpu_without_a_process_needs_no_step() -> None:
-    look = simulated("dgx-station-v100:idle").run(5).samples
+    look = played("dgx-station-v100:idle").at(5).samples
     assert look.all(pulses.STEP) == {}
     assert look.absence(pulses.STEP, *next(iter(look.all(pulses.STEPS)))) is None
 
 
 def test_steps_of_a_job_before_stay_counted() -> None:
-    bench = simulated("dgx-station-v100:training").run(40)
+    bench = simulated("dgx-a100:training", gpus=1).run(40)
     before = bench.samples.all(pulses.STEPS)
     bench.machine.set_scenario("idle")
     bench.run(20)

@@ -80,7 +80,9 @@ def serving(
 
 
 @pytest.mark.parametrize("system", ["dgx-h100", pytest.param("titan-x-pascal", marks=NIGHTLY)])
-@pytest.mark.parametrize("load", [0.0, 0.05, 0.2, 0.4, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "load", [0.0, 0.05, 0.4, *(pytest.param(one, marks=NIGHTLY) for one in (0.2, 0.7, 1.0))]
+)
 def test_a_server_works_as_long_as_it_does(
     monkeypatch: pytest.MonkeyPatch, system: str, load: float
 ) -> None:

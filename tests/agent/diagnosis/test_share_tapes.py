@@ -19,7 +19,7 @@ import pytest
 
 from tests.hardware.share_comparison import WITHIN, Judged
 from tests.hardware.share_replay import replayed
-from tests.support.nightly import shortly
+from tests.support.nightly import NIGHTLY, shortly
 from tests.support.repository import TAPES
 
 SHARES = TAPES / "shares"
@@ -367,7 +367,7 @@ irregular work, 53 s each. Of the last, three are held at the limit of their pow
 has a rhythm of its own, and two have steps that power hardly shows."""
 
 
-@pytest.mark.parametrize("tape", shortly(REPORTED_STEPS, ("one-h200-steps", "one-h200-irregular")))
+@pytest.mark.parametrize("tape", shortly(REPORTED_STEPS, ("one-h200-again",)))
 def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
     found = all_of(tape, "gpm")
     lines = "\n".join(map(str, found))
@@ -383,6 +383,7 @@ def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
     assert said.irregular <= reached.irregular, lines
 
 
+@NIGHTLY
 def test_servers_on_a_tape_are_known_after_half_a_minute_and_others_are_none() -> None:
     """Loads of 53 s, of which 45 are watched."""
     for one in all_of("one-h200-irregular", "gpm"):

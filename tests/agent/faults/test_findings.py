@@ -13,7 +13,7 @@ from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
 from agent.specs.sheets import SpecConfig, load
 from exporters.messages import finding_text
-from tests.support.machines import AgentBench, simulated
+from tests.support.machines import AgentBench, Played, played, simulated
 from tests.support.nightly import covering
 
 SYSTEMS = load().systems
@@ -47,8 +47,8 @@ HEALTHY = (
 
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
-    bench = simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12)
-    assert WRONG[machine] in "\n".join(shown(bench))
+    ill = played(machine, 2)
+    assert WRONG[machine] in "\n".join(seen(ill, 65 if machine in SLOWLY else 12))
 
 
 @pytest.mark.parametrize("code", [10, 999])
@@ -65,7 +65,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
-    found = shown(simulated(f"{system}:{fault}").run(12))
+    found = seen(played(f"{system}:{fault}"), 12)
     gpus = models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
     if fault == "port-degraded" and not models.ALL[system].hcas:
@@ -98,7 +98,7 @@ def test_a_member_that_an_array_lost_is_reported() -> None:
     ("system", "scenario"), covering(product(HEALTHY, ("training", "idle", "held", "starved-disk")))
 )
 def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
-    assert shown(simulated(f"{system}:{scenario}").run(12)) == []
+    assert seen(played(f"{system}:{scenario}"), 12) == []
 
 
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
@@ -130,10 +130,9 @@ GENERATION = "nvmlDeviceGetCurrPcieLinkGeneration"
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
-        ("dgx-1-v100:training", "GPU 3: PCIe runs at generation 1 of 3 while under load"),
+        ("dgx-station-v100:training", "GPU 3: PCIe runs at generation 1 of 3 while under load"),
         ("dgx-h100:training", "GPU 3: PCIe runs at generation 1 of 5 while under load"),
-        ("dgx-1-v100:idle", None),
-        ("dgx-h100:idle", None),
+        ("dgx-station-v100:idle", None),
         ("dgx-h200:held", None),
     ],
 )
@@ -142,14 +141,14 @@ def test_a_slow_generation_is_a_fault_only_under_load(machine: str, said: str | 
     assert shown(looked_at(bench)) == ([said] if said else [])
 
 
-@pytest.mark.parametrize("machine", ["dgx-1-v100:starved-pcie", "dgx-h100:starved-pcie"])
+@pytest.mark.parametrize("machine", ["dgx-station-v100:starved-pcie", "dgx-h100:starved-pcie"])
 def test_traffic_is_load_too(machine: str) -> None:
     (found,) = shown(looked_at(refused(simulated(machine), GENERATION, 1)))
     assert found.startswith("GPU 0: PCIe runs at generation 1 of ")
 
 
 def test_a_gpu_of_which_no_load_is_known_is_not_judged() -> None:
-    bench = refused(simulated("dgx-1-v100:training"), GENERATION, 1)
+    bench = refused(simulated("dgx-station-v100:training"), GENERATION, 1)
     for call in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples"):
         bench.machine.driver.fail(call, 3)
     bench.machine.driver.fail("nvmlDeviceGetPcieThroughput", 3)
@@ -200,6 +199,12 @@ def shown(bench: AgentBench) -> list[str]:
     """Return the findings of `check`, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
     return [finding_text(found) for found in findings(bench.agent.poller.latest, spec)]
+
+
+def seen(machine: Played, seconds: int) -> list[str]:
+    """The same of a machine that only plays on."""
+    spec = SYSTEMS[machine.bench.machine.system.name]
+    return [finding_text(found) for found in findings(machine.at(seconds).snapshot, spec)]
 
 
 def test_more_gpus_than_the_system_has_are_reported() -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.settings import Configuration, Settings
@@ -228,7 +228,6 @@ def test_names_in_brackets() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_whatever_slurm_writes(text: str, other: str) -> None:
     allocation.slurm_job(f"JobId=1 Nodes=a GRES={text} {other}", "a")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.jobs import identity
@@ -105,7 +105,6 @@ def test_what_ties_processes(case: str) -> None:
     assert joined(*origins) == expected
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 9), st.frozensets(st.sampled_from("abcdefgh"), min_size=1)))
 def test_keys_join_whatever_is_tied_directly_or_through_others(
     tied: dict[int, frozenset[str]],
@@ -280,7 +279,6 @@ def test_titles() -> None:
     assert identity.title(in_docker, ["train.py"]) == "docker:0123456789ab"
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(), max_size=6))
 def test_a_name_is_short_and_printable_whatever_the_command_line(command: list[str]) -> None:
     name = identity.program(command)

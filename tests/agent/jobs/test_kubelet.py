@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.hardware import schedulers
@@ -131,7 +131,6 @@ def test_the_kubelet_shows_pods_and_containers(tmp_path: Path) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.binary() | st.integers(0, len(LISTED)).map(lambda n: LISTED[:n]))
 def test_a_garbled_answer_is_refused(answer: bytes) -> None:
     try:

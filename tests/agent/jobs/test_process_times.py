@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
@@ -111,9 +111,6 @@ def test_uninterruptible_sleep_counts_for_the_time_since_the_reading_before(
     assert reader.launching == Times(0.0, 0.0, 3.5)
 
 
-@settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(st.lists(st.tuples(st.floats(0.1, 5), st.floats(-2, 5), st.sampled_from("RSDZT"))))
 def test_no_time_is_negative_whatever_counters_do(
     alone: ProcessTree, readings: list[tuple[float, float, str]]

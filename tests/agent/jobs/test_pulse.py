@@ -250,7 +250,7 @@ def readings(samples: Samples, seconds: float = 1.9) -> PulseReading:
 SOME = power.sampled(power.accumulated(0.4, 4), 25)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.integers(0, len(SOME)), max_size=12))
 def test_how_samples_are_portioned_does_not_matter(cuts: list[int]) -> None:
     pulse, reading = Pulse(), None
@@ -270,7 +270,7 @@ def alike(one: PulseReading, other: PulseReading) -> bool:
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8)
 @given(st.floats(0.01, 1000))
 def test_the_unit_of_power_does_not_matter(scale: float) -> None:
     scaled = [(time, watts * scale) for time, watts in SOME]
@@ -328,7 +328,6 @@ def without_trend(values: list[float]) -> list[float]:
     return half + half[::-1]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=8, max_size=60))
 def test_each_coefficient_is_pearsons(some: list[float]) -> None:
     values = without_trend(some)

@@ -21,16 +21,16 @@ from agent.series import SampleStore
 from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
 from agent.specs.sheets import SaturationConfig
-from tests.support.machines import AgentBench, simulated
+from tests.support.machines import played, simulated
 from tests.support.nightly import covering
 
 BOTH = ("receive", "transmit")
 SOON, SETTLED = 12, 65  # seconds: links are read once a minute, the rest every ten at least
 
 
-def saturated(bench: AgentBench) -> set[tuple[str, str, str]]:
+def saturated(samples: SampleStore) -> set[tuple[str, str, str]]:
     """Path, device and direction of every path that was ever saturated."""
-    found = bench.samples.all(paths.SATURATED).items()
+    found = samples.all(paths.SATURATED).items()
     return {(key[0], key[1], key[4]) for key, seconds in found if seconds > 0}
 
 
@@ -39,10 +39,10 @@ def gpus(path: str, count: int, directions: tuple[str, ...]) -> set[tuple[str, s
 
 
 SCENARIOS = {
-    "dgx-1-v100:nvlink-saturated": gpus("nvlink", 8, BOTH),
+    "dgx-station-v100:nvlink-saturated": gpus("nvlink", 4, BOTH),
     "dgx-a100:nvlink-saturated": gpus("nvlink", 2, BOTH),
     "dgx-h200:nvlink-saturated": gpus("nvlink", 2, BOTH),
-    "dgx-1-v100:training": set(),
+    "dgx-station-v100:training": set(),
     "dgx-h100:training": set(),
     "dgx-h200:idle": set(),
     "k40:training": set(),
@@ -51,8 +51,10 @@ SCENARIOS = {
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_exactly_the_right_paths_are_saturated(scenario: str) -> None:
-    linked = scenario.endswith(("nvlink-saturated", "dgx-h100:training", "dgx-1-v100:training"))
-    found = saturated(simulated(scenario, gpus=2).run(SETTLED if linked else SOON))
+    linked = scenario.endswith(
+        ("nvlink-saturated", "dgx-h100:training", "dgx-station-v100:training")
+    )
+    found = saturated(played(scenario, 2).at(SETTLED if linked else SOON).samples)
     links = {entry for entry in found if entry[0] == "nvlink" and ":" in entry[1]}
     assert found - links == SCENARIOS[scenario]
     assert not links or "nvlink-saturated" in scenario
@@ -101,7 +103,7 @@ def possible_on(names: Iterable[str]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("scenario", "system"), covering(possible_on(OTHERS)))
 def test_on_every_system_what_a_scenario_fills_is_saturated(scenario: str, system: str) -> None:
     expected = FULL[scenario].get(system, OTHERS[scenario])
-    assert saturated(simulated(f"{system}:{scenario}").run(SOON)) == expected
+    assert saturated(played(f"{system}:{scenario}").at(SOON).samples) == expected
 
 
 def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
@@ -127,18 +129,17 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
 def test_memory_has_a_limit_also_where_nothing_shows_its_traffic(
     machine: str, speed: float
 ) -> None:
-    bench = simulated(machine).run(5)
-    key = next(key for key in bench.samples.all(paths.LIMIT) if key[0] == "hbm")
-    assert bench.samples.value(paths.LIMIT, *key) == pytest.approx(speed, rel=0.003)
-    why = bench.samples.absence(paths.RATIO, *key)
+    samples = played(machine).at(5).samples
+    key = next(key for key in samples.all(paths.LIMIT) if key[0] == "hbm")
+    assert samples.value(paths.LIMIT, *key) == pytest.approx(speed, rel=0.003)
+    why = samples.absence(paths.RATIO, *key)
     assert why is not None
     assert "GPM" in why.detail
 
 
 def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
-    bench = simulated("dgx-station-v100:starved-disk").run(12)
-    assert not [key for key in bench.samples.all(paths.LIMIT) if key[0] == "disk"]
-    snapshot = bench.agent.poller.latest
+    snapshot, _ = moment = played("dgx-station-v100:starved-disk").at(12)
+    assert not [key for key in moment.samples.all(paths.LIMIT) if key[0] == "disk"]
     reasons = {
         (a.labels[1], a.labels[4]): a.reason
         for a in snapshot.absences(snapshot.at)
@@ -146,12 +147,12 @@ def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
     }
     assert reasons["md0", "read"] is Reason.NOT_CONFIGURED
     config = Settings(LimitsConfig((LimitConfig("disk", "md0", "read", 1.56e9),)))
-    found = saturated(simulated("dgx-station-v100:starved-disk", config).run(12))
+    found = saturated(simulated("dgx-station-v100:starved-disk", config).run(12).samples)
     assert found == {("disk", "md0", "read")}
 
 
 def test_limits_name_their_origin_and_source() -> None:
-    samples = simulated("dgx-1-p100:training").run(3).samples
+    samples = played("dgx-1-p100:training").at(3).samples
     shown = {
         (row["path"], row["device"], row["direction"]): (row["origin"], row["source"])
         for row in samples.labelled(paths.LIMIT_INFO)
@@ -180,7 +181,7 @@ def test_a_narrow_slot_lowers_the_limit_and_hides_no_saturation() -> None:
 
 
 def test_links_that_are_down_lower_the_limit_of_their_gpu() -> None:
-    samples = simulated("dgx-station-v100:nvlink-down").run(95).samples
+    samples = played("dgx-station-v100:nvlink-down").at(65).samples
     limits = {k[1]: v for k, v in samples.all(paths.LIMIT).items() if k[0] == "nvlink"}
     assert sorted({limits[f"gpu{index}"] for index in range(4)}) == [75e9, 100e9]
 
@@ -237,7 +238,7 @@ def test_seconds_are_observed_and_saturated(
 
 
 def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
-    bench = simulated("dgx-1-v100:training")
+    bench = simulated("dgx-station-v100:training")
     bench.machine.driver.fail("nvmlDeviceGetCount", 9)
     bench.run(3)
     assert {"nvlink", "pcie"}.isdisjoint(key[0] for key in bench.samples.all(paths.LIMIT))
@@ -247,7 +248,7 @@ def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
 
 
 def test_a_configured_threshold_decides_what_is_saturated() -> None:
-    samples = simulated("dgx-1-v100:training").run(12).samples
+    samples = played("dgx-1-v100:training").at(12).samples
     key = ("network", "eno1", "", "", "receive")
     usual = samples.value(paths.RATIO, *key)
     assert usual is not None

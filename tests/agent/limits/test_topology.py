@@ -42,7 +42,7 @@ def crossed(graph: Weights, a: int, b: int, c: int, d: int) -> Weights:
 
 @pytest.mark.parametrize("name", MESHED)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 def test_any_numbering_of_a_system_is_that_system(name: str, seed: int) -> None:
     graph = expected(name)
     order = list(range(len(graph)))
@@ -69,7 +69,6 @@ matrices = st.lists(st.integers(0, 2), min_size=10, max_size=10).map(
 
 
 @given(found=matrices, wanted=matrices)
-@settings(max_examples=60, deadline=None)
 def test_no_matching_is_better_than_the_best(found: Weights, wanted: Weights) -> None:
     best = min(cost(found, wanted, order) for order in permutations(range(5)))
     assert sum(abs(d.found - d.expected) for d in differences(found, wanted)) == best
@@ -120,7 +119,7 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str) -> None:
 
 @pytest.mark.parametrize("scenario", ["nvlink-down", "gpu-lost"])
 def test_what_is_down_is_reported_once(scenario: str) -> None:
-    bench = simulated(f"dgx-station-v100:{scenario}").run(95)
+    bench = simulated(f"dgx-station-v100:{scenario}").run(5).skip(60).run(25)
     spec = SYSTEMS["dgx-station-v100"]
     every = list(map(finding_text, findings(bench.agent.poller.latest, spec)))
     assert every

@@ -58,7 +58,7 @@ def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
     for gpu in bench.machine.gpus:
         for link in gpu.links:
             link.cut = False
-    bench.run(125)
+    bench.skip(60).run(2).skip(60).run(3)
     assert set(far_ends(bench).values()) == {"gpu"}
 
 
@@ -85,7 +85,7 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
     assert bench.samples.all(metric) == {}
     assert all(a.reason is not Reason.MISSING for a in absences(bench) if a.metric is nvlink.LINKS)
     bench.machine.driver.fail(function, None)
-    bench.run(75)
+    bench.skip(60).run(13)
     assert len(bench.samples.all(metric)) == 2
 
 
@@ -97,7 +97,7 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
     assert not bench.samples.all(nvlink.ERRORS)
     assert {a.reason for a in absences(bench) if a.metric is nvlink.ERRORS} == {Reason.FAILED}
     bench.machine.driver.fail("nvmlDeviceGetFieldValues", None)
-    bench.run(62)
+    bench.skip(60).run(3)
     assert len(bench.samples.all(nvlink.ERRORS)) == 180
 
 
@@ -105,12 +105,12 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetNvLinkState", "nvmlDeviceGetFieldValues"])
 def test_what_an_odd_moment_decided_does_not_outlast_it(function: str, code: int) -> None:
     """An old GPU, which has neither links nor counters of throttling, was asked at that moment."""
-    usual, bench = simulated("k40:training"), simulated("k40:training")
+    usual, bench = simulated("k40:training").run(5), simulated("k40:training")
     bench.machine.driver.fail(function, code)
     bench.run(5)
     bench.machine.driver.fail(function, None)
     for one in (usual, bench):
-        one.run(75)
+        one.skip(60).run(12)
     assert shown(bench) == shown(usual)
     assert not any(gpu.state.doubtful for gpu in bench.agent.gpus.watched.answering())
 

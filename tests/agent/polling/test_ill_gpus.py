@@ -83,12 +83,12 @@ def test_a_gpu_that_hangs_again_costs_the_others_nothing() -> None:
     bench = IllGpus("dgx-station-v100")
 
     def step(at: float) -> None:
-        if round(at) % 60 == 10:
-            bench.hold_up(3, 45.0)
+        if round(at) % 45 == 5:
+            bench.hold_up(3, 35.0)
 
-    bench.run(130.0, step)
+    bench.run(90.0, step)
     assert [bench.lost(gpu) for gpu in range(4) if gpu != 3] == [0] * 3
-    assert bench.lost(3) > 80
+    assert bench.lost(3) > 45
     assert bench.threads == 2
 
 
@@ -151,7 +151,7 @@ def test_one_that_says_there_is_no_driver_is_lost_alone(code: int, ill: int, bef
 def test_one_that_is_divided_answers_otherwise_and_is_not_ill() -> None:
     bench = simulated("dgx-h100:idle", gpus=2).run(5)
     set_mig(bench.machine, 1, on=True)
-    assert set(failures(bench.run(70)).values()) == {0.0}
+    assert set(failures(bench.run(5).skip(60).run(5)).values()) == {0.0}
 
 
 @pytest.mark.parametrize("ill", [(0, 1), (1, 2), (2, 3)])
@@ -273,8 +273,8 @@ def _labels(bench: IllGpus, gpu: int) -> tuple[str, str]:
 
 
 def test_random_trouble_of_some_costs_the_others_nothing() -> None:
-    bench, troubles = soak(2.0, seed=3)
-    assert troubles.count >= 4
+    bench, troubles = soak(1.0, seed=3)
+    assert troubles.count >= 2
     assert list(wrong(bench)) == []
 
 

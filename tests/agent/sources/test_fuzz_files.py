@@ -91,7 +91,7 @@ def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[Age
 SYSTEMS = st.sampled_from(["dgx-station-v100:starved-disk", "gtx-1080:starved-cpu"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     SYSTEMS, st.integers(0, 2**32), st.lists(st.text(max_size=30), max_size=5), st.floats(0.02, 1)
 )
