@@ -1,17 +1,16 @@
-"""Fixtures of all tests: the option that rewrites golden files, and machines to look at."""
+"""Options of all tests, and the order in which they run."""
 
 import asyncio
 import gc
 import inspect
 import os
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.machines import AgentBench, simulated
 from tests.support.patience import PATIENCE
 
 BROWSER = "browser: needs Chromium"
@@ -153,9 +152,3 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"{reason}, and every test is required here"
     return report
-
-
-@pytest.fixture
-def machine() -> Callable[..., AgentBench]:
-    """`machine("dgx-h100:training")`: an agent on a simulated machine under a frozen clock."""
-    return simulated

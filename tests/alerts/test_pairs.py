@@ -95,7 +95,6 @@ def fired(machine: str, folder: Path) -> set[str]:
 
 @NIGHTLY
 @pytest.mark.promtool
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("machine", FAULTS)
 def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
     found, wanted = fired(machine, tmp_path), named(FAULTS[machine])
@@ -112,7 +111,6 @@ def pairs() -> list[Any]:
 
 
 @pytest.mark.promtool
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("one", "other"), pairs())
 def test_both_arrive(one: str, other: str, tmp_path: Path) -> None:
     found = fired(f"{START}{one}+{other}", tmp_path)

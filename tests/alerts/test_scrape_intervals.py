@@ -163,7 +163,7 @@ EVERY = (each(30, 1), each(60), each(60, 3), each(120), each(120, 7), some_fail(
     [
         pytest.param(table, ways, id=f"{table.__name__}-{name}", marks=[] if plain else NIGHTLY)
         for number, table in enumerate(TABLES)
-        for name, ways, plain in (("seldom", SELDOM, number % 4 == 0), ("all", EVERY, False))
+        for name, ways, plain in (("seldom", SELDOM, number % 8 == 0), ("all", EVERY, False))
     ],
 )
 def test_what_rests_rests_however_it_is_scraped(

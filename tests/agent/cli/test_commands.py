@@ -53,8 +53,7 @@ def needs_a_process(line: str) -> bool:
     """Return whether it forks, listens or handles signals."""
     if line.endswith("--help"):
         return False
-    forks = line.startswith(("check", "record /proc"))
-    return forks or "--listen" in line or line in PRINTING_COMMANDS
+    return line.startswith(("check", "record /proc")) or "--listen" in line
 
 
 BAD_FILES = {
