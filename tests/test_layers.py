@@ -1,13 +1,15 @@
 """Allowed imports: rooms in layers, and one place for each library."""
 
+import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from tests.support.repository import ROOT
-from tests.support.source_code import CODE, breaches, files, imports, relative
+from tests.support.source_code import CODE, breaches, files, imports, relative, tree
 
 LAYERS = (
     "agent.errors",
@@ -97,6 +99,28 @@ def test_a_room_imports_only_lower_ones(room: str) -> None:
         for i in imports(path)
         if ((theirs := layer(i.module)) is not None and theirs > mine)
         or i.reaches(*CLOSED.get(room, ()))
+    ]
+    assert found == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Nor for their types alone."""
+    needs = {module_of(path): {i.module for i in imports(path)} for path in files(*CODE)}
+    packages = {relative(path.parent).replace("/", ".") for path in files(*CODE)}
+    known = needs.keys() - packages
+    sorter = TopologicalSorter({one: (its & known) - {one} for one, its in needs.items()})
+    sorter.prepare()  # raises CycleError, which names the files
+
+
+def test_no_part_of_the_diagnosis_writes_into_another() -> None:
+    """What a part needs is an argument, and what it finds a result."""
+    found = [
+        f"{relative(path)}:{node.lineno}"
+        for path in files("agent/diagnosis", "agent/jobs")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Attribute)
     ]
     assert found == []
 

@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Any
 from agent.cli.driver_release import DriverConfig, asked_by, device_nodes
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
-from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
-from agent.diagnosis.job_watch import JobWatch
-from agent.diagnosis.pulses import GpuPulses
+from agent.diagnosis.tick_analysis import TickAnalysis
 from agent.faults.watch import FaultWatch
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.allocation import Allocations, driver_gpus
-from agent.limits.paths import PathMonitor
 from agent.model import FINAL, PERMANENT, Absent, Snapshot
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuInventory, GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
-from agent.polling.poller import GuardedObserver, Poller
+from agent.polling.poller import Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
@@ -118,17 +115,8 @@ class Agent:
         )
         off = "xid" in self.settings[SourcesConfig].disable
         self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
-        self._paths = PathMonitor(self.configuration, self._inventory)
-        self._pulses = GpuPulses(self._inventory, clock.speed)
-        paths = self._paths.bandwidth
-        self.diagnosis = Diagnosis(self._inventory, paths, self.configuration, clock.speed)
-        self.jobs = JobWatch(
-            self._inventory,
-            self.diagnosis.accounts,
-            self._pulses,
-            self.diagnosis.job_status,
-            self.configuration,
-        )
+        self._analysis = TickAnalysis(self.configuration, self._inventory, clock.speed)
+        self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))
         self.faults = FaultWatch(self.configuration, self._inventory, self._system)
         self.poller.listeners.append(self._look_for_faults)
@@ -178,12 +166,7 @@ class Agent:
             ),
             read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
             clock=clock,
-            observers=(  # in the order in which they look
-                GuardedObserver("bandwidth", self._paths),
-                GuardedObserver("pulse", self._pulses),
-                GuardedObserver("diagnosis", self.diagnosis),
-                GuardedObserver("jobs", self.jobs),
-            ),
+            observers=(self._analysis,),
             disclose=Disclosure(self.configuration).snapshot,
             report_health=agent_health.reading,
         )

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,9 +16,9 @@ from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
 from agent.diagnosis.inactive_share import doubts
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.diagnosis.thresholds import Thresholds
-from agent.diagnosis.tick_context import TickContext
+from agent.diagnosis.tick_context import LastTick, TickContext
 from agent.errors import Failure, LogEvent
-from agent.jobs.job import JobStatus
+from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -159,39 +159,27 @@ class GpuStateTime:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Divides every GPU's second once a tick, and keeps its account; an observer of the poller."""
+    """Divides every GPU's second once a tick, and keeps its account."""
 
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
     speed: float = 1.0  # of the clock
-    job_status: JobStatus = field(default_factory=JobStatus)
     accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
     """By UUID: a lost GPU may return."""
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in a tick, and enter it into the accounts; the snapshot with its verdicts."""
+    def take(
+        self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
+    ) -> Snapshot:
+        """Take in a tick, and enter it into the accounts; return the snapshot with its verdicts."""
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.history.sample_power(series, now)
                 account.booked.energy.sample(series)
         thresholds = self.configuration.current[Thresholds]
-        context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
-        evidence: dict[GpuKey, Evidence] = {}
-        for identity in inventory.gpus:
-            account = self.accounts[identity.uuid]
-            account.failure_logged, account.failure = account.failure is not None, None
-            if identity.uuid in inventory.lost:
-                continue
-            e = Evidence(identity.key, context, others=evidence)
-            with self._guarded(account, e.gpu):
-                if e.activity is None:
-                    account.history.forget()
-                else:
-                    account.history.update(e, now)
-                    e.history = account.history.seen
-                    evidence[e.gpu] = e
+        context = TickContext(samples, self.bandwidth, thresholds, groups, last)
+        evidence = self._gathered(context, now)
         verdicts: dict[GpuKey, Verdict] = {}
         unjudged: dict[GpuKey, Absence] = {}
         for identity in inventory.gpus:
@@ -210,6 +198,25 @@ class Diagnosis:
             else:
                 unjudged[gpu] = _why_not(gpu, account, inventory)
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
+
+    def _gathered(self, context: TickContext, now: float) -> dict[GpuKey, Evidence]:
+        """Return the evidence on each GPU whose activity is known."""
+        inventory = self.inventory()
+        evidence: dict[GpuKey, Evidence] = {}
+        for identity in inventory.gpus:
+            account = self.accounts[identity.uuid]
+            account.failure_logged, account.failure = account.failure is not None, None
+            if identity.uuid in inventory.lost:
+                continue
+            e = Evidence(identity.key, context, others=evidence)
+            with self._guarded(account, e.gpu):
+                if e.activity is None:
+                    account.history.forget()
+                else:
+                    account.history.update(e, now)
+                    e.history = account.history.seen
+                    evidence[e.gpu] = e
+        return evidence
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:

@@ -91,7 +91,7 @@ def serves(e: Evidence) -> bool:
     """Return whether it is a server: its work comes in bursts without a rhythm, no worker helps its
     thread, no file is waited for, and only small messages arrive. A trainer that waits for the
     network looks alike in all but the first."""
-    if not e.history.bursts or e.gpu.uuid in e.context.job_status.stepping:
+    if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # it may wait for a rank of another host

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median
 
 from agent.bounds import HOUR
-from agent.diagnosis.pulses import GpuPulse
+from agent.diagnosis.pulses import GpuPulse, JobPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
@@ -57,14 +56,11 @@ class JobRecord:
     speed: JobSpeed = field(init=False)
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
     names: tuple[str, JobLabels] = ("", JobLabels())
-    step: float | None = None
-    confidence: float = 0.0
-    apart: frozenset[str] = frozenset()  # UUIDs of GPUs whose steps are not the job's
+    pulse: JobPulse = field(default_factory=JobPulse)
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
     _slower_since: float | None = None
-    _lag: float = 0.0  # s after which a change of its steps shows
     _older: float | None = None  # s for which it had run when the agent met it
 
     def __post_init__(self) -> None:
@@ -76,11 +72,8 @@ class JobRecord:
         samples: SampleStore,
         pulses: Mapping[str, GpuPulse],
         booked: Mapping[str, SecondsByState],
-        *,
-        exchanges: bool,
     ) -> None:
-        """Take in a tick; `pulses` and `booked` are by UUID. GPUs that exchange data take the same
-        steps; others may be jobs of one sweep, each with its steps."""
+        """Take in a tick; `pulses` and `booked` are by UUID."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -94,8 +87,7 @@ class JobRecord:
                 self.uses.setdefault(uuid, GpuUse(gpu)).take(booked[uuid], steps, tensor)
         for uuid in self.uses.keys() - there.keys():
             self.uses[uuid].before = None
-        self._agree({uuid: pulses[uuid] for uuid in there if uuid in pulses}, exchanges)
-        self.speed.take(now, seconds, self.step)
+        self.speed.take(now, seconds, self.pulse.step)
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
@@ -120,30 +112,16 @@ class JobRecord:
         oldest = max((age for age in ages if age is not None), default=None)
         return None if oldest is None else max(0.0, oldest - (now - self.began))
 
-    def _agree(self, pulses: Mapping[str, GpuPulse], exchanges: bool) -> None:
-        """The step on which most of its GPUs agree; where they exchange data, those that report
-        another one stand apart."""
-        steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
-        middle = median(steps.values()) if steps else 0.0
-        near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
-        if 2 * len(near) <= len(steps):
-            near = set()
-        self.apart = frozenset(steps.keys() - near) if exchanges else frozenset()
-        self.step = fmean(steps[uuid] for uuid in near) if near else None
-        believed = [p.reading for u, p in pulses.items() if u in near and p.reading]
-        self.confidence = fmean(one.confidence for one in believed) if near else 0.0
-        self._lag = max((one.lag for one in believed), default=0.0)
-
     def _compare(self, now: float) -> None:
         """Compare its speed with its first hour."""
-        reference = self.speed.reference
-        if not self.step:
+        reference, step = self.speed.reference, self.pulse.step
+        if not step:
             return
-        if not reference or self.step <= (1 + SLOWER) * reference:
+        if not reference or step <= (1 + SLOWER) * reference:
             self.slower = self._slower_since = None
             return
-        since = self._slower_since = self._slower_since or now - self._lag
-        self.slower = Slowdown(self.step, reference, self.wall_at(since), now - since)
+        since = self._slower_since = self._slower_since or now - self.pulse.lag
+        self.slower = Slowdown(step, reference, self.wall_at(since), now - since)
 
     def wall_at(self, moment: float) -> float:
         """The wall time of a moment of the agent's clock."""

@@ -1,7 +1,7 @@
 """The jobs on this host: who belongs together, how each gets on, what each has cost at its end."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -13,11 +13,11 @@ from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord
-from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
+from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses
 from agent.diagnosis.tick_context import RankActivity
-from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
+from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
+from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, Receipt, WatchedJobs
 from agent.jobs.speed import BIN, SLOWER
 from agent.model import (
     GPU_LABELS,
@@ -35,7 +35,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
-from agent.sources import nvlink, process, workload
+from agent.sources import process, workload
 
 
 class CostConfig(Section, frozen=True):
@@ -68,43 +68,39 @@ KEY = ReadKey("jobs", "running")
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis."""
+    """Follows the jobs tick by tick."""
 
     inventory: Callable[[], GpuInventory]
-    accounts: Mapping[str, GpuStateTime]
-    pulses: GpuPulses
-    job_status: JobStatus
     configuration: Configuration
     _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=JOBS_KEPT))
-    _seen: dict[int, tuple[str, str, int | None]] = field(default_factory=dict)
-    """By pid: the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
-    _lock_steps: LockSteps = field(default_factory=LockSteps)
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in a tick; the snapshot stays as it is."""
-        members = self._members(samples)
-        found = self._grouped(members, samples)
-        self._follow(found, snapshot, samples)
-        booked = {uuid: account.booked for uuid, account in self.accounts.items()}
+    def take(
+        self,
+        snapshot: Snapshot,
+        samples: SampleStore,
+        groups: Sequence[JobGroup],
+        pulses: TickPulses,
+        accounts: Mapping[str, GpuStateTime],
+    ) -> frozenset[str]:
+        """Take in a tick; return the UUIDs of GPUs whose job has the rhythm of a training."""
+        self._follow(groups, snapshot, samples)
+        booked = {uuid: account.booked for uuid, account in accounts.items()}
         for record in self._records:
-            known = [self.accounts.get(gpu.uuid) for gpu in record.group.gpus]
-            # where it is not known, too
-            exchanges = any(one and one.history.seen.nvlink_seen for one in known)
-            record.take(snapshot, samples, self.pulses.pulses, booked, exchanges=exchanges)
-        self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
-        self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
-        stepping = [r for r in self._records if r.step or r.speed.reference]
-        self.job_status.stepping = frozenset(uuid for r in stepping for uuid in r.uses)
-        self._judge(snapshot, workload.stopped(samples))
-        price = self.configuration.current[CostConfig].gpu_hour
+            record.pulse = pulses.of_jobs.get(record.group, record.pulse)
+            record.take(snapshot, samples, pulses.of_gpus, booked)
+        self._judge(snapshot, accounts, workload.stopped(samples))
+        price, lost = self.configuration.current[CostConfig].gpu_hour, self.inventory().lost
         self._current = WatchedJobs(
-            tuple(self._job(record, snapshot, price) for record in self._records),
+            tuple(
+                self._job(record, snapshot, price, lost, pulses.of_gpus) for record in self._records
+            ),
             tuple(self._ended),
         )
-        return snapshot
+        stepping = (r for r in self._records if r.pulse.step or r.speed.reference)
+        return frozenset(uuid for record in stepping for uuid in record.uses)
 
     @property
     def current(self) -> WatchedJobs:
@@ -124,35 +120,7 @@ class JobWatch:
                 out.add(HUNG, 1, *culprit.gpu.labels, rank, str(culprit.pid), "")
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
 
-    # Who is there
-
-    def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; what /proc does not show at the moment, it did before."""
-        for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
-            self._seen[int(pid)] = key, owner, int(rank) if rank else None
-        there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
-        alive = {pid for _, _, pid in there}
-        self._seen = {pid: known for pid, known in self._seen.items() if pid in alive}
-        return [
-            JobMember(GpuKey(int(gpu), uuid), pid, *self._seen.get(pid, (f"process {pid}",)))
-            for gpu, uuid, pid in sorted(there)
-        ]
-
-    def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
-        """The jobs of this tick; steps are compared only where /proc shows several."""
-        found = groups(members)
-        if len(found) < 2:
-            return found
-        sent: dict[GpuKey, SentBytes] = {}
-        for gpu in {member.gpu for member in members}:
-            point = samples.point(nvlink.TRANSMITTED, *gpu.labels)
-            if point is not None:
-                pids = {member.pid for member in members if member.gpu == gpu}
-                sent[gpu] = SentBytes(pids, point.at, point.value)
-        together = list(self._lock_steps.take(sent))
-        return groups(members, together) if together else found
-
-    def _follow(self, found: list[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
+    def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""
         left = list(self._records)
         following: list[JobRecord] = []
@@ -182,15 +150,17 @@ class JobWatch:
         for record in self._records:
             record.names = _names(record.group, samples) or record.names
 
-    # How they get on
-
-    def _judge(self, snapshot: Snapshot, stopped: Mapping[tuple[str, ...], Set[int]]) -> None:
+    def _judge(
+        self,
+        snapshot: Snapshot,
+        accounts: Mapping[str, GpuStateTime],
+        stopped: Mapping[tuple[str, ...], Set[int]],
+    ) -> None:
         """Find the jobs that hang, and the processes that they wait for."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus
-            accounts = {gpu: self.accounts[gpu.uuid] for gpu in gpus if gpu.uuid in self.accounts}
-            seen = {gpu: account.history.seen for gpu, account in accounts.items()}
+            seen = {gpu: accounts[gpu.uuid].history.seen for gpu in gpus if gpu.uuid in accounts}
             # seconds for which all GPUs of a job of several have waited
             waits = min(one.waits_for for one in seen.values()) if len(gpus) > 1 and seen else 0.0
             verdicts = map(snapshot.verdicts.get, seen)
@@ -201,16 +171,22 @@ class JobWatch:
                 who = _waited_for(record.group.members, ranks, stopped)
                 self._hangs[record.id] = Hang(record.wall_at(since), who, snapshot.at - since)
 
-    def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
-        pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
-        receipt, lost = record.receipt(snapshot.at, price), self.inventory().lost
+    def _job(
+        self,
+        record: JobRecord,
+        snapshot: Snapshot,
+        price: float,
+        lost: Container[str],
+        pulses: Mapping[str, GpuPulse],
+    ) -> Job:
+        receipt, step = record.receipt(snapshot.at, price), record.pulse.step
         return Job(
             receipt=receipt,
             grouped_by=record.group.grouped_by,
             pids=tuple(sorted(record.group.pids)),
-            step=record.step,
-            confidence=record.confidence,
-            why_not=None if record.step else _why_not(pulses),
+            step=step,
+            confidence=record.pulse.confidence,
+            why_not=None if step else _why_not(pulses.get(gpu.uuid) for gpu in record.group.gpus),
             reference=record.speed.reference,
             slower=record.slower,
             never_waits=_never_waits(record.group.gpus, snapshot.verdicts),

@@ -1,12 +1,18 @@
 """The pulse of every GPU: how long a step of its job takes, read from the samples of its power."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import NamedTuple
 
 from agent.diagnosis.active_share import ALWAYS
 from agent.diagnosis.evidence import SPAN
+from agent.diagnosis.tick_context import LastTick
+from agent.jobs.grouping import JobGroup
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
+from agent.jobs.speed import SLOWER
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
@@ -100,20 +106,60 @@ class GpuPulse:
         self.at = now
 
 
+class JobPulse(NamedTuple):
+    """The step of a job in seconds, None where its GPUs do not agree; seconds after which a change
+    of its steps shows; the UUIDs of its GPUs whose steps are not the job's."""
+
+    step: float | None = None
+    confidence: float = 0.0
+    lag: float = 0.0
+    apart: frozenset[str] = frozenset()
+
+
+def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
+    """Return the step on which most GPUs of a job agree, by their UUIDs. GPUs that `exchange` data
+    take the same steps: those that report another one stand apart; others may be jobs of one sweep,
+    each with its steps."""
+    steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
+    middle = median(steps.values()) if steps else 0.0
+    near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
+    if 2 * len(near) <= len(steps):
+        near = set()
+    apart = frozenset(steps.keys() - near) if exchange else frozenset()
+    believed = [p.reading for uuid, p in pulses.items() if uuid in near and p.reading]
+    if not near:
+        return JobPulse(apart=apart)
+    return JobPulse(
+        step=fmean(steps[uuid] for uuid in near),
+        confidence=fmean(one.confidence for one in believed),
+        lag=max((one.lag for one in believed), default=0.0),
+        apart=apart,
+    )
+
+
+class TickPulses(NamedTuple):
+    """The pulses of a tick: by UUID of the GPU, and by job."""
+
+    of_gpus: Mapping[str, GpuPulse] = MappingProxyType({})
+    of_jobs: Mapping[JobGroup, JobPulse] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class GpuPulses:
-    """Feeds each GPU's samples to its pulse; an observer of the poller."""
+    """Feeds each GPU's samples to its pulse."""
 
     inventory: Callable[[], GpuInventory]
     speed: float = 1.0  # of the clock
-    apart: frozenset[str] = frozenset()
+    _apart: frozenset[str] = frozenset()
     """UUIDs of GPUs whose rhythm is not that of the others of their job."""
 
     pulses: dict[str, GpuPulse] = field(default_factory=lambda: defaultdict(GpuPulse))
     """By UUID, of every GPU that was met."""
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in the samples of a tick."""
+    def take(
+        self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
+    ) -> TickPulses:
+        """Take in the samples of a tick; return the pulses of all GPUs and jobs."""
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
@@ -124,13 +170,19 @@ class GpuPulses:
             if samples.value(process.PROCESSES, *gpu.labels) is not None:
                 one.note_processes(frozenset(pids.get(gpu.uuid, ())))
             if one.occupied:
-                fed = SEVERAL if _fed_by_several(samples, gpu) else ""
-                one.ambiguous = SHARED if gpu.uuid in shared else fed
+                several_feed = SEVERAL if _fed_by_several(samples, gpu) else ""
+                one.ambiguous = SHARED if gpu.uuid in shared else several_feed
         for series in samples.fresh_series(power.SAMPLES):
-            known = self.pulses.get(series.labels[1])
-            if known is not None and known.occupied:
-                known.feed(series, snapshot.at)
-        return snapshot
+            fed = self.pulses.get(series.labels[1])
+            if fed is not None and fed.occupied:
+                fed.feed(series, snapshot.at)
+        of_jobs = {}
+        for group in groups:
+            uuids = {gpu.uuid for gpu in group.gpus}
+            known = {uuid: self.pulses[uuid] for uuid in uuids if uuid in self.pulses}
+            of_jobs[group] = agreed(known, exchange=not uuids.isdisjoint(last.exchanging))
+        self._apart = frozenset(uuid for one in of_jobs.values() for uuid in one.apart)
+        return TickPulses(self.pulses, of_jobs)
 
     def report(self, snapshot: Snapshot) -> Reading:
         """The steps of every GPU that somebody works on, or why they are not known."""
@@ -161,7 +213,7 @@ class GpuPulses:
             return Absent(Reason.STALLED, "no sample of its power came lately")
         if one.reading.reason:
             return REASONS[one.reading.reason]
-        why = one.ambiguous or (APART if gpu.uuid in self.apart else "")
+        why = one.ambiguous or (APART if gpu.uuid in self._apart else "")
         return Absent(Reason.IRREGULAR, why) if why else None
 
 

@@ -1,13 +1,14 @@
 """Context of one tick, common to all GPUs: samples, data paths, host, and which GPUs work
 together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.thresholds import Thresholds
-from agent.jobs.job import JobStatus
+from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
@@ -49,6 +50,15 @@ class GpuHistory:
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
 
 
+@dataclass(frozen=True, slots=True)
+class LastTick:
+    """Findings of the tick before: the UUIDs of GPUs whose job has had the rhythm of a training for
+    a minute, and of those whose NVLink may have carried something since their processes came."""
+
+    stepping: frozenset[str] = frozenset()
+    exchanging: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True)
 class TickContext:
     """One tick. What is costly to gather is gathered when a rule first asks for it."""
@@ -56,7 +66,8 @@ class TickContext:
     samples: SampleStore
     bandwidth: PathAccounts
     thresholds: Thresholds
-    job_status: JobStatus = field(default_factory=JobStatus)
+    groups: Sequence[JobGroup] = ()
+    last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
         """The paths of one kind whose traffic is known now: the host's, or those of a GPU, the
@@ -82,11 +93,8 @@ class TickContext:
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
         """Each GPU to the GPUs that work with it on one job, itself included."""
-        members: dict[str, set[GpuKey]] = {}
-        for job in self.samples.labelled(workload.JOB):
-            members.setdefault(job["key"], set()).add(GpuKey(int(job["gpu"]), job["uuid"]))
         found: dict[GpuKey, frozenset[GpuKey]] = {}
-        for gpus in (*members.values(), *self.job_status.together):
+        for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
                 found[one] = found.get(one, frozenset()) | gpus
         return found

@@ -180,16 +180,6 @@ class WatchedJobs(NamedTuple):
     ended: tuple[Receipt, ...] = ()
 
 
-@dataclass(slots=True)
-class JobStatus:
-    """Data of jobs beyond their processes. Written by who watches jobs, a tick before it is read.
-    `stepping` are the UUIDs of GPUs whose job has had the rhythm of a training for a minute,
-    `together` the GPUs of each job."""
-
-    together: tuple[frozenset[GpuKey], ...] = ()
-    stepping: frozenset[str] = frozenset()
-
-
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
 """Share of the GPU-seconds from which a cause is worth a line; chosen."""

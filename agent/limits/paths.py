@@ -234,7 +234,7 @@ class PathMonitor:
         self._without: list[tuple[str, str, str]] = []  # configured limits without a device
         self.bandwidth = PathAccounts(configuration)
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+    def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self._configuration.current
         # While the machine is being met, every tick: its GPUs may answer after its NICs do.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
@@ -251,7 +251,6 @@ class PathMonitor:
             self.bandwidth.unlimited.clear()
             self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(samples)
-        return snapshot
 
     def report(self, snapshot: Snapshot) -> Reading:
         out = ReadOutput(snapshot.at)

@@ -22,47 +22,45 @@ T = TypeVar("T")
 
 
 class Observer(Protocol):
-    """Somebody who understands what was read."""
+    """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Take in a tick: everything that is known, and the samples of the last seconds; the
         snapshot with what it adds to it."""
 
-    def report(self, snapshot: Snapshot) -> Reading:
-        """Return the reading derived from a snapshot."""
+    def report(self, snapshot: Snapshot) -> Iterable[Reading]:
+        """Return the readings derived from a snapshot."""
 
 
 @dataclass(slots=True, eq=False)
-class GuardedObserver:
-    """An observer whose mistakes cost itself alone: the agent goes on, its source is down."""
+class Guard:
+    """Runs a part of the tick whose mistakes cost itself alone: the agent goes on, its source is
+    down."""
 
     source: str
-    observer: Observer
     failure: Failure | None = None
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Let it take in a tick; where it fails the snapshot is as it was."""
-        seen, failure = self._tried(lambda: self.observer.observe(snapshot, samples))
+    def run(self, work: Callable[[], T], otherwise: T) -> T:
+        """Return the result of `work`, or `otherwise` where it fails."""
+        try:
+            result, failure = work(), None
+        except Exception as error:  # a bug or a surprise of the hardware must not end the agent
+            result, failure = otherwise, Failure.of(error)
         if failure and not self.failure:
             log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
         elif self.failure and not failure:
             log.info(LogEvent("observer_recovered", source=self.source))
         self.failure = failure
-        return seen or snapshot
+        return result
 
-    def report(self, snapshot: Snapshot) -> Reading:
-        """Return the reading derived from a snapshot; after a failure, only the failure."""
-        reading, failure = self._tried(lambda: self.observer.report(snapshot))
-        if reading is None:
-            key = ReadKey(self.source, "report")
-            return Reading(key, snapshot.at, intervals.TICK, failure=failure)
-        return replace(reading, failure=self.failure) if self.failure else reading
-
-    def _tried(self, ask: Callable[[], T]) -> tuple[T | None, Failure | None]:
+    def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
+        """Return the reading that `work` makes of a snapshot; after a failure, only the failure."""
         try:
-            return ask(), None
-        except Exception as error:  # a bug or a surprise of the hardware must not end the agent
-            return None, Failure.of(error)
+            reading = work(snapshot)
+        except Exception as error:
+            key = ReadKey(self.source, "report")
+            return Reading(key, snapshot.at, intervals.TICK, failure=Failure.of(error))
+        return replace(reading, failure=self.failure) if self.failure else reading
 
 
 TURN_SHARE = 0.8
@@ -279,7 +277,7 @@ class Poller:
         return Snapshot(self._data.tick + 1, now, self.clock.time(), dict(self._readings))
 
     def _with_health(self, data: Snapshot) -> Snapshot:
-        understood = {r.key: r for r in (observer.report(data) for observer in self.observers)}
+        understood = {r.key: r for of in self.observers for r in of.report(data)}
         readings = {**data.readings, **understood}
         health = AgentHealth(
             sources_up=sources_up(readings, self._stalled),

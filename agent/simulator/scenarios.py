@@ -5,7 +5,7 @@ Nodes of fleets alone: waits-for-node, which waits in each step for another node
 slow-node, which is that one. A fault plays over training, or is joined to a scenario and to other
 faults: `training+ecc-rising+raid-degraded`; `xid-79` to any other code is one of that code.
 
-After any of the faults the machine lets its counters follow (`Machine.apply`).
+After any of the faults the machine lets its counters follow (`MachineState.apply`).
 """
 
 import re
@@ -14,13 +14,11 @@ from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
-
-if TYPE_CHECKING:
-    from agent.simulator.machine import Machine
+from agent.simulator.state import MachineState
 
 TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
 
@@ -30,7 +28,7 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 XID = re.compile(r"xid-([1-9]\d{0,2})")
 SOON = 5.0  # s
 
-Strike = Callable[["Machine"], None]
+Strike = Callable[[MachineState], None]
 
 
 class Need(NamedTuple):

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from agent.config.settings import Configuration
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.thresholds import Thresholds
-from agent.diagnosis.tick_context import GpuHistory, TickContext
+from agent.diagnosis.tick_context import GpuHistory, LastTick, TickContext
+from agent.jobs.grouping import JobMember, groups
 from agent.limits.paths import PathAccount, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
@@ -76,9 +77,16 @@ def evidence(
     history: GpuHistory | None = None,
     thresholds: Thresholds | None = None,
     others: Mapping[GpuKey, GpuHistory] | None = None,
+    *,
+    last: LastTick | None = None,
 ) -> Evidence:
     """Return the evidence of the first GPU; `others` are the GPUs beside it with their history."""
-    context = TickContext(store(figures), bandwidth(wires or {}), thresholds or Thresholds())
+    samples, paths, limits = store(figures), bandwidth(wires or {}), thresholds or Thresholds()
+    jobs = groups(
+        JobMember(GpuKey(int(job["gpu"]), job["uuid"]), pid, job["key"])
+        for pid, job in enumerate(samples.labelled(workload.JOB))
+    )
+    context = TickContext(samples, paths, limits, jobs, last or LastTick())
     seen: dict[GpuKey, Evidence] = {}
     for gpu, its in {KEY: history or GpuHistory(), **(others or {})}.items():
         seen[gpu] = Evidence(gpu, context, its, seen)

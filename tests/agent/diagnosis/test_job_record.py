@@ -3,7 +3,7 @@
 import pytest
 
 from agent.diagnosis.job_record import JobRecord
-from agent.diagnosis.pulses import GpuPulse
+from agent.diagnosis.pulses import GpuPulse, JobPulse, agreed
 from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.job import GroupedBy
 from agent.jobs.pulse import PulseReading
@@ -18,8 +18,8 @@ def record() -> JobRecord:
     return JobRecord("1", JobGroup(members, GroupedBy.ANCESTOR), wall=0.0, began=0.0)
 
 
-def pulse(step: float | None, lag: float = 0.0) -> GpuPulse:
-    return GpuPulse(reading=PulseReading(step, 0.7, None, lag=lag), occupied=True)
+def pulse(step: float | None) -> GpuPulse:
+    return GpuPulse(reading=PulseReading(step, 0.7, None), occupied=True)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,7 @@ def pulse(step: float | None, lag: float = 0.0) -> GpuPulse:
 def test_gpus_that_exchange_data_must_agree_on_their_step(
     mine: GpuPulse, theirs: GpuPulse, exchanges: bool, step: float | None
 ) -> None:
-    one = record()
-    pulses = {gpu.uuid: shown for gpu, shown in zip(GPUS, (mine, theirs), strict=True)}
-    one.take(Snapshot(1, 1.0, 1.0), SampleStore(), pulses, {}, exchanges=exchanges)
+    one = agreed({"GPU-0": mine, "GPU-1": theirs}, exchange=exchanges)
     assert one.step == step
     assert (step is None and exchanges) == bool(one.apart)
 
@@ -45,7 +43,7 @@ def test_steps_that_grow_little_by_little_are_slower_since_they_were_too_long() 
     one = record()
     for second in range(1, 200):
         step = 0.2 if second < 120 else 0.2 * (1 + 0.001 * (second - 120))
-        pulses = {gpu.uuid: pulse(step, lag=8.0) for gpu in GPUS}
-        one.take(Snapshot(second, second, second), SampleStore(), pulses, {}, exchanges=True)
+        one.pulse = JobPulse(step, lag=8.0)
+        one.take(Snapshot(second, second, second), SampleStore(), {}, {})
     assert one.slower is not None
     assert one.slower.since == pytest.approx(143, abs=2)

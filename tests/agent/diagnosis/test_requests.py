@@ -12,7 +12,7 @@ from agent.diagnosis.accounting import STATE, STATE_SECONDS
 from agent.diagnosis.division import divide_second
 from agent.diagnosis.gpu_history_tracker import Bursts
 from agent.diagnosis.inactive_share import divide_inactive, serves
-from agent.diagnosis.tick_context import GpuHistory
+from agent.diagnosis.tick_context import GpuHistory, LastTick
 from agent.model import Cause, State
 from agent.simulator import loads
 from agent.sources import activity, process, workload
@@ -142,9 +142,8 @@ def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests()
     unknown = evidence({key: one for key, one in figures.items() if key[0] != workload.RECEIVED})
     unknown.history = served
     assert not serves(unknown)
-    stepping = evidence(figures, history=served)
-    stepping.context.job_status.stepping = frozenset((KEY.uuid,))
-    assert not serves(stepping)
+    stepping = LastTick(stepping=frozenset((KEY.uuid,)))
+    assert not serves(evidence(figures, history=served, last=stepping))
 
 
 def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from agent.model import Reading, ReadKey, Snapshot
-from agent.polling.poller import GuardedObserver, Poller
+from agent.polling.poller import Guard, Poller
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock
@@ -16,14 +17,23 @@ from tests.support.patience import PATIENCE
 
 
 class FailingObserver:
-    """An observer that stumbles over every second tick."""
+    """A guarded observer that stumbles over every second tick."""
+
+    def __init__(self) -> None:
+        self.guard = Guard("failing")
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        return self.guard.run(lambda: self._take(snapshot), snapshot)
+
+    def report(self, snapshot: Snapshot) -> Iterator[Reading]:
+        yield self.guard.report(self._reading, snapshot)
+
+    def _take(self, snapshot: Snapshot) -> Snapshot:
         if snapshot.tick % 2:
             raise ZeroDivisionError("odd")
         return snapshot
 
-    def report(self, snapshot: Snapshot) -> Reading:
+    def _reading(self, snapshot: Snapshot) -> Reading:
         if snapshot.tick > 2:
             raise KeyError("late")
         return Reading(ReadKey("failing", "all"), snapshot.at, 1.0)
@@ -36,7 +46,7 @@ def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixt
         (),
         (),
         clock,
-        observers=(GuardedObserver("failing", FailingObserver()),),
+        observers=(FailingObserver(),),
         report_health=reading,
     )
     up = []
@@ -68,9 +78,9 @@ class HalfwayObserver:
         self.half = False
         return snapshot
 
-    def report(self, snapshot: Snapshot) -> Reading:
+    def report(self, snapshot: Snapshot) -> Iterator[Reading]:
         self.reports.append(self.half)
-        return Reading(ReadKey("halfway", "all"), snapshot.at, 1.0)
+        yield Reading(ReadKey("halfway", "all"), snapshot.at, 1.0)
 
 
 def test_who_asks_during_a_tick_gets_no_half_of_it() -> None:

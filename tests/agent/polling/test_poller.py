@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -183,8 +183,8 @@ class RecordingObserver:
             self.full.set()
         return snapshot
 
-    def report(self, snapshot: Snapshot) -> Reading:
-        return Reading(ReadKey("recording", "all"), snapshot.at, 1.0)
+    def report(self, snapshot: Snapshot) -> Iterator[Reading]:
+        yield Reading(ReadKey("recording", "all"), snapshot.at, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""The jobs of a tick: the processes on GPUs, joined by what /proc shows and by equal steps."""
+
+from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
+from agent.model import GpuKey
+from agent.series import SampleStore
+from agent.sources import nvlink, process, workload
+
+
+class JobGroups:
+    """Fed every tick, before anything is concluded from it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[str, str, int | None]] = {}
+        """By pid: the key of its job, its owner, its rank."""
+        self._lock_steps = LockSteps()
+
+    def take(self, samples: SampleStore) -> list[JobGroup]:
+        """Return the jobs of this tick; steps are compared only where /proc shows several."""
+        members = self._members(samples)
+        found = groups(members)
+        if len(found) < 2:
+            return found
+        sent: dict[GpuKey, SentBytes] = {}
+        for gpu in {member.gpu for member in members}:
+            point = samples.point(nvlink.TRANSMITTED, *gpu.labels)
+            if point is not None:
+                pids = {member.pid for member in members if member.gpu == gpu}
+                sent[gpu] = SentBytes(pids, point.at, point.value)
+        together = list(self._lock_steps.take(sent))
+        return groups(members, together) if together else found
+
+    def _members(self, samples: SampleStore) -> list[JobMember]:
+        """Every process on a GPU; what /proc does not show at the moment, it did before."""
+        for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
+            self._seen[int(pid)] = key, owner, int(rank) if rank else None
+        there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
+        alive = {pid for _, _, pid in there}
+        self._seen = {pid: known for pid, known in self._seen.items() if pid in alive}
+        return [
+            JobMember(GpuKey(int(gpu), uuid), pid, *self._seen.get(pid, (f"process {pid}",)))
+            for gpu, uuid, pid in sorted(there)
+        ]

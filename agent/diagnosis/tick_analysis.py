@@ -1,0 +1,69 @@
+"""One tick understood, part by part: each gets as arguments what the parts before it found in this
+tick, and what was found in the last."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from agent.config.settings import Configuration
+from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.job_groups import JobGroups
+from agent.diagnosis.job_watch import JobWatch
+from agent.diagnosis.pulses import GpuPulses, TickPulses
+from agent.diagnosis.tick_context import LastTick
+from agent.limits.paths import PathMonitor
+from agent.model import Reading, Snapshot
+from agent.polling.gpu_state import GpuInventory
+from agent.polling.poller import Guard
+from agent.series import SampleStore
+
+
+class TickAnalysis:
+    """Data paths, groups of processes, pulses, verdicts with their accounts, jobs with their
+    receipts, in this order; an observer of the poller. A part that fails costs what it finds."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        inventory: Callable[[], GpuInventory],
+        clock_speed: float = 1.0,
+    ) -> None:
+        self.paths = PathMonitor(configuration, inventory)
+        self._groups = JobGroups()
+        self._pulses = GpuPulses(inventory, clock_speed)
+        self.diagnosis = Diagnosis(inventory, self.paths.bandwidth, configuration, clock_speed)
+        self.jobs = JobWatch(inventory, configuration)
+        self._last = LastTick()
+        self._grouping = Guard("jobs")
+        sources = ("bandwidth", "pulse", "diagnosis", "jobs")
+        self._guards = {name: Guard(name) for name in sources}
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        """Take in a tick; return the snapshot with its verdicts."""
+        last, guards, diagnosis = self._last, self._guards, self.diagnosis
+        guards["bandwidth"].run(lambda: self.paths.take(snapshot, samples), None)
+        groups = self._grouping.run(lambda: self._groups.take(samples), None)
+        pulses = guards["pulse"].run(
+            lambda: self._pulses.take(snapshot, samples, groups or (), last), TickPulses()
+        )
+        judged = guards["diagnosis"].run(
+            lambda: diagnosis.take(snapshot, samples, groups or (), last), snapshot
+        )
+        stepping = last.stepping
+        if groups is not None:  # else all jobs would seem to have ended
+            stepping = guards["jobs"].run(
+                lambda: self.jobs.take(judged, samples, groups, pulses, diagnosis.accounts),
+                stepping,
+            )
+        accounts = diagnosis.accounts.items()
+        moved = frozenset(uuid for uuid, one in accounts if one.history.seen.nvlink_seen)
+        self._last = LastTick(stepping, moved)
+        return judged
+
+    def report(self, snapshot: Snapshot) -> Iterator[Reading]:
+        """Return the reading of each part."""
+        guards, failed = self._guards, self._grouping.failure
+        yield guards["bandwidth"].report(self.paths.report, snapshot)
+        yield guards["pulse"].report(self._pulses.report, snapshot)
+        yield guards["diagnosis"].report(self.diagnosis.report, snapshot)
+        of_jobs = guards["jobs"].report(self.jobs.report, snapshot)
+        yield replace(of_jobs, failure=failed) if failed else of_jobs
