@@ -6,7 +6,7 @@ HOUR = 3600.0  # s
 LONGEST_NAME = 64
 """Letters of a label that others chose."""
 
-MOST_NAMES = 4096
+MOST_NAMES = 65_536
 """Names or numbers that one list of Slurm stands for."""
 
 MOST_ANCESTORS = 64

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -40,7 +41,7 @@ READABLE = 0o644
 """Prometheus reads the file as another user."""
 
 BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
-HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*\])+", re.ASCII)
+HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*\])+", re.ASCII)
 EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer than {MOST_NAMES} each"
 
 PORT = 9935
@@ -49,15 +50,19 @@ Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
 Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
 Port = Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")]
 
-OFF = {"FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
-"""States of nodes that Slurm itself does not expect to answer."""
+OFF = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
+"""States of nodes that Slurm itself does not expect to answer (node_state_flags in
+slurm_protocol_defs.c)."""
 
-DRAINED = {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "REBOOT_ISSUED"}
+DRAINED = {
+    *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"),
+    *("MAINT", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"),
+}
 """States of nodes that somebody took out of service."""
 
-SLURM_KEY = re.compile(r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason)=")
-SIGNED = re.compile(r" \[[^\]]*\]$")
-"""Person that gave a reason, and the date."""
+SLURM_KEY = re.compile(r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra)=")
+SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
+"""Person that gave a reason, the date, and fields that follow."""
 
 LONGEST_REASON = 120
 
@@ -103,8 +108,8 @@ def expanded(text: str, key: str = "hosts") -> list[str]:
     found: list[str] = []
     for word in filter(None, BETWEEN.split(text)):
         try:
-            names = allocation.expanded(word) if HOST.fullmatch(word) else []
-        except Absent:
+            names = allocation.expanded(word) if HOST.fullmatch(word) else [str(IPv6Address(word))]
+        except (Absent, ValueError):
             names = []
         if not 0 < len(names) < MOST_NAMES:
             raise Mismatch(key, shown(word), EXPECTED)
@@ -144,15 +149,19 @@ def slurm_nodes(listing: str) -> Iterator[FleetNode]:
     """The nodes with GPUs of `scontrol --oneliner show nodes`, but those that are switched off."""
     for line in listing.splitlines():
         _, *parts = SLURM_KEY.split(line)
-        of = dict(zip(parts[::2], parts[1::2], strict=True))
+        of: dict[str, str] = {}
+        for key, value in zip(parts[::2], parts[1::2], strict=True):
+            of.setdefault(key, value)  # free text comes last, and may have any word
         first = {key: value.partition(" ")[0] for key, value in of.items()}
         states = set(re.split(r"[+*~#!%$@^-]+", first.get("State", "")))
         if "gpu" not in first.get("Gres", "") or states & OFF:
             continue
         drained = ""
         if states & DRAINED:
-            drained = SIGNED.sub("", of.get("Reason", "").strip()) or "no reason given"
-        name = first["NodeName"]
+            drained = SIGNED.sub("", of.get("Reason", "")).strip() or "no reason given"
+        name = first.get("NodeName", "")
+        if not name:
+            continue
         address = first.get("NodeAddr", name)
         yield FleetNode(name, address, drained=printable(drained)[:LONGEST_REASON])
 
@@ -163,15 +172,20 @@ def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
     document: Document = []
     for node in found:
         labels = {
-            "instance": "" if node.address == node.name else f"{node.name}:{fleet.port}",
+            "instance": "" if node.address == node.name else f"{bracketed(node.name)}:{fleet.port}",
             "cluster": fleet.cluster,
             "rack": node.rack,
             "node": node.name,
             "drained": node.drained,
         }
         labels = {name: value for name, value in labels.items() if value}
-        document.append({"targets": [f"{node.address}:{fleet.port}"], "labels": labels})
+        document.append({"targets": [f"{bracketed(node.address)}:{fleet.port}"], "labels": labels})
     return document
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def document(arguments: argparse.Namespace) -> Document:

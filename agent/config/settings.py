@@ -20,7 +20,9 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    guards: ClassVar[tuple[str, ...]] = ()
+    share one. `at_start` names the keys of which another value needs a restart, `guards` those
+    that stay in force if a reload no longer has them, `retired` keys that do nothing any more,
+    `subtables` the field that takes every table of another name below `table`.
     """
 
     table: ClassVar[str]

@@ -9,7 +9,8 @@ UUID.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import product
+from math import prod
 from typing import NamedTuple
 
 from agent.bounds import MOST_NAMES
@@ -111,49 +112,76 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
             yield name, known.get("Device Minor", ""), uuid
 
 
+def is_complete(files: FileTree) -> bool:
+    """Return whether each GPU that the driver lists has a UUID and a minor number: a list without
+    one is in another order than Slurm's."""
+    listed = len(names_in(files, DRIVER))
+    return listed == sum(whole(minor) is not None for _, minor, _ in driver_gpus(files))
+
+
 def by_minor(files: FileTree) -> dict[int, str]:
     """UUIDs by the minor number of the device file."""
     known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))
     return {minor: uuid for minor, uuid in known if minor is not None}
 
 
+RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
+
+
+def padded(text: str) -> list[str]:
+    """`9,010-011` as a list, each number as wide as the first of its range; raises Absent where it
+    is no such list, or one of more than MOST_NAMES."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        match = RANGE.fullmatch(part)
+        first = match[1] if match else ""
+        span = range(int(first), int(match[2] or first) + 1) if match else range(0)
+        if not 0 < len(span) <= MOST_NAMES - len(found):
+            raise unknown("the list", text)
+        found += [f"{number:0{len(first)}d}" for number in span]
+    return found
+
+
 def numbers(text: str) -> list[int]:
     """`0,2-3` as a list; raises Absent where it is no such list."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part) > 9:
-            raise unknown("the list", text)
-        if int(last or first) < int(first):
-            raise unknown("the list", text)
-        found += range(int(first), min(int(last or first), int(first) + MOST_NAMES) + 1)
-    return found
+    return [int(number) for number in padded(text)]
 
 
 def expanded(pattern: str) -> list[str]:
     """`rack[0-1]node[01-03]` or `/dev/nvidia[0,2]` as names, several patterns after commas. Raises
-    Absent where what is in brackets is no list."""
+    Absent where what is in brackets is no list, or for more than MOST_NAMES."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
         parts = BRACKETS.split(part)  # names, and what is in brackets, take turns
-        choices = [[one] for one in parts]
-        for place in range(1, len(parts), 2):
-            width = len(re.split(r"[-,]", parts[place])[0])
-            choices[place] = [f"{number:0{width}d}" for number in numbers(parts[place])]
-        names += map("".join, islice(product(*choices), MOST_NAMES))
-    return names[:MOST_NAMES]
+        choices = [padded(one) if place % 2 else [one] for place, one in enumerate(parts)]
+        if prod(map(len, choices)) > MOST_NAMES - len(names):
+            raise unknown("the list", pattern)
+        names += map("".join, product(*choices))
+    return names
+
+
+def is_among(host: str, pattern: str) -> bool:
+    """Return whether a list of nodes has this host, whose name may be qualified here or there;
+    raises Absent."""
+    names = expanded(pattern)
+    short = host.partition(".")[0]
+    alike = (one for one in names if one.partition(".")[0] == short)
+    return host in names or any((one == short) != (host == short) for one in alike)
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
     """Minor numbers in the order in which Slurm counts GPUs: that of their files in gres.conf, or
-    else ascending, as where Slurm finds them by itself."""
+    else ascending, as where Slurm finds them by itself. Raises Absent where the files are others:
+    parts of a GPU, or none beside a count."""
     found: list[int] = []
     for line in gres.splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
         keys = {key.lower(): value for key, _, value in words}
         nodes = keys.get("nodename", "")
-        if keys.get("name", "").lower() != "gpu" or (nodes and host not in expanded(nodes)):
+        if keys.get("name", "").lower() != "gpu" or (nodes and not is_among(host, nodes)):
             continue
+        if "multiplefiles" in keys or ("count" in keys and "file" not in keys):
+            raise unknown("the order of GPUs in gres.conf", line)
         for file in expanded(keys.get("file", "")):
             _, _, text = file.rpartition("/dev/nvidia")
             if file != text and (minor := whole(text)) is not None:
@@ -180,7 +208,7 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
         keys.setdefault(key, value)
         try:
             if key == "Nodes":
-                here = host in expanded(value)
+                here = is_among(host, value)
                 found = found or here
             if key == "GRES" and here:
                 places += _places(value)

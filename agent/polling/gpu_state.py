@@ -25,6 +25,11 @@ class GpuProcesses:
     def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
         self._divided[gpu] = tuple(uuids)
 
+    @property
+    def divided(self) -> bool:
+        """True if a GPU is in MIG mode."""
+        return bool(self._divided)
+
     def parents(self) -> dict[str, str]:
         parents = {gpu[1]: gpu[1] for gpu in list(self._by_gpu)}
         for gpu, uuids in list(self._divided.items()):

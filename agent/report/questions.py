@@ -31,7 +31,7 @@ from agent.report.gpu_time import (
 
 TIMEOUT = 60.0
 NONE = "(none)"
-JOB = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
+JOB = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
 class NoAnswer(BadInput):
@@ -41,7 +41,7 @@ class NoAnswer(BadInput):
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
     if job and not JOB.fullmatch(job):
-        raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/- are expected")
+        raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
     inside = ", ".join((*names, "state", "cause"))

@@ -4,14 +4,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from posixpath import dirname
 
 from agent.config.settings import Section
 from agent.errors import Failure, LogEvent
 from agent.hardware import processes, schedulers
-from agent.hardware.files import names_in, read_text, text_or_nothing, whole
+from agent.hardware.files import names_in, text_or_nothing, whole
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
@@ -113,7 +112,7 @@ class AllocationRead:
     def _of_slurm(self) -> Given:
         host = self._host()
         try:
-            lines = self.host.schedulers.slurm(host)
+            lines = self._lines(host)
         except OSError as error:
             if self._failing != str(error):  # once, not at each question
                 log.warning(LogEvent("allocation_unknown", asked="slurm", reason=str(error)))
@@ -122,7 +121,6 @@ class AllocationRead:
             return failed if seen.hidden is allocation.NO_SCHEDULER else seen
         self._failing = ""
         minors = allocation.by_minor(self.host.files)
-        order = self._order(minors)
         jobs: list[Allocation] = []
         hidden: Absent | None = None
         for line in lines:
@@ -133,11 +131,23 @@ class AllocationRead:
                 if isinstance(places, Absent):
                     raise places
                 sluid = re.search(r" SLUID=(\S+)", line)
-                gpus = allocation.uuids(places, order, minors)
+                gpus = self._uuids(places, minors)
                 jobs.append(Allocation(labels, gpus, sluid[1] if sluid else ""))
             except Absent as absent:
                 hidden = absent.without_traceback()
         return Given(tuple(jobs), hidden)
+
+    def _lines(self, host: str) -> list[str]:
+        """Slurm may know this machine by its short name or by its whole one."""
+        short = host.partition(".")[0]
+        try:
+            return self.host.schedulers.slurm(short)
+        except TimeoutError:
+            raise
+        except OSError:
+            if host == short:
+                raise
+            return self.host.schedulers.slurm(host)
 
     def _of_kubelet(self) -> Given | None:
         path = self.options.settings[AllocationConfig].kubelet
@@ -147,7 +157,7 @@ class AllocationRead:
             return None
         minors = {str(n): uuid for n, uuid in allocation.by_minor(self.host.files).items()}
         indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
-        devices = allocation.Devices(self.gpus.parents(), minors or indices, indices)
+        devices = allocation.Devices(self.gpus.parents(), minors, indices)
         return allocation.of_pods(pods, devices)
 
     # Environments of Slurm's jobs
@@ -190,7 +200,7 @@ class AllocationRead:
         shares = environment.get("SLURM_SHARDS_ON_NODE", "0").strip("0")
         rest = PARTLY if not of_job and (of_step or shares) else None
         places = allocation.numbers(of_job or of_step)
-        gpus = allocation.uuids(places, self._order(minors), minors)
+        gpus = self._uuids(places, minors)
         return gpus, environment["user"], rest
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
@@ -223,16 +233,24 @@ class AllocationRead:
                     words = text_or_nothing(self.host.files, f"{place}/cgroup.procs").split()[:8]
                     yield from (pid for word in words if (pid := whole(word, 10)) is not None)
 
+    def _uuids(self, places: Sequence[int], minors: dict[int, str]) -> frozenset[str]:
+        if not places:
+            return frozenset()
+        return allocation.uuids(places, self._order(minors), minors)
+
     def _order(self, minors: dict[int, str]) -> list[int]:
+        """Slurm's order of the GPUs; raises Absent where it counts others than these."""
+        if self.gpus.divided:
+            raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
-            with suppress(Absent):
-                return allocation.slurm_order(
-                    read_text(self.host.files, path), self._host(), minors
-                )
+            if text := text_or_nothing(self.host.files, path):
+                return allocation.slurm_order(text, self._host(), minors)
+        if not allocation.is_complete(self.host.files):
+            raise Absent(Reason.UNKNOWN, "a GPU has no UUID or minor number, but has a place")
         return sorted(minors)
 
     def _host(self) -> str:
-        return text_or_nothing(self.host.files, "/proc/sys/kernel/hostname").partition(".")[0]
+        return text_or_nothing(self.host.files, "/proc/sys/kernel/hostname")
 
 
 def outcome(asked: Future[Given | None]) -> Given | Failure | None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.cli import inventory
 from agent.cli.inventory import (
     EXPECTED,
     FleetFile,
@@ -232,7 +233,7 @@ LISTS = {
 }
 WRONG_LISTS = {"a b;c": "b;c"} | {
     text: text
-    for text in ("dgx[1-", "dgx[]", "dgx[\u0663]", "dgx[3-1]", "dgx[0-999999]", "a[1-200]b[1-200]")
+    for text in ("dgx[1-", "dgx[]", "dgx[\u0663]", "dgx[3-1]", "dgx[0-999999]", "a[1-300]b[1-300]")
 }
 
 
@@ -252,3 +253,40 @@ def test_what_is_no_list_is_reported_in_one_sentence(text: str) -> None:
 def test_any_text_is_a_list_or_a_sentence(text: str) -> None:
     with suppress(Mismatch):
         assert all(name and not set(name) & set("[], \n") for name in expanded(text))
+
+
+NODE = "NodeName=dgx001 AvailableFeatures=a,State=DOWN Gres=gpu:8 NodeAddr={address} State={state}"
+
+
+@pytest.mark.parametrize(
+    ("state", "rest", "drained"),
+    [
+        ("IDLE+MAINTENANCE+RESERVED", "", "no reason given"),
+        ("MIXED+MAINTENANCE+PLANNED", "Reason=upgrade [ada@2026-11-26T01:00:00]", "upgrade"),
+        ("DOWN+DRAIN+INVALID_REG+NOT_RESPONDING", "Reason=fans [root@now] Comment=x", "fans"),
+        ("IDLE+DRAIN", "Reason=a [eve@2026-11-26] ReservationName=r [bob@2026]", "a"),
+        ("ALLOCATED+DRAIN+POWER_DRAIN", "Reason=b Comment=by eve State=IDLE", "b"),
+        ("IDLE+POWER_DRAIN", "Extra=State=FUTURE", "no reason given"),
+        ("MIXED+REBOOT_REQUESTED", "Comment=State=FUTURE Gres=(null)", ""),
+        ("IDLE+DYNAMIC_NORM+PLANNED+BLOCKED", "Comment=NodeName=x State=DRAIN", ""),
+        ("FUTURE+DYNAMIC_FUTURE", "", None),
+        ("IDLE+CLOUD+POWERING_DOWN", "", None),
+    ],
+)
+def test_states_are_slurms_own_and_free_text_is_none(
+    state: str, rest: str, drained: str | None
+) -> None:
+    line = f"{NODE.format(address='10.0.0.1', state=state)} ThreadsPerCore=2 {rest}"
+    found = [node.drained for node in inventory.slurm_nodes(line)]
+    assert found == ([] if drained is None else [drained])
+
+
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    (node,) = inventory.slurm_nodes(NODE.format(address="fd00::7", state="IDLE"))
+    fleet = inventory.FleetFile(hosts="fd00::8,n1")
+    found = inventory.targets(fleet, [node, *inventory.nodes(fleet, str)])
+    assert [one["targets"] for one in found] == [
+        ["[fd00::7]:9935"],
+        ["[fd00::8]:9935"],
+        ["n1:9935"],
+    ]

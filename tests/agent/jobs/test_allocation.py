@@ -49,7 +49,7 @@ class Answers(Schedulers):
         self.pods: bytes | OSError = FileNotFoundError()
 
     def slurm(self, host: str) -> list[str]:
-        assert host == "node02"
+        assert host.partition(".")[0] == "node02"
         if isinstance(self.jobs, OSError):
             raise self.jobs
         return self.jobs
@@ -215,7 +215,7 @@ def test_lists_of_numbers(text: str, expected: list[int]) -> None:
     assert allocation.numbers(text) == expected
 
 
-@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1", "3-1"])
+@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1", "3-1", "²", "0-70000"])
 def test_what_is_no_list_of_numbers_is_unknown(text: str) -> None:
     with pytest.raises(Absent, match=text):
         allocation.numbers(text)
@@ -226,6 +226,79 @@ def test_names_in_brackets() -> None:
     assert allocation.expanded("rack[0-1]node[0-1]") == [
         *("rack0node0", "rack0node1", "rack1node0", "rack1node1")
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "count"),
+    [
+        ("node[10001-10003]", "node10002", 3),
+        ("n[9,010-011]", "n010", 3),
+        ("n[9,010-011]", "n9", 3),
+        ("frontier[00001-09408]", "frontier09408", 9408),
+        ("x[1000-1007]c[0-7]s[0-7]b[0-1]n0", "x1003c5s7b1n0", 1024),
+        ("gpu-[098-102]-ib", "gpu-100-ib", 5),
+    ],
+)
+def test_nodes_of_real_machines(pattern: str, name: str, count: int) -> None:
+    names = allocation.expanded(pattern)
+    assert name in names
+    assert len(names) == len(set(names)) == count
+
+
+@pytest.mark.parametrize("pattern", ["n[0-99999999]", "a[0-999]b[0-999]", "n[1-2"])
+def test_a_list_of_too_many_nodes_is_unknown_not_cut(pattern: str) -> None:
+    with suppress(Absent):
+        assert allocation.expanded(pattern) == ["n[1-2"]
+
+
+@pytest.mark.parametrize(
+    ("host", "nodes", "found"),
+    [
+        ("gpu-01.example.org", "gpu-[01-02]", True),
+        ("gpu-01", "gpu-01.example.org", True),
+        ("gpu-01.east", "gpu-01.west", False),
+        ("gpu-1", "gpu-[01-02]", False),
+    ],
+)
+def test_a_host_has_a_short_name_or_a_whole_one(host: str, nodes: str, found: bool) -> None:
+    assert allocation.is_among(host, nodes) is found
+
+
+@pytest.mark.parametrize(
+    "gres",
+    [
+        "Name=gpu Count=3",
+        "Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21",
+        "NodeName=node[01-03] Name=GPU Count=8 Flags=CountOnly",
+    ],
+)
+def test_an_order_that_is_not_known_leaves_gpus_unknown(tmp_path: Path, gres: str) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write("/etc/slurm/gres.conf", gres)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1")
+    reading = tree.look()
+    assert reading.samples == ()
+    assert {one.reason for one in reading.absences} == {Reason.UNKNOWN}
+
+
+@pytest.mark.parametrize("slurm", [False, True])
+def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path, slurm: bool) -> None:
+    """GPU 0 in three instances: IDX:2 is the third of them, and not GPU 2."""
+    tree = AllocationTree(tmp_path, slurm=slurm)
+    tree.gpu_processes.divide(GPU, ("MIG-1", "MIG-2", "MIG-3"))
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=2")
+    tree.answers.jobs = ["JobId=7 UserId=ada Nodes=node02 GRES=gpu:1g.10gb:1(IDX:2)"]
+    reading = tree.look()
+    assert reading.samples == ()
+    assert {one.reason for one in reading.absences} == {Reason.UNKNOWN}
+
+
+def test_a_gpu_without_a_minor_number_shifts_the_places_of_others(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    text = "GPU UUID: \t GPU-0\nDevice Minor: \t ?\n"
+    tree.write("/proc/driver/nvidia/gpus/0000:00:00.0/information", text)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1")
+    assert {one.reason for one in tree.look().absences} == {Reason.UNKNOWN}
 
 
 @given(st.text(), st.text())
