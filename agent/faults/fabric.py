@@ -41,6 +41,9 @@ HEALTH = {
     "access_timeout_recovery": "it recovers from a timeout; drain the node and reset the GPU",
     "incorrect_configuration": "its configuration is incorrect; compare the versions of driver and "
     "Fabric Manager",
+    "no_partition": "it belongs to no partition; assign one with the Fabric Manager",
+    "manager_disconnected": "the Fabric Manager is not connected to it; restart the Fabric Manager",
+    "unhealthy": "its health is not good, and no kind says why; look at nvidia-smi -q, Fabric",
     "registration_error": "its registration completed with an error, and CUDA may not start on it; "
     "restart the Fabric Manager",
 }

@@ -76,7 +76,7 @@ class NvmlDevice:
             if absent.reason is not Reason.DRIVER:
                 raise self._in_mig(absent) from absent
             info = self.nvml.call(call, handle)
-        if info.used > info.total or info.free > info.total:
+        if not info.total or info.used > info.total or info.free > info.total:
             why = f"{call}: {info.used} used and {info.free} free of {info.total}"
             raise Absent(Reason.IMPLAUSIBLE, why)
         return info
@@ -141,7 +141,7 @@ class NvmlDevice:
         return absent
 
     def link_state(self, link: int) -> float:
-        """Of an NVLink: 0 down, 1 up, 2 asleep; raises Absent."""
+        """Of an NVLink: 0 down, 1 up, 2 asleep, 3 up with its traffic disabled; raises Absent."""
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:

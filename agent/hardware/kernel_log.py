@@ -152,7 +152,7 @@ NVIDIA/NVSentinel); of one at work too, beside its XID."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
-    r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i\d+\s+Link\s+-?\d+\s+"
+    r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i(\d+)\s+Link\s+-?\d+\s+"
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
 
@@ -181,7 +181,8 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the content of a line; None for all lines that report no error, or no new one."""
+    """Return the content of a line; None for all lines that report no error, no new one, or one
+    that somebody injected."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LONGEST]
@@ -189,7 +190,9 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
         pci, code, rest = found.groups()
         if (link := NVLINK5.search(rest)) is None:
             return KernelXid(pci, int(code))
-        unit, severity, *words = link.groups()
+        unit, severity, injected, *words = link.groups()
+        if int(injected):
+            return None
         first, status = (int(word, 16) for word in words)
         return KernelXid(pci, int(code), unit, severity == "Fatal", first, status)
     if found := SWITCH.fullmatch(text):

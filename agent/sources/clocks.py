@@ -65,12 +65,15 @@ REASONS = GpuMetric.internal(
     "dgx_gpu_throttle_state",
     "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
-    possible=Range(0, 0xFFFF),
+    possible=Range(0, 1 << 53),
 )
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # Label `clock` to `nvmlClockType_t`
 
 MHZ, STATE = 1e6, "PerformanceState"
+
+KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
+"""Bits of the mask that NVML's header names, and the reason for all others."""
 
 APPLICATION_CLOCKS = 0x2
 """Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
@@ -114,11 +117,15 @@ class Throttling:
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._integrals = {t: Integral(THROTTLE, 3 * intervals.TICK) for t in THROTTLES if t.bit}
+        self._unknown = Integral(THROTTLE, 3 * intervals.TICK)
         self._refused: set[Throttle] | None = None  # None before the counters were asked
 
     def read_mask(self, out: ReadOutput) -> None:
         mask = event_reasons(self._device)
         out.add(REASONS, mask)
+        unknown = self._unknown.add(float(mask > KNOWN_REASONS), out.at)
+        if unknown:
+            out.add(THROTTLE, unknown, UNKNOWN)
         for throttle, integral in self._integrals.items():
             seconds = integral.add(float(bool(mask & throttle.bit)), out.at)
             if self._refused is not None and (throttle.field is None or throttle in self._refused):

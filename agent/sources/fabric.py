@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.model import GPU_LABELS, Absent, GpuMetric, InDefault, Reason, checked, gauge
@@ -24,8 +24,9 @@ HEALTH = gauge(
     "dgx_nvlink_fabric_health",
     "1 while the fabric reports this kind of problem of the GPU, 0 while it reports that there is "
     "none: degraded bandwidth, routes that recover or are unhealthy, recovery from a timeout, "
-    "incorrect configuration, a registration that completed with an error.",
-    "healthMask and status of nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)",
+    "incorrect configuration, no partition, no connection to the manager, a registration that "
+    "completed with an error; unhealthy where the summary names none of these.",
+    "healthMask, healthSummary and status of nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)",
     (*GPU_LABELS, "kind"),
     FLAG,
     step=0,
@@ -34,19 +35,29 @@ HEALTH = gauge(
 )
 
 COMPLETED = 3
-MASK, ERRORS = Range(0, 0x7FFFFFFF), Range(0, 999)
+MASK, ERRORS = Range(0, 0xFFFFFFFE), Range(0, 999)
 REGISTRATION = "registration_error"
 
-MASK_SHIFTS = {
-    "degraded_bandwidth": 0,
-    "route_recovery": 2,
-    "route_unhealthy": 4,
-    "access_timeout_recovery": 6,
-}
-"""Shift of each kind in the mask, of two bits: 0 not reported, 1 true, 2 false."""
 
-CONFIGURATION_SHIFT, CONFIGURATION_RIGHT = 8, 1
-"""Shift of the four bits on a wrong configuration: 0 not reported, 1 correct."""
+class Part(NamedTuple):
+    """A part of the mask: its shift, its bits, and the value for health; 0 is not reported."""
+
+    shift: int
+    bits: int
+    healthy: int
+
+
+MASK_PARTS = {
+    "degraded_bandwidth": Part(0, 0x3, 2),
+    "route_recovery": Part(2, 0x3, 2),
+    "route_unhealthy": Part(4, 0x3, 2),
+    "access_timeout_recovery": Part(6, 0x3, 2),
+    "incorrect_configuration": Part(8, 0xF, 1),
+    "no_partition": Part(12, 0x3, 1),
+    "manager_disconnected": Part(14, 0x3, 1),
+}
+UNHEALTHY, HEALTHY = "unhealthy", 1
+"""Kind of a summary that is not healthy while no kind says why, and the summary for health."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
@@ -56,13 +67,13 @@ ANSWERS = (
 """Calls and structures, the newest first: drivers know them up to their own version."""
 
 
-def health(mask: int) -> Iterator[tuple[str, bool]]:
-    """Return each kind that the mask reports, with its value."""
-    for kind, shift in MASK_SHIFTS.items():
-        if (value := mask >> shift & 0x3) in {1, 2}:
-            yield kind, value == 1
-    if value := mask >> CONFIGURATION_SHIFT & 0xF:
-        yield "incorrect_configuration", value != CONFIGURATION_RIGHT
+def health(mask: int, summary: int) -> dict[str, bool]:
+    """Return each kind that the fabric reports, with its value."""
+    values = {kind: mask >> part.shift & part.bits for kind, part in MASK_PARTS.items()}
+    found = {kind: value != MASK_PARTS[kind].healthy for kind, value in values.items() if value}
+    if summary:
+        found[UNHEALTHY] = summary != HEALTHY and not any(found.values())
+    return found
 
 
 def _asked(device: NvmlDevice) -> Any:
@@ -89,10 +100,14 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
     out.add(STATE, info.state)
-    mask = int(checked(getattr(info, "healthMask", 0), MASK, "healthMask"))
-    kinds = dict(health(mask))
-    if info.state == COMPLETED:
-        kinds[REGISTRATION] = checked(info.status, ERRORS, "status of the registration") != 0
+    try:
+        mask = int(checked(getattr(info, "healthMask", 0), MASK, "healthMask"))
+        kinds = health(mask, getattr(info, "healthSummary", 0))
+        if info.state == COMPLETED:
+            kinds[REGISTRATION] = checked(info.status, ERRORS, "status of the registration") != 0
+    except Absent as absent:
+        out.absent(HEALTH, absent)
+        return
     for kind, holds in kinds.items():
         out.add(HEALTH, holds, kind)
     if not kinds:

@@ -45,7 +45,7 @@ RECOVERY_ACTION = GpuMetric.gauge(
     "traffic, "
     "4 drain and reset, 5 restart IMEX, 6 reset the bus, 7 reboot the node (driver 610 and newer).",
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
-    possible=Range(0, 15),
+    possible=Range(0, 0x7FFFFFFF),
     step=0,
 )
 

@@ -101,14 +101,19 @@ class Instances:
         for gone in self._gpm.keys() - keys:
             self._gpm.pop(gone).close()
         for number, parts in there.items():
-            try:
-                self._read_one(out, number, parts)
-            except Absent as absent:  # gone meanwhile, or without GPM
-                if absent.reason in FINAL:
-                    raise
-                out.absent(ACTIVITY, absent, str(number))
+            for metric, part in (
+                (USED, self._read_memory),
+                (PROCESSES, self._read_processes),
+                (ACTIVITY, self._read_activity),
+            ):
+                try:
+                    part(out, number, parts)
+                except Absent as absent:  # gone meanwhile, refused, or without GPM
+                    if absent.reason in FINAL:
+                        raise
+                    out.absent(metric, absent, str(number))
 
-    def _read_one(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
+    def _read_memory(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         label = str(number)
         for one in parts:
             out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
@@ -116,8 +121,13 @@ class Instances:
         out.add(USED, memory.used, label)
         out.add(TOTAL, memory.total, label)
         out.add(FREE, memory.free, label)
+
+    def _read_processes(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         found = [p.pid for one in parts for p in mig.processes(self.gpu.device, one.handle)]
-        out.add(PROCESSES, len(set(found)), label)
+        out.add(PROCESSES, len(set(found)), str(number))
+
+    def _read_activity(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
+        label = str(number)
         key = number, parts[0].uuid
         if key not in self._gpm:
             self._gpm[key] = Gpm(self.gpu.device, self.gpu.clock.monotonic, number)

@@ -56,7 +56,8 @@ LINK_WIRE_TRANSMITTED = _bytes("link_wire_transmitted", _WIRE, "140 (KiB)", link
 LINK_WIRE_RECEIVED = _bytes("link_wire_received", _WIRE, "141 (KiB)", link=True)
 LINK_UP = gauge(
     "dgx_nvlink_link_up",
-    "1 while the NVLink is active or in its low-power state, 0 while it is down.",
+    "1 while the NVLink is active or in its low-power state, 0 while it is down or its traffic is "
+    "disabled.",
     "nvmlDeviceGetNvLinkState",
     LINK_LABELS,
     FLAG,
@@ -97,7 +98,10 @@ ERRORS = event_counter(
     parts=("link", "kind"),
 )
 
-DOWN = 0
+UP = (1, 2)
+"""States of a link that carries traffic, or would at once: active and asleep. 3 is active with its
+traffic disabled."""
+
 KIB = 1024.0
 _FIELDS = (
     *(FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK_DATA_RECEIVED),
@@ -206,7 +210,7 @@ class LinkReads:
         up, unknown, links = 0, [], self._device.links()
         for link in links:
             try:
-                state = self._device.link_state(link) != DOWN
+                state = self._device.link_state(link) in UP
             except Absent as absent:  # an odd link counts as down, and must not silence others
                 if absent.reason in FINAL:
                     raise

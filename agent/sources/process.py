@@ -115,7 +115,9 @@ class Processes:
         try:
             listed = running(self.gpu.device)
             working = self._working(listed)
-            if not listed and self.gpu.device.memory(self.gpu.device.handle).used > OF_NOBODY:
+            device = self.gpu.device
+            used = partial(device.memory, device.handle)
+            if not listed and unless_final(lambda: used().used, 0) > OF_NOBODY:
                 raise HIDDEN.without_traceback()
         finally:  # where the driver refuses, no one is known to be there
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)

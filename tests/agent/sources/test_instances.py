@@ -1,6 +1,8 @@
 """GPUs that several share, divided by MIG or in turns; graphics count as work, the server of a
 display does not."""
 
+from typing import Any
+
 import pytest
 
 from agent.config.settings import Settings
@@ -154,3 +156,25 @@ def test_a_program_that_computes_is_a_job_whatever_it_is_called(
     controls.start_process(bench.machine, 0)
     bench.run(6)
     assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("call", "lost"),
+    [
+        ("nvmlDeviceGetMemoryInfo", {instances.USED, instances.TOTAL}),
+        ("nvmlDeviceGetComputeRunningProcesses", {instances.PROCESSES}),
+        ("nvmlGpmMigSampleGet", {instances.ACTIVITY, *instances.SHARES.values()}),
+    ],
+)
+def test_a_refusal_costs_no_other_value_of_a_row(call: str, lost: set[Metric]) -> None:
+    bench = simulated("dgx-h100:training+mig", gpus=1)
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise bench.machine.nvml.NVMLError(3)
+
+    setattr(bench.machine.nvml, call, refuses)
+    samples = bench.run(8).samples
+    told = {instances.INFO, instances.USED, instances.TOTAL, instances.PROCESSES}
+    for metric in told - lost:
+        assert samples.all(metric), metric.name
+    assert not any(samples.all(metric) for metric in lost)

@@ -282,3 +282,12 @@ def test_a_line_that_came_before_its_gpu_was_met_is_counted() -> None:
     bench.machine.driver.log_xid(0, 94)
     bench.run(2)
     assert counted(bench, 94) == 1
+
+
+@pytest.mark.parametrize("injected", [0, 1])
+def test_an_injected_error_is_none(injected: int) -> None:
+    text = (
+        "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT Fatal XC0 "
+        f"i{injected} Link 00 (0x004505c6 0x00000000 0x00000000 0x00000000)"
+    )
+    assert (parsed(text) is None) is bool(injected)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from agent.faults.findings import findings
+from agent.hardware.fields import FieldId
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
-from agent.sources import fabric, memory, nvlink, pcie, system
+from agent.sources import clocks, fabric, memory, nvlink, pcie, system
 from exporters.messages import finding_text
 from tests.support.machines import AgentBench, simulated
 
@@ -24,9 +25,77 @@ def test_each_driver_answers_in_its_version(driver: str, mask: bool) -> None:
     bench = simulated(H100.format(driver), gpus=2).run(2)
     assert set(bench.samples.all(fabric.STATE).values()) == {fabric.COMPLETED}
     kinds = {labels[2] for labels in bench.samples.all(fabric.HEALTH)}
-    assert kinds == {fabric.REGISTRATION} | (
-        {*fabric.MASK_SHIFTS, "incorrect_configuration"} if mask else set()
-    )
+    assert kinds == {fabric.REGISTRATION} | ({*fabric.MASK_PARTS} - UNASSIGNED if mask else set())
+
+
+UNASSIGNED = {"no_partition", "manager_disconnected"}
+
+
+@pytest.mark.parametrize(
+    ("mask", "summary", "kinds"),
+    [
+        (0x2AA, 2, ["incorrect_configuration"]),
+        (0x1AA, 2, [fabric.UNHEALTHY]),
+        (0x1AA, 3, [fabric.UNHEALTHY]),
+        (0x1AA, 9, [fabric.UNHEALTHY]),
+        (0x1A9, 2, ["degraded_bandwidth"]),
+        (0x1AB, 0, ["degraded_bandwidth"]),
+        (0x2000 | 0x1AA, 0, ["no_partition"]),
+        (0x8000 | 0x1AA, 2, ["manager_disconnected"]),
+        (0x5000 | 0x1AA, 1, []),
+        (0x10000 | 0x1AA, 0, []),
+        (0, 0, []),
+    ],
+)
+def test_each_bit_and_the_summary_count_once(mask: int, summary: int, kinds: list[str]) -> None:
+    assert [kind for kind, holds in fabric.health(mask, summary).items() if holds] == kinds
+
+
+def test_an_odd_mask_costs_no_state() -> None:
+    bench = simulated(H100.format(""), gpus=2)
+    asked = bench.machine.nvml.nvmlDeviceGetGpuFabricInfoV
+
+    def odd(handle: Any, info: Any) -> None:
+        asked(handle, info)
+        info._obj.healthMask = 0xFFFFFFFF
+
+    bench.machine.nvml.nvmlDeviceGetGpuFabricInfoV = odd
+    bench.run(2)
+    assert set(bench.samples.all(fabric.STATE).values()) == {fabric.COMPLETED}
+    assert not bench.samples.all(fabric.HEALTH)
+
+
+@pytest.mark.parametrize(("state", "up"), [(0, 0), (1, 1), (2, 1), (3, 0)])
+def test_a_link_whose_traffic_is_disabled_is_not_up(state: int, up: int) -> None:
+    bench = simulated(H100.format(""), gpus=1)
+    bench.machine.nvml.nvmlDeviceGetNvLinkState = lambda *_: state
+    assert set(bench.run(2).samples.all(nvlink.LINK_UP).values()) == {up}
+
+
+def test_a_reason_for_low_clocks_without_a_name_costs_no_other_and_is_counted() -> None:
+    bench = simulated(H100.format(""), gpus=1)
+    bench.machine.nvml.nvmlDeviceGetCurrentClocksEventReasons = lambda *_: 0x20004
+    bench.run(4)
+    (mask,) = bench.samples.all(clocks.REASONS).values()
+    assert mask == 0x20004
+    (unknown,) = bench.samples.where(clocks.THROTTLE, reason="unknown").values()
+    assert unknown > 0
+
+
+def test_an_action_without_a_name_is_a_fault() -> None:
+    bench = simulated(H100.format(""), gpus=1)
+    answers = bench.machine.nvml.nvmlDeviceGetFieldValues
+
+    def odd(handle: Any, asked: Any) -> Any:
+        found = answers(handle, asked)
+        for one in found:
+            if one.fieldId == FieldId.RECOVERY_ACTION:
+                one.nvmlReturn, one.value.uiVal, one.valueType = 0, 77, 1
+        return found
+
+    bench.machine.nvml.nvmlDeviceGetFieldValues = odd
+    found = [f for f in findings(bench.run(2).agent.poller.latest) if f.kind == "recovery_needed"]
+    assert "77" in finding_text(found[0])
 
 
 def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
