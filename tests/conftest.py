@@ -31,10 +31,13 @@ ALONE = "tests/service/test_jobs.py"
 """A file with a machine of its own, in control groups of its own: beside the others it is over
 sooner."""
 
+PLAYED = "played"
+"""Group of the files that read machines which are played once in a process."""
+
 FIRST = (
     *("machine", "stack", ALONE),
     *(f"tests/agent/cli/test_{name}.py" for name in ("starts", "commands", "doctor")),
-    *("tests/exporters/test_hostile_clients.py", "tests/alerts/test_scenarios.py"),
+    *("tests/exporters/test_hostile_clients.py", PLAYED),
     *("tests/alerts/test_rules.py", "tests/test_implausible.py", "tests/test_soak.py"),
 )
 """Groups that begin first: those that mostly wait, while others want the processor, then the
@@ -112,6 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         whole = [group for mark, group in WHOLES.items() if item.get_closest_marker(mark)]
         file = item.nodeid.split("::")[0]
         group = whole[0] if whole and file != ALONE else file
+        shared = getattr(getattr(item, "module", None), "played", None)
+        if getattr(shared, "__module__", "") == "tests.support.machines":
+            group = PLAYED
         item.add_marker(pytest.mark.xdist_group(group))
         places[item] = FIRST.index(group) if group in FIRST else len(FIRST)
     items.sort(key=places.__getitem__)

@@ -19,7 +19,7 @@ from tests.support.dcgm_exporter import answering
 from tests.support.prometheus import Prometheus
 from tests.test_kubernetes import as_scraped, manifest
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.prometheus
 
 THEIRS = "nvidia-dcgm-exporter"
 MACHINE = "dgx-h100:starved-disk+xid-94+fan-failed+raid-degraded+pcie-replays"

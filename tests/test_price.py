@@ -3,10 +3,6 @@
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import ClassVar
 
 import pytest
 
@@ -67,22 +63,6 @@ def test_what_training_loses_is_a_mean_of_pairs_with_its_error() -> None:
     assert price.slowed_figure([(0.999, 1.0), (1.001, 1.0)]).holds
 
 
-def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that computes costs more than one that sleeps; both shown the same way."""
-    monkeypatch.setattr(cost, "SILENT_START", 0.1)
-    monkeypatch.setattr(price, "SETTLES", 0.0)
-    sleeps = cost.Program("sleeps", ("sleep", "60"))
-    works = cost.Program("works", (sys.executable, "-c", "while True: pass"))
-    while True:  # until it got a processor
-        measuring = Measuring("idle")
-        measuring.measure([sleeps, works], 0.3)
-        idle, busy = measuring.windows
-        assert (idle.program, busy.program) == ("sleeps", "works")
-        if busy.cpu > 10 * idle.cpu:
-            break
-    assert busy.resident > 1.0
-
-
 def test_a_program_that_ends_before_it_answers_is_reported() -> None:
     broken = cost.Program("broken", (sys.executable, "-c", "raise SystemExit('no GPU')"), port=1)
     with pytest.raises(RuntimeError, match="broken did not get ready: no GPU"), broken.running():
@@ -93,75 +73,3 @@ def test_the_cpu_of_a_process_is_what_it_knows_itself() -> None:
     here = cost.cpu_seconds(os.getpid())
     assert here == pytest.approx(time.process_time(), abs=0.5)
     assert cost._cpu_ticks(os.getpid()) / cost.TICKS == pytest.approx(here, abs=0.5)
-
-
-class SteadyLoad:
-    """Training whose steps take 0.02 s, and a tenth more while an agent runs."""
-
-    turns: ClassVar[list[float]] = []
-    """Times at which the agent started and ended by turns."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-
-    @property
-    def lines(self) -> list[dict[str, float]]:
-        """Its steps until now, each hundredth of a second."""
-        found, done, at, now = [], 0.0, self.began, time.monotonic()
-        while at < now:
-            found.append({"at": at, "steps": done})
-            watched = sum(turn <= at for turn in self.turns) % 2
-            at += 0.01
-            done += 0.01 / (0.022 if watched else 0.020)
-        return found
-
-
-@contextmanager
-def running(state: str, _: float) -> Iterator[SteadyLoad]:
-    SteadyLoad.turns.clear()
-    yield SteadyLoad()
-
-
-@pytest.fixture
-def little_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that sleep, loads that are none, windows that take a moment."""
-    command = ("sleep", "60")
-    monkeypatch.setattr(cost, "SILENT_START", 0.05)
-    monkeypatch.setattr(price, "SETTLES", 0.05)
-    monkeypatch.setattr(cost, "agent", lambda *_: WatchingAgent(cost.AGENT, command))
-    monkeypatch.setattr(cost, "bare_loop", lambda _: cost.Program(cost.BARE, command))
-    broken = cost.Program(cost.NVITOP, ("/nonexistent/nvitop",))
-    others = [[broken, cost.Program(cost.NODE, command)]]
-    monkeypatch.setattr(cost, "others", lambda: others)
-    monkeypatch.setattr(cost, "source_seconds", lambda _: {})
-    monkeypatch.setattr(price, "SCRAPES", 3)
-    monkeypatch.setattr(cost.Program, "fetch", lambda *_: b"")
-    monkeypatch.setattr(price, "running", running)
-
-
-class WatchingAgent(cost.Program):
-    """Notes when it runs."""
-
-    @contextmanager
-    def running(self) -> Iterator[int]:
-        with cost.Program.running(self) as pid:
-            SteadyLoad.turns.append(time.monotonic())
-            yield pid
-            SteadyLoad.turns.append(time.monotonic())
-
-
-@pytest.mark.usefixtures("little_machine")
-def test_the_whole_price_is_reported(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DGX_TRIALS_ON", raising=False)
-    durations = price.Durations(0.1, 0.1, 0.1, 0.1, turns=2, other_turns=1, pairs=3)
-    lines = list(price.Price(2, durations).run())
-    found = [line for line in lines if isinstance(line, Window)]
-    for state, agents in (("idle", 2), ("all-reduce", 2), ("training", 3)):
-        counts = Counter(window.program for window in found if window.state == state)
-        assert counts == {cost.AGENT: agents, cost.BARE: 2, cost.NODE: 1}
-    assert capsys.readouterr().out.count("left out from now on") == 2  # beside another, and alone
-    figures = {line.name: line for line in lines if isinstance(line, Figure)}
-    assert figures["training slowed by the agent"].value == pytest.approx(10.0, abs=0.5)
-    assert {"scrape, median", "scrape, 99th percentile"} <= set(figures)

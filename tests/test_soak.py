@@ -29,7 +29,6 @@ WARM = Measure(
 )
 
 
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "machine",
     [

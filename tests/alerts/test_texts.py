@@ -16,9 +16,6 @@ from tests.support.alert_input import (
 )
 from tests.support.alert_replay import rules_of, run_promtool
 
-pytestmark = pytest.mark.timeout(600)
-"""One promtool renders all of them, when other tests leave it a processor."""
-
 TEXT = r'\b(summary|description)="((?:[^"\\]|\\.)*)"'
 LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+|x\d+ instead of x\d")
 """A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""

@@ -11,7 +11,7 @@ from tests.support.board_data import agents
 from tests.support.dcgm_exporter import BOARD, VARIABLES, Panel, of_4_9
 from tests.support.prometheus import Prometheus, Series
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.prometheus
 
 GPUS = 8
 

@@ -13,7 +13,7 @@ from tests.support.board_data import agents
 from tests.support.dcgm_exporter import answering
 from tests.support.prometheus import Prometheus, wait_for
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.prometheus
 
 
 GPUS, WATTS = 8, 123.456

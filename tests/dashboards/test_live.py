@@ -18,7 +18,7 @@ from tests.support.patience import PATIENCE
 from tests.support.prometheus import Prometheus
 
 T = TypeVar("T")
-pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.prometheus
 
 SHORT = ("dgx-station-v100", "dgx-h100")
 SYSTEMS = ("dgx-1-p100", "dgx-1-v100", *SHORT)

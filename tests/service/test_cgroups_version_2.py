@@ -14,7 +14,7 @@ from tests.service.slurm import PACKAGES, Cluster
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
 
-pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600), NIGHTLY]
+pytestmark = [pytest.mark.systemd, NIGHTLY]
 
 PRELOADED = "[Service]\nEnvironment=LD_PRELOAD=/mnt/one_hierarchy.so\n"
 

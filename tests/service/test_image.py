@@ -19,7 +19,7 @@ from tests.support.nightly import NIGHTLY
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
-pytestmark = [pytest.mark.systemd, NIGHTLY, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.systemd, NIGHTLY]
 
 BASE = "docker.io/library/python:3.12-slim-bookworm"
 REST = "--one-file-system --exclude=./var/lib/containers --exclude=./var/cache"

@@ -15,7 +15,7 @@ from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
-pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.systemd
 
 SETTINGS = "[job]\ninfo = true\n[allocation]\nslurm = true\n"
 AGENT = "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/used_gpus.py"

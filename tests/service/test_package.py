@@ -19,7 +19,7 @@ from tests.service.service import (
 )
 from tests.stack.running import eventually
 
-pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.systemd
 
 MOST_EXPOSED = 1.5
 WATCHDOG = 6

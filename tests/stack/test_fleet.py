@@ -26,8 +26,6 @@ the rules are three times as fast."""
 
 DARK = {f"dgx-{number:03d}:9935" for number in range(9, 13)}
 SLOW = "dgx-004:9935"
-ARRIVED = 240.0
-"""Seconds until both have arrived: three times less than users wait."""
 
 
 @pytest.fixture(scope="module")

@@ -110,10 +110,12 @@ class Played:
         return self.until(seconds)[-1]
 
 
-@cache
 def played(name: str, gpus: int | None = None) -> Played:
     """The one machine of its name and size that is played in this process; read it only."""
-    return Played(name, gpus)
+    return _played(name, gpus if simulation.parse(name).system.switched else None)
+
+
+_played = cache(Played)
 
 
 def first_gpus(name: str, count: int | None) -> simulation.Simulation:

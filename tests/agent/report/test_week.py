@@ -146,7 +146,6 @@ def report(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> lis
 
 
 @pytest.mark.prometheus
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("days", [0.5, pytest.param(7, marks=NIGHTLY)])
 def test_what_is_reported_is_what_was(
     days: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
