@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
-from prometheus_client.exposition import gzip_accepted
 
 from agent import __version__
 from agent.errors import BadInput
@@ -22,7 +21,7 @@ from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
-from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate
+from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate, weights
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
@@ -150,7 +149,10 @@ def as_json(content: object) -> bytes:
 
 
 def wants_gzip(request: web.Request) -> bool:
-    return gzip_accepted(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
+    asked = weights(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
+    found = {name: weight for name, _, weight in asked}
+    weight: float = found.get("gzip", found.get("*", 0.0))
+    return weight > 0
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:

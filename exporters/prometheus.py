@@ -1,10 +1,10 @@
 """The snapshot as Prometheus text and OpenMetrics, built at most once a tick and format."""
 
 import logging
-import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from gzip import compress
 from itertools import filterfalse
 from math import isfinite
@@ -35,15 +35,36 @@ PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", text.generate_latest)
 OPEN = Format(
     "application/openmetrics-text; version=1.0.0; charset=utf-8", openmetrics.generate_latest
 )
-TAKES_OPEN = re.compile(
-    r'(^|,)\s*application/openmetrics-text\s*(;\s*version="?1\.0\.0"?\s*)?'
-    r"($|[,;](?!\s*(version|q=0(?!\.))))"
-)
+OPEN_TYPES, PLAIN_TYPES = {"application/openmetrics-text"}, {"text/plain", "text/*", "*/*"}
 
 
+def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Each entry of Accept or Accept-Encoding: its name, its parameters, and its weight (`q`), 0
+    where the client refuses it."""
+    for entry in header.lower().split(","):
+        name, *rest = (part.strip() for part in entry.split(";"))
+        pairs = (part.partition("=") for part in rest)
+        parameters = {key.strip(): value.strip().strip('"') for key, _, value in pairs}
+        try:
+            weight = float(parameters.get("q", "1"))
+        except ValueError:
+            weight = 1.0
+        yield name, parameters, weight
+
+
+@lru_cache(maxsize=64)
 def negotiate(accept: str) -> Format:
-    """OpenMetrics 1.0.0 where the client takes it, else the oldest text format."""
-    return OPEN if TAKES_OPEN.search(accept.lower()) else PLAIN
+    """OpenMetrics 1.0.0 where the client takes it and prefers nothing, else the oldest format."""
+    open_metrics = max(
+        (
+            weight
+            for name, parameters, weight in weights(accept)
+            if name in OPEN_TYPES and parameters.get("version", "1.0.0") == "1.0.0"
+        ),
+        default=0.0,
+    )
+    plain = max((q for name, _, q in weights(accept) if name in PLAIN_TYPES), default=0.0)
+    return OPEN if open_metrics > 0 and open_metrics >= plain else PLAIN
 
 
 log = logging.getLogger(__name__)

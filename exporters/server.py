@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,11 +21,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from aiohttp.web import RequestPayloadError
 
+from exporters.access_control import client_of
 from exporters.http import SOFTWARE
 
 MOST = 128  # a client that does not take its answer may hold half a megabyte
 FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
 NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
+
+OF_ONE_CLIENT = 64
+"""Connections of one client: a further one takes the place of its own that is idle longest."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: what was not sent by then is thrown away, in the kernel too."""
@@ -36,6 +41,7 @@ class Connection:
     whose client does not take the rest, still holds memory."""
 
     channel: socket.socket
+    client: str = ""
     since: float = inf  # loop time at which it came or was answered; infinite while a handler works
     deadline: asyncio.TimerHandle | None = None
 
@@ -66,24 +72,36 @@ class Connections:
     nor how long a client may take, so the listening socket asks here whom it may hand over."""
 
     most: int = MOST
+    of_one: int = OF_ONE_CLIENT
     first: float = FIRST_REQUEST
     next: float = NEXT_REQUEST
     _open: dict[int, Connection] = field(default_factory=dict)
 
-    def admit(self, channel: socket.socket) -> bool:
+    def admit(self, channel: socket.socket, address: str = "") -> bool:
         """Take a connection that was made just now, in place of the one that is idle longest where
-        there are too many; False, and closed, where all of those are worked for."""
+        there are too many, of this client or of all; False, and closed, where all of those are
+        worked for. Where all are too many, the client with most of them loses one."""
         self._forget()
-        if len(self._open) >= self.most:
-            idle = min(self._open.values(), key=lambda one: one.since)
+        client = client_of(address)
+        of = Counter(one.client for one in self._open.values())
+        full = len(self._open) >= self.most
+        loser = client if of[client] >= self.of_one or not full else max(of, key=lambda c: of[c])
+        if full or of[client] >= self.of_one:
+            held = (one for one in self._open.values() if one.client == loser)
+            idle = min(held, key=lambda one: one.since)
             if idle.since == inf:
                 channel.close()
                 return False
             self._open.pop(idle.channel.fileno()).cancel_deadline()
             idle.cut()
-        self._open[channel.fileno()] = connection = Connection(channel)
+        self._open[channel.fileno()] = connection = Connection(channel, client)
         connection.expect(self.first)
         return True
+
+    def cut(self) -> None:
+        """End all of them, whatever they are doing."""
+        for connection in self._open.values():
+            connection.cut()
 
     def count(self) -> int:
         self._forget()
@@ -119,7 +137,7 @@ class Listener(socket.socket):
         """As ever; raises ConnectionAbortedError for who was turned away, which asyncio takes for
         a connection that was gone again."""
         channel, address = super().accept()
-        if not self._connections.admit(channel):
+        if not self._connections.admit(channel, address[0]):
             raise ConnectionAbortedError
         return channel, address
 
@@ -160,7 +178,7 @@ LOG.addFilter(RequestErrorFilter())
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
-SHUTDOWN_TIMEOUT = 3.0  # s that requests in flight get when the agent ends
+SHUTDOWN_TIMEOUT = 0.25  # s that requests in flight get when the agent ends
 LINGER = 1.0  # s for which the body of a request that was refused is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
 
@@ -192,7 +210,10 @@ class Server:
         return all(ip_address(address[0]).is_loopback for address in self.addresses)
 
     async def cleanup(self) -> None:
+        """End within a second, also if a client does not take its answer."""
+        cut = asyncio.get_running_loop().call_later(SHUTDOWN_TIMEOUT, self.connections.cut)
         await self.runner.cleanup()
+        cut.cancel()
 
 
 async def serve(

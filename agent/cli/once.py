@@ -6,13 +6,12 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot_now, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, asked
-from agent.cli.table import UNKNOWN, divided, flows, of, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, divided, flows, local, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.diagnosis.advice import SUMMARIES, of_each
 from agent.errors import printable
@@ -115,7 +114,7 @@ def _since(one: Document, frame: Document) -> str:
     if frame["timestamp"] - started < MINUTE and not one["since"]:
         return ""  # one look, or not much more
     start = "the agent's start, " * (not one["since"])
-    at = datetime.fromtimestamp(since, UTC).astimezone()
+    at = local(since)
     return f" since {start}{at:%H:%M} ({duration(frame['timestamp'] - since)})"
 
 

@@ -3,13 +3,12 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from html import escape
 from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, local, number, prose, share, table, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
@@ -143,7 +142,7 @@ def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
     """Return which hours are counted of those that are recorded: sums of hours begin with one."""
     first = (now - seconds_of(since)) // HOUR * HOUR
     words = "recorded since" if recorded > first else f"last {since} in whole hours, from"
-    at = datetime.fromtimestamp(max(first, recorded), UTC).astimezone()
+    at = local(max(first, recorded))
     return f"{words} {at:%Y-%m-%d %H:%M}"
 
 

@@ -23,6 +23,9 @@ PATIENCE = 10.0
 HASTE = 3.0
 """Seconds in which it must send the first frame."""
 
+LONGEST_EVENT = 16 << 20
+"""Bytes of a line of its stream."""
+
 SPAN = 900
 """Seconds that are shown of the past second by second."""
 
@@ -82,7 +85,9 @@ class RunningAgent:
                         machine = content
                         version = content["machine"]["version"]
                         if version != __version__:
-                            raise NoAnswer(f"{where} is of version {version}, not {__version__}")
+                            raise NoAnswer(  # noqa: TRY301
+                                f"{where} is of version {version}, not {__version__}"
+                            )
                     elif name == "tick":
                         frame = whole(machine, content)
                         frame["runbook"] = f"{where}/runbook.html"
@@ -90,7 +95,9 @@ class RunningAgent:
                         yield frame
             except (OSError, http.client.HTTPException) as error:
                 raise NoAnswer(f"{where} does not answer any more: {error}") from error
-            except (LookupError, TypeError, ValueError) as error:
+            except NoAnswer:
+                raise
+            except Exception as error:  # whatever it answers
                 raise NoAnswer(f"{where} does not answer as an agent does: {error!r}") from error
         raise NoAnswer(f"{where} does not answer any more: it has ended the stream")
 
@@ -102,7 +109,9 @@ class RunningAgent:
 
 def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
     name = ""
-    for raw in stream:
+    while raw := stream.readline(LONGEST_EVENT):
+        if len(raw) == LONGEST_EVENT:
+            raise ValueError(f"an event has more than {LONGEST_EVENT} bytes")
         word, _, value = raw.decode(errors="replace").rstrip("\n").partition(": ")
         if word == "event":
             name = value

@@ -5,6 +5,7 @@ import shutil
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby, zip_longest
 from math import log, log2
 from statistics import fmean
@@ -26,6 +27,15 @@ GUTTER = 2
 FIGURE = re.compile(r"[\d<-].{0,19}$")  # what is longer is text, though it begins with a digit
 NARROWEST = 12
 """Columns that a text keeps when a table is made to fit."""
+
+
+def local(at: float) -> datetime:
+    """A moment (s since the epoch) in the time zone of the terminal, in UTC where that is none."""
+    moment = datetime.fromtimestamp(at, UTC)
+    try:
+        return moment.astimezone()
+    except (ValueError, OverflowError):
+        return moment
 
 
 def terminal_width() -> int:

@@ -14,7 +14,6 @@ import tty
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from threading import Thread
 
@@ -22,7 +21,7 @@ from agent.cli import once
 from agent.cli.assembly import Agent
 from agent.cli.options import first_snapshot, hardware_of, settings_of, settled, view_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
-from agent.cli.table import prose, terminal_width
+from agent.cli.table import local, prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import Failure, printable
@@ -246,7 +245,7 @@ def text(
     frame: Document, choice: ViewChoice, shown: Shown, width: int
 ) -> tuple[str, list[str], str, str]:
     """One frame: the line of the machine, what was chosen, where it comes from, and the keys."""
-    at = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
+    at = local(frame["timestamp"]).strftime("%H:%M:%S")
     first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"
     first = cut(first, width - len(at) - 2)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"

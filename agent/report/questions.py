@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from agent.diagnosis.job_watch import PRICE
@@ -30,6 +31,7 @@ from agent.report.gpu_time import (
 )
 
 TIMEOUT = 60.0
+MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # of an answer, and of one read of it
 NONE = "(none)"
 JOB = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
@@ -217,10 +219,18 @@ def _is_loopback(host: str) -> bool:
 def fetched(address: str, timeout: float = TIMEOUT + 5) -> Any:
     """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput where that is no
     address."""
+    until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
         try:
-            return json.load(answer)
-        except (OSError, ValueError, http.client.HTTPException) as error:
+            while part := answer.read1(READ_AT_ONCE):
+                content += part
+                if len(content) > MOST_BYTES or time.monotonic() > until:
+                    limit = f"{MOST_BYTES >> 20} MiB within {timeout:g} s"
+                    raise NoAnswer(f"{place(address)} answers without an end, expected {limit}")
+            return json.loads(content)
+        except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
+            if isinstance(error, NoAnswer):
+                raise
             raise NoAnswer(f"{place(address)} does not answer: {error}") from error
 
 
@@ -248,7 +258,9 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
         opener = urllib.request.build_opener(*here)
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
     except urllib.error.HTTPError as error:
-        said = error.read(300).decode(errors="replace").replace("\n", " ")
+        said = ""
+        with suppress(OSError, ValueError, http.client.HTTPException):
+            said = error.read(300).decode(errors="replace").replace("\n", " ")
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)  # of a URLError: what the system said

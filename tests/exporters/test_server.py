@@ -237,3 +237,37 @@ async def test_every_address_is_one_of_both_families(listen: str) -> None:
         assert not server.is_local
     finally:
         await server.cleanup()
+
+
+async def test_a_client_that_takes_no_answer_holds_up_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served() as at:
+        at.server.runner._shutdown_timeout = 10 * PATIENCE  # aiohttp's own
+        channel = socket.socket()
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        channel.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(channel, ("127.0.0.1", at.port))
+        ask = b"GET /api/v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200
+        await asyncio.get_running_loop().sock_sendall(channel, ask)
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(at.server.cleanup(), PATIENCE)
+        channel.close()
+
+
+async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
+    connections = Connections(most=8, of_one=4)
+    pairs = [socket.socketpair() for _ in range(60)]
+    others = [one for one, _ in pairs[:6]]
+    for number, channel in enumerate(others):
+        assert connections.admit(channel, f"10.0.0.{number}")
+    for channel, _ in pairs[6:]:
+        connections.admit(channel, "10.0.1.1")
+    await asyncio.sleep(0)
+    assert all(not other.recv(1, socket.MSG_DONTWAIT) for _, other in pairs[6:-4])
+    for _, other in pairs[:6]:
+        with pytest.raises(BlockingIOError):
+            other.recv(1, socket.MSG_DONTWAIT)
+    for pair in pairs:
+        for channel in pair:
+            channel.close()
