@@ -43,20 +43,22 @@ class ProcessorTime(NamedTuple):
         A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the other
         threads ran or were queued meanwhile, and it consists of short sleeps.
         """
-        since = {one: _less(self.threads[one], before.threads.get(one)) for one in self.threads}
+        since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
         others = sum(other.ran + other.queued for other in since.values())
         lock = min(asleep, others, mine.slices * SLEEP_FOR_LOCK)
         return max(mine.queued + lock, self.late - before.late)
 
-    @property
-    def queued(self) -> float:
-        return sum(thread.queued for thread in self.threads.values())
+    def queued_since(self, before: "ProcessorTime") -> float:
+        """Return the seconds that all threads waited for a processor."""
+        return sum(thread.queued for thread in self._since(before).values())
 
-
-def _less(now: ThreadTime, before: ThreadTime | None) -> ThreadTime:
-    return ThreadTime(*map(sub, now, before)) if before else now
+    def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
+        return {
+            thread: ThreadTime(*map(sub, time, before.threads.get(thread, NO_TIME)))
+            for thread, time in self.threads.items()
+        }
 
 
 class Clock(Protocol):

@@ -61,8 +61,10 @@ COST = Row(
     (
         graph(
             "CPU",
-            "CPU time of the agent's process per second: 1 is one core.",
+            "CPU time of the agent's process per second: 1 is one core. And how long its threads "
+            "waited for a core: readings come late then.",
             Query(rate(AGENT_CPU), "{{instance}}"),
+            Query(rate(agent_health.PROCESSOR_WAIT), "{{instance}} waits"),
         ),
         graph(
             "Memory",

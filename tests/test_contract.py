@@ -135,6 +135,7 @@ dgx_gpu_state_seconds_total G state cause
 dgx_gpu_unobserved_seconds_total G
 dgx_gpu_waits_for_seconds_total G culprit
 dgx_agent_clock_steps_total
+dgx_agent_processor_wait_seconds_total
 """
 NAMES = [line.split() for line in CONTRACT.strip().splitlines()]
 

@@ -18,7 +18,7 @@ from agent.faults.model import (
     Term,
     node_fault,
 )
-from agent.faults.promql import NODE, increase, pick, seconds
+from agent.faults.promql import NODE, increase, of, pick, seconds
 from agent.faults.templates import COUNT, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
@@ -31,6 +31,7 @@ from agent.sources.agent_health import (
     CLOCK_STEPS,
     CONFIG_OK,
     LAST_TICK,
+    SHORT_OF_PROCESSORS,
     SOURCE_UP,
 )
 
@@ -98,6 +99,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         driver_hangs(parameters),
         sources_down(parameters),
         *reads_nothing(parameters),
+        SHORT,
         *OF_CONFIGURATION,
         values_absent(parameters.thresholds.silent_for),
         *clock_stepped(parameters),
@@ -340,6 +342,19 @@ def rules_failing(parameters: RuleParameters) -> Fault:
         "versions of the rules loaded at once are a common reason.",
     )
 
+
+WAITING = 0.25  # Seconds per second: readings are then so late
+
+SHORT = Fault(
+    kind="short_of_processors",
+    severity=INFO,
+    when=of(SHORT_OF_PROCESSORS) >= WAITING,
+    sentence=("the agent waits {wait:.1f} s in each second for a processor: readings come late",),
+    figure="wait",
+    unit="seconds",
+    limit=WAITING,
+    do="See with top who uses the processors, and if limits of its cgroup hold the agent back.",
+)
 
 OF_CONFIGURATION = (
     Fault(

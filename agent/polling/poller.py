@@ -93,18 +93,41 @@ class ClockSteps:
         self._before = now
 
 
+WAIT_SPAN = 60.0  # Real seconds of the mean
+
+
+class ProcessorWaits:
+    """Wait of the agent's threads for a processor; a tick counts less the older it is."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._before = clock.processor_time()
+        self.counted = bool(self._before.threads)  # not by every kernel
+        self.seconds = 0.0
+        self.mean = 0.0  # s per second
+
+    def check(self) -> None:
+        before, now = self._before, self._clock.processor_time()
+        self._before, passed = now, now.at - before.at
+        waited = now.queued_since(before)
+        self.seconds += waited
+        if passed > 0.0:
+            self.mean += min(1.0, passed / WAIT_SPAN) * (waited / passed - self.mean)
+
+
 HEALTH = ReadKey("agent", "health")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
     """Health of the agent: the sources that deliver, the cost of reads, the state of the
-    configuration on disk, and the steps of the wall clock."""
+    configuration on disk, the steps of the wall clock, and waits for a processor."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
     config_ok: bool
     clock_steps: ClockSteps
+    processor_waits: ProcessorWaits
 
 
 HealthReport = Callable[[Snapshot, AgentHealth], Reading]
@@ -155,12 +178,14 @@ class Poller:
     _understood: threading.Lock = field(default_factory=threading.Lock)
     _odd: dict[str, float] = field(default_factory=dict)  # when to log a device's values again
     _clock_steps: ClockSteps = field(init=False)
+    _processor_waits: ProcessorWaits = field(init=False)
     _failed_listeners: list[Listener] = field(
         default_factory=list
     )  # listeners that failed at the last tick
 
     def __post_init__(self) -> None:
         self._clock_steps = ClockSteps(self.clock)
+        self._processor_waits = ProcessorWaits(self.clock)
 
     @property
     def latest(self) -> Snapshot:
@@ -266,6 +291,7 @@ class Poller:
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self._clock_steps.check()
+        self._processor_waits.check()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for > STALL)
         for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
@@ -277,15 +303,18 @@ class Poller:
         return Snapshot(self._data.tick + 1, now, self.clock.time(), dict(self._readings))
 
     def _with_health(self, data: Snapshot) -> Snapshot:
-        understood = {r.key: r for of in self.observers for r in of.report(data)}
-        readings = {**data.readings, **understood}
+        speed = self.clock.speed
+        reports = (replace(r, speed=speed) for one in self.observers for r in one.report(data))
+        readings = {**data.readings, **{report.key: report for report in reports}}
         health = AgentHealth(
             sources_up=sources_up(readings, self._stalled),
             read_costs=self.read_costs,
             config_ok=self.config_ok(),
             clock_steps=self._clock_steps,
+            processor_waits=self._processor_waits,
         )
-        readings[HEALTH] = self.report_health(replace(data, readings=dict(readings)), health)
+        report = self.report_health(replace(data, readings=dict(readings)), health)
+        readings[HEALTH] = replace(report, speed=speed)
         return replace(data, readings=readings)
 
 

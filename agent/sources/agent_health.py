@@ -6,11 +6,13 @@ from collections import Counter
 
 from agent import __version__
 from agent.model import (
+    Absent,
     GpuMetric,
     InDefault,
     Kind,
     Reading,
     ReadKey,
+    Reason,
     Snapshot,
     counter,
     gauge,
@@ -75,11 +77,23 @@ CLOCK_STEPPED_AT = internal(
     "When the wall clock was last set, in seconds of the agent's clock.",
     "as dgx_agent_clock_steps_total",
 )
+PROCESSOR_WAIT = counter(
+    "dgx_agent_processor_wait_seconds_total",
+    "Seconds for which threads of the agent were ready to run and had no processor, added up. A "
+    "read that is late for it counts as no fault of a GPU.",
+    "/proc/self/task/TID/schedstat",
+)
+SHORT_OF_PROCESSORS = internal(
+    "dgx_agent_processor_wait_per_second",
+    "Growth of dgx_agent_processor_wait_seconds_total per second, mean of the last minute.",
+    "as dgx_agent_processor_wait_seconds_total",
+)
 GPU_READ_SECONDS = GpuMetric.gauge(
     "dgx_gpu_read_seconds",
     "Total seconds of the driver calls of the GPU in the longest turn of the last 30 to 60 s; "
     "there is a turn every second. While the GPU does not respond, the longest since then, "
-    "including the time so far of a call that has not returned.",
+    "including the time so far of a call that has not returned. Without the time for which the "
+    "agent itself waited for a processor.",
     "the agent's monotonic clock",
 )
 GPU_READ_FAILURES = GpuMetric.counter(
@@ -113,7 +127,11 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     out.add(CLOCK_STEPS, health.clock_steps.count)
     if health.clock_steps.at is not None:
         out.add(CLOCK_STEPPED_AT, health.clock_steps.at)
-    return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples))
+    waits = health.processor_waits
+    uncounted = Absent(Reason.UNSUPPORTED, "this kernel does not count it")
+    out.add(PROCESSOR_WAIT, waits.seconds if waits.counted else uncounted)
+    out.add(SHORT_OF_PROCESSORS, waits.mean)
+    return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
 def answers(gpus: GpuWatch) -> Read:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from agent.clock import ProcessorTime
+from agent.clock import ProcessorTime, ThreadTime
 
 
 class FrozenClock:
@@ -26,7 +26,7 @@ class FrozenClock:
     late = 0.0  # s for which the process had no processor
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
-        return ProcessorTime(self._now, {}, self.late)
+        return ProcessorTime(self._now, {0: ThreadTime(0.0, self.late, 0)}, self.late)
 
     def meter(self) -> tuple[float, float]:
         return 0.0, 0.0

@@ -5,9 +5,13 @@ from contextlib import suppress
 import pytest
 
 from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
+from agent.faults.findings import findings
+from agent.model import Severity
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
+from agent.sources.agent_health import PROCESSOR_WAIT
 from tests.support.frozen_clock import FrozenClock
+from tests.support.machines import simulated
 
 READER, LOOP = 7, 1
 IDLE = ThreadTime(0.0, 0.0, 0)
@@ -88,3 +92,17 @@ def test_a_machine_short_of_processors_is_no_gpu_that_hangs(seconds: float) -> N
     threads.judge()
     assert {gpu: left.why is not None for gpu, left in threads.left.items()} == {4: True}
     assert visit.watch.took == pytest.approx(seconds)
+
+
+def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
+    bench = simulated("dgx-station-v100:training").run(5)
+    found = [findings(bench.agent.poller.latest)]
+    for _ in range(60):
+        bench.clock.starve(1.0)
+        bench.run(1)
+    found.append(findings(bench.agent.poller.latest))
+    assert [[(one.kind, one.severity) for one in each] for each in found] == [
+        [],
+        [("short_of_processors", Severity.INFO)],
+    ]
+    assert bench.samples.value(PROCESSOR_WAIT) == 60.0
