@@ -84,7 +84,8 @@ class WatchedGpus:
     doubted: bool = False  # whether the last look found that one answers other questions
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
-    _silent: set[Read] = field(default_factory=set)  # reads of left GPUs whose data expired
+    _silent: dict[Read, float] = field(default_factory=dict)
+    """Reads of left GPUs whose data expired, with the time at which they last ran."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or go on with the round that another thread began; one that answers as
@@ -213,7 +214,7 @@ class WatchedGpus:
         if before is not None:
             before.device.close()
             forget_reads(before, gpu, emit)
-            self._silent.difference_update(before.reads)
+            self._forget_silent(before)
         self._set_order()
         log.info(LogEvent("gpu_back", gpu=gpu.index, uuid=gpu.uuid))
 
@@ -224,18 +225,23 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Say of what a left GPU reported too long ago that it does not answer; what was due
-        meanwhile is read as soon as it does."""
+        """Say of what a left GPU reported too long ago, by the next tick, that it does not answer;
+        what was due meanwhile is read as soon as it does."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
         if left.why is None:
-            self._silent.difference_update(gpu.reads)
+            self._forget_silent(gpu)
             return
         for read in gpu.reads:
-            if read not in self._silent and now > read.at + EXPIRY_INTERVALS * read.every():
-                self._silent.add(read)
+            expired = now + intervals.TICK > read.at + EXPIRY_INTERVALS * read.every()
+            if expired and self._silent.get(read) != read.at:
+                self._silent[read] = read.at
                 emit(everything_absent(read, left.why, now))
+
+    def _forget_silent(self, gpu: WatchedGpu) -> None:
+        for read in gpu.reads:
+            self._silent.pop(read, None)
 
     def close(self) -> None:
         """Give back what the driver holds for each GPU, before it is disconnected; what the thread

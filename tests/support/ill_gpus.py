@@ -35,6 +35,7 @@ class SettledClock(SystemClock):
     def __init__(self) -> None:
         super().__init__()
         self.settled: Callable[[], bool] = lambda: True
+        self.short = 0.0  # share of the time in which this process had no processor
         self._now = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._slept = 0
@@ -43,7 +44,7 @@ class SettledClock(SystemClock):
         return self._now
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
-        return ProcessorTime(0.0, {}, 0.0)
+        return ProcessorTime(self._now, {}, self.short * self._now)
 
     def offset(self) -> float | None:
         return None
@@ -155,6 +156,11 @@ class IllGpus:
     def unobserved(self) -> dict[str, float]:
         """Seconds of each GPU of which the agent knows nothing, by its number."""
         return {gpu: value for (gpu, _), value in self.values.all(UNOBSERVED_SECONDS).items()}
+
+    def short_of_processors(self, share: float) -> None:
+        """Let this process be without a processor for this share of the time."""
+        assert isinstance(self.clock, SettledClock)
+        self.clock.short = share
 
     def slow(self, gpu: int, seconds: float) -> None:
         """Let each call of this GPU take so long, from the next one on."""

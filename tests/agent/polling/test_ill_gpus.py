@@ -6,6 +6,7 @@ import pytest
 
 from agent.clock import Stopwatch
 from agent.faults.findings import findings
+from agent.faults.gpus import SLOWEST
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
 from agent.polling.xid_watch import handle_address
@@ -51,6 +52,26 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
     assert shown[power.POWER].reason is shown[memory.USED].reason is Reason.NOT_ANSWERING
     assert shown[power.POWER].detail.startswith("not responding since 20")
     assert bench.threads == 2
+
+
+@pytest.mark.parametrize("short", [0.0, 0.6])
+@pytest.mark.parametrize("delay", [2.0, 45.0])
+def test_a_slow_gpu_is_named_alone_also_by_an_agent_short_of_processors(
+    delay: float, short: float
+) -> None:
+    bench = IllGpus("dgx-station-v100")
+    bench.short_of_processors(short)
+    bench.run(4.0)
+    bench.slow(1, delay)
+    looks: list[list[tuple[str, int | None]]] = []
+    for _ in range(8):
+        bench.run(5.0)
+        known = findings(bench.agent.poller.latest)
+        looks.append([(one.kind, one.gpu.index if one.gpu else None) for one in known])
+    assert looks[-4:] == [[("gpu_not_answering", 1)]] * 4
+    assert {gpu for look in looks for _, gpu in look} <= {None, 1}
+    took = {gpu: value for (gpu, _), value in bench.values.all(GPU_READ_SECONDS).items()}
+    assert {gpu for gpu, value in took.items() if value > SLOWEST} == {"1"}
 
 
 def test_it_is_read_again_once_it_answers_promptly() -> None:
