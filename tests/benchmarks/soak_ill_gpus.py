@@ -4,8 +4,8 @@
 
 Nothing of the GPUs that are well may be lost, neither a sample nor a second. The machine's clock
 stands still while a thread works, so that a busy machine loses nothing either. With --speed it
-runs, and a sample in a hundred may be lost: the agent waits for a GPU for at least a quarter of a
-real second, which is more than a tick from speed 4 on.
+runs, and a sample in a hundred may be lost: the agent waits for a GPU for 0.3 real seconds, which
+is more than a tick from speed 4 on.
 """
 
 import argparse

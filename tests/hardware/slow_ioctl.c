@@ -4,7 +4,7 @@
  * object. Objects are followed from the device that they belong to: what is allocated below a device
  * is that device's. The GPU meant is the SLOW_GPU-th (from 0) whose device was allocated or opened.
  * Each time the file SLOW_FILE is there, the next call of this GPU removes it, and takes SLOW_SECONDS
- * longer. A line of SLOW_LOG then says how many calls of that GPU and of others came back meanwhile.
+ * longer; while the file SLOW_EACH is there, each call takes as long. A line of SLOW_LOG then says how many calls of that GPU and of others came back meanwhile.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -140,8 +140,8 @@ int ioctl(int file, unsigned long request, ...) {
         const struct control *asked = argument;
         gpu = owner(asked->client, asked->object);
     }
-    const char *token = getenv("SLOW_FILE");
-    if (gpu == slow && token && !unlink(token)) delay(call);
+    const char *token = getenv("SLOW_FILE"), *each = getenv("SLOW_EACH");
+    if (gpu == slow && ((token && !unlink(token)) || (each && !access(each, F_OK)))) delay(call);
     int result = real_ioctl(file, request, argument);
     if (ours && is_control[file] && call == ALLOC && argument) follow(argument);
     if (delayed && gpu != NONE) __sync_fetch_and_add(gpu == slow ? &came_back_own : &came_back, 1);
