@@ -320,8 +320,7 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on one GPU at one tick, with its evidence: `shares` of the time by state and cause
-    sum to 1; the pair is the state and cause that the GPU is labelled with."""
+    """Verdict on one GPU: its state and cause, `shares` of the time that sum to 1, evidence."""
 
     state: State
     cause: Cause
@@ -333,6 +332,7 @@ class Verdict:
     doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up
     confidence: float = 1.0  # how often verdicts like this were right in trials, 0-1
+    advice: Mapping[Pair, StrEnum] = field(default_factory=dict)  # fitted most of each recent loss
 
     @property
     def pair(self) -> Pair:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
+from agent.diagnosis.advice_seconds import AdviceSeconds
 from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.energy import NAMES, STATE_JOULES
@@ -108,6 +109,7 @@ class GpuStateTime:
     at: float | None = None  # of the last tick
     failure_logged: bool = False
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
+    advice: AdviceSeconds = field(default_factory=AdviceSeconds)
     _found: dict[Pair, Found] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
@@ -131,6 +133,7 @@ class GpuStateTime:
             self.verdict = None
             return
         self.booked.enter(parts, seconds, now)
+        self.advice.take(e, split, seconds)
         self._found.update(split.found)
         self._waits_for = split.waits_for
         if split.waits_for is not None:
@@ -154,6 +157,7 @@ class GpuStateTime:
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
             confidence=similar(Likeness(e.quality, bool(e.peers), leader)).confidence,
+            advice=self.advice.most(),
         )
 
 

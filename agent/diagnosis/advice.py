@@ -4,8 +4,11 @@ Advice about a verdict never ends, stops or restarts anything: what looks idle m
 checkpoint.
 """
 
-from agent.diagnosis.facts import FactKind
-from agent.model import Cause, Pair, Severity, State, Verdict
+from collections.abc import Iterable
+from enum import StrEnum
+
+from agent.diagnosis.facts import FactKind, Found
+from agent.model import Cause, Fact, Pair, Severity, State, Verdict
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
@@ -51,19 +54,6 @@ def _small(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-READ_FASTER = (
-    "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
-    "memory; more loaders only help while the disk is not at its limit."
-)
-RECEIVE_LESS = (
-    "Copy what is read to the local disks first, cache it, or send it compressed; where a port is "
-    "at its limit, use more ports, else look at the storage server."
-)
-CHECKPOINT = (
-    "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
-    "being written."
-)
-
 ALERTS: dict[State, tuple[str, Severity]] = {
     State.HELD: ("DgxGpuHeldIdle", Severity.INFO),
     State.HUNG: ("DgxJobHung", Severity.CRITICAL),
@@ -82,69 +72,124 @@ def severity(pair: Pair) -> Severity | None:
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
 
 
-ADVICE: dict[Pair, str] = {
-    (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
+class Advice(StrEnum):
+    """What to do first about a loss; its text is in TEXTS."""
+
+    ASK_OWNER = "ask_owner"
+    FIND_RANK = "find_rank"
+    COOL = "cool"
+    RAISE_POWER = "raise_power"
+    CHECK_VOLTAGE = "check_voltage"
+    MOVE_FEWER_BYTES = "move_fewer_bytes"
+    BALANCE = "balance"
+    READ_OR_WRITE = "read_or_write"
+    READ_FASTER = "read_faster"
+    CHECKPOINT = "checkpoint"
+    RECEIVE_OR_SEND = "receive_or_send"
+    RECEIVE_LESS = "receive_less"
+    ADD_LOADERS = "add_loaders"
+    RELIEVE_THREAD = "relieve_thread"
+    PROFILE = "profile"
+    SHOW_PROCESSES = "show_processes"
+    OVERLAP_NVLINK = "overlap_nvlink"
+    OVERLAP_INFINIBAND = "overlap_infiniband"
+    PLACE_RANKS = "place_ranks"
+
+
+READ_FASTER = (
+    "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
+    "memory; more loaders only help while the disk is not at its limit."
+)
+RECEIVE_LESS = (
+    "Copy what is read to the local disks first, cache it, or send it compressed; where a port is "
+    "at its limit, use more ports, else look at the storage server."
+)
+CHECKPOINT = (
+    "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
+    "being written."
+)
+
+TEXTS: dict[Advice, str] = {
+    Advice.ASK_OWNER: "Ask its owner whether the process is still needed: it holds memory "
     "and does no work.",
-    (State.HUNG, Cause.NONE): hang_advice(),
-    (State.THROTTLED, Cause.THERMAL): "Check the cooling: fans, inlet temperature, dust, "
-    "neighbours in the rack.",
-    (State.THROTTLED, Cause.POWER): "Look at the power supplies and at the power limit "
+    Advice.FIND_RANK: hang_advice(),
+    Advice.COOL: "Check the cooling: fans, inlet temperature, dust, neighbours in the rack.",
+    Advice.RAISE_POWER: "Look at the power supplies and at the power limit "
     "(nvidia-smi -q -d POWER).",
-    (State.THROTTLED, Cause.RELIABILITY): "Look at nvidia-smi -q -d PERFORMANCE; if it lasts, ask "
-    "the vendor.",
-    (State.STARVED, Cause.PCIE): "Move fewer bytes: keep data on the GPU, send smaller types, "
+    Advice.CHECK_VOLTAGE: "Look at nvidia-smi -q -d PERFORMANCE; if it lasts, ask the vendor.",
+    Advice.MOVE_FEWER_BYTES: "Move fewer bytes: keep data on the GPU, send smaller types, "
     "decode on the GPU; pin memory and overlap copies with work.",
-    (State.STARVED, Cause.PEER): peer_advice(),
-    (State.STARVED, Cause.DISK): f"If the job reads: {_small(READ_FASTER)} If it writes: "
+    Advice.BALANCE: peer_advice(),
+    Advice.READ_OR_WRITE: f"If the job reads: {_small(READ_FASTER)} If it writes: "
     f"{_small(CHECKPOINT)}",
-    (State.STARVED, Cause.NETWORK): f"If the job reads: {_small(RECEIVE_LESS)} If it writes: "
+    Advice.READ_FASTER: READ_FASTER,
+    Advice.CHECKPOINT: CHECKPOINT,
+    Advice.RECEIVE_OR_SEND: f"If the job reads: {_small(RECEIVE_LESS)} If it writes: "
     "write checkpoints asynchronously.",
-    (State.STARVED, Cause.CPU): "Start more loader processes while cores are free, give the job "
+    Advice.RECEIVE_LESS: RECEIVE_LESS,
+    Advice.ADD_LOADERS: "Start more loader processes while cores are free, give the job "
     "cores where its threads wait for them, or decode and augment on the GPU.",
-    (State.STARVED, Cause.HOST_THREAD): "Relieve the thread that launches: CUDA graphs or "
+    Advice.RELIEVE_THREAD: "Relieve the thread that launches: CUDA graphs or "
     "torch.compile for many small kernels, loader processes for what it prepares itself.",
-    (
-        State.STARVED,
-        Cause.UNKNOWN,
-    ): "The host shows no reason. That is normal for a server without requests or a notebook. A "
-    "job that should be at work waits for a service, a lock or the like: "
+    Advice.PROFILE: "The host shows no reason. That is normal for a server without requests or a "
+    "notebook. A job that should be at work waits for a service, a lock or the like: "
     "profile it (py-spy, Nsight Systems).",
-    (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, or send fewer bytes "
+    Advice.SHOW_PROCESSES: "Let the agent see the processes on this GPU: as root, with "
+    "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
+    "is in a container. Until then it cannot see what they wait for.",
+    Advice.OVERLAP_NVLINK: "Overlap communication with work, or send fewer bytes "
     "(compression, accumulation); else accept it: the links do what they can.",
-    (State.COMMUNICATING, Cause.INFINIBAND): "Overlap communication with work, check that every "
+    Advice.OVERLAP_INFINIBAND: "Overlap communication with work, check that every "
     "port runs at its rate and that GPUDirect is in use.",
-    (State.COMMUNICATING, Cause.PCIE): "Place the ranks of a job on GPUs that share NVLink or a "
-    "PCIe switch.",
+    Advice.PLACE_RANKS: "Place the ranks of a job on GPUs that share NVLink or a PCIe switch.",
+}
+
+OF_PAIR: dict[Pair, Advice] = {
+    (State.HELD, Cause.NONE): Advice.ASK_OWNER,
+    (State.HUNG, Cause.NONE): Advice.FIND_RANK,
+    (State.THROTTLED, Cause.THERMAL): Advice.COOL,
+    (State.THROTTLED, Cause.POWER): Advice.RAISE_POWER,
+    (State.THROTTLED, Cause.RELIABILITY): Advice.CHECK_VOLTAGE,
+    (State.STARVED, Cause.PCIE): Advice.MOVE_FEWER_BYTES,
+    (State.STARVED, Cause.PEER): Advice.BALANCE,
+    (State.STARVED, Cause.DISK): Advice.READ_OR_WRITE,
+    (State.STARVED, Cause.NETWORK): Advice.RECEIVE_OR_SEND,
+    (State.STARVED, Cause.CPU): Advice.ADD_LOADERS,
+    (State.STARVED, Cause.HOST_THREAD): Advice.RELIEVE_THREAD,
+    (State.STARVED, Cause.UNKNOWN): Advice.PROFILE,
+    (State.COMMUNICATING, Cause.NVLINK): Advice.OVERLAP_NVLINK,
+    (State.COMMUNICATING, Cause.INFINIBAND): Advice.OVERLAP_INFINIBAND,
+    (State.COMMUNICATING, Cause.PCIE): Advice.PLACE_RANKS,
 }
 """Nothing is said of pairs that are as they should be."""
 
-BY_FACT: dict[FactKind, str] = {
-    FactKind.DISK_READS: READ_FASTER,
-    FactKind.JOB_READS: READ_FASTER,
-    FactKind.JOB_RECEIVES: RECEIVE_LESS,
-    FactKind.DISK_WRITES: CHECKPOINT,
-    FactKind.JOB_WRITES: CHECKPOINT,
-    FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "
-    "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
-    "is in a container. Until then it cannot see what they wait for.",
+ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
+
+BY_FACT: dict[FactKind, Advice] = {
+    FactKind.DISK_READS: Advice.READ_FASTER,
+    FactKind.JOB_READS: Advice.READ_FASTER,
+    FactKind.JOB_RECEIVES: Advice.RECEIVE_LESS,
+    FactKind.DISK_WRITES: Advice.CHECKPOINT,
+    FactKind.JOB_WRITES: Advice.CHECKPOINT,
+    FactKind.PROCESSES_HIDDEN: Advice.SHOW_PROCESSES,
 }
 """Better advice than that of the pair, where this fact decided it or this doubt left the cause
 unknown."""
 
 
-def pair_advice(pair: Pair, waits_for: int | None = None) -> str:
-    """Return the advice for a state and its cause; `waits_for` is the index of a GPU that is
-    late."""
-    if pair == (State.STARVED, Cause.PEER) and waits_for is not None:
-        return peer_advice(f"GPU {waits_for}")
-    return ADVICE.get(pair, "")
+def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> Advice | None:
+    """Return the advice that fits the facts of one second; None for a healthy state."""
+    if pair not in OF_PAIR:
+        return None
+    kinds = [fact.kind for fact in (*doubts, *found[:1])]
+    return next((one for kind, one in BY_FACT.items() if kind in kinds), OF_PAIR[pair])
 
 
-def advice(verdict: Verdict) -> str:
-    """Return the advice for a verdict; empty for a healthy state."""
-    doubts = verdict.doubts if verdict.cause is Cause.UNKNOWN else ()
-    kinds = [fact.kind for fact in (*doubts, *verdict.evidence[:1])]
-    late = verdict.waits_for.index if verdict.waits_for else None
-    of_pair = pair_advice(verdict.pair, late)
-    found = next((text for kind, text in BY_FACT.items() if kind in kinds), of_pair)
-    return found if of_pair else ""
+def advice(verdict: Verdict, pair: Pair | None = None) -> str:
+    """Return what to do about a loss of a GPU, that of the verdict unless it is another `pair` of
+    its account; empty for a healthy state."""
+    pair = pair or verdict.pair
+    if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
+        return peer_advice(f"GPU {verdict.waits_for.index}")
+    found = verdict.advice.get(pair) or OF_PAIR.get(pair)
+    return TEXTS[Advice(found)] if found else ""

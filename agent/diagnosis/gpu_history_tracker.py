@@ -126,6 +126,7 @@ class GpuHistoryTracker:
             # To a server that rests something comes, if only a probe; a notebook is left alone.
             bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,
             clock=self._clock_at(e, now),
+            came=self._came,
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:

@@ -167,6 +167,9 @@ def workers_run(e: Evidence) -> Found:
     return (Fact(FactKind.WORKERS_RUNNING, figures),)
 
 
+CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
+
+
 def blocked_on_files(e: Evidence) -> Found:
     """Threads in uninterruptible sleep, and what moves meanwhile."""
     own = e.host.own("blocked")
@@ -175,8 +178,12 @@ def blocked_on_files(e: Evidence) -> Found:
     read = e.host.rate(workload.CGROUP_READ) or 0.0
     written = e.host.rate(workload.CGROUP_WRITTEN) or 0.0
     if max(read, written) >= DATA_RATE:
-        kind = FactKind.JOB_WRITES if written > read else FactKind.JOB_READS
-        return Fact(kind, (Figure("rate", max(read, written), None, RATE),)), asleep
+        reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in CGROUP_BYTES)
+        rate = Figure("rate", written if writes > reads else read, None, RATE)
+        kind = (
+            FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
+        )  # now: it may alternate
+        return Fact(kind, (rate,)), asleep
     disk = e.context.active_disk
     if disk is None:
         return (asleep,)

@@ -48,6 +48,7 @@ class GpuHistory:
     power: PowerLevels | None = None  # of its newest 20 ms samples
     bursts: bool = False  # its work came in bursts without a rhythm, as requests do
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
+    came: float | None = None  # when its processes came (monotonic seconds)
 
 
 @dataclass(frozen=True, slots=True)

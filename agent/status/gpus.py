@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.diagnosis.advice import SUMMARIES, advice, pair_advice, severity
+from agent.diagnosis.advice import SUMMARIES, advice, severity
 from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import by_kind
 from agent.faults.monitoring import ABSENT
@@ -132,9 +132,7 @@ def first_step(gpu: Judged, loss: Pair) -> str:
     """Return what to do about a loss of this GPU: the same wherever it is shown."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
-    if gpu.verdict and gpu.verdict.pair == loss:
-        return advice(gpu.verdict)
-    return pair_advice(loss, gpu.waits_for)
+    return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def window(

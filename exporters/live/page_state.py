@@ -1,9 +1,8 @@
 """One tick as the open pages see it: what seldom changes, and what does (MESSAGES.md)."""
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from agent.diagnosis.advice import SUMMARIES, advice, pair_advice
+from agent.diagnosis.advice import SUMMARIES, advice
 from agent.faults.monitoring import ABSENT
 from agent.faults.promql import seconds
 from agent.jobs.job import Job, Receipt, WatchedJobs
@@ -34,9 +33,6 @@ class PageState:
         self._seen: object = None  # that what seldom changes was made of
         self.known = FindingsDocument()
         self._history: History | None = None
-        # Seconds for which each advice fitted a loss of a GPU: the second in which a checkpoint
-        # ends is one that reads.
-        self._cures = defaultdict[tuple[str, Pair], Counter[str]](Counter)
         self._receipts: Sequence[Receipt] = ()
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._started: float | None = None  # the first look (wall time)
@@ -228,10 +224,6 @@ class PageState:
         known: int,
     ) -> headline.GpuSummary:
         now = self._snapshot.at
-        fitted = self._cures[gpu.uuid, verdict.pair]
-        fitted[advice(verdict)] += 1
-        if fitted.total() > SPAN:  # what is older counts less
-            self._cures[gpu.uuid, verdict.pair] = Counter({a: n // 2 for a, n in fitted.items()})
         low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
         pair = next(low, verdict.pair)
         beside = None if pair[0] is State.IDLE else _costly(window)
@@ -245,9 +237,7 @@ class PageState:
             gpu.index, pair, stood, share=window.get(pair), beside=beside, window=known
         )._replace(waits_for=late, spent=self._spent(gpu))
         loss = headline.shown(found, beside[0] if beside else None) or pair
-        cures = self._cures[gpu.uuid, loss].most_common(1)
-        to_do = cures[0][0] if cures and cures[0][0] else pair_advice(loss, late)
-        return found._replace(advice=hang_action(hung) if hung else to_do)
+        return found._replace(advice=hang_action(hung) if hung else advice(verdict, loss))
 
 
 def whole(machine: Document, tick: Document) -> Document:

@@ -4,9 +4,16 @@ import re
 
 import pytest
 
-from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, advice
+from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, TEXTS, Advice, advice, advised
+from agent.diagnosis.advice_seconds import AdviceSeconds
+from agent.diagnosis.division import TimeSplit
 from agent.diagnosis.facts import FactKind
-from agent.model import PAIRS, Cause, Fact, SignalQuality, State, Verdict
+from agent.diagnosis.tick_context import GpuHistory
+from agent.model import BUSY, PAIRS, Cause, Fact, Pair, State
+from tests.support.evidence import evidence
+from tests.support.machines import simulated
+
+DISK: Pair = (State.STARVED, Cause.DISK)
 
 
 def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
@@ -20,7 +27,7 @@ HARM = re.compile(
 )
 
 
-@pytest.mark.parametrize("text", [*ADVICE.values(), *BY_FACT.values()])
+@pytest.mark.parametrize("text", TEXTS.values())
 def test_no_advice_harms(text: str) -> None:
     """A GPU that looks idle may be a server; one that looks stuck may write a checkpoint."""
     assert not HARM.search(text)
@@ -29,34 +36,50 @@ def test_no_advice_harms(text: str) -> None:
 
 @pytest.mark.parametrize("kind", BY_FACT)
 def test_the_first_fact_decides_the_advice(kind: FactKind) -> None:
-    pair = State.STARVED, Cause.DISK
     first, second = Fact(kind), Fact(FactKind.BLOCKED)
-    found = [
-        advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=facts))
-        for facts in ((first, second), (second, first))
-    ]
-    assert found == [BY_FACT[kind], ADVICE[pair]]
+    assert advised(DISK, (first, second)) is BY_FACT[kind]
+    assert advised(DISK, (second, first)) is Advice.READ_OR_WRITE
 
 
 def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
-    hidden = Fact(FactKind.PROCESSES_HIDDEN, names=("hidepid",))
-    shown = {
-        cause: advice(
-            Verdict(
-                State.STARVED,
-                cause,
-                SignalQuality.GPM,
-                {},
-                evidence=(Fact(FactKind.UNEXPLAINED),),
-                doubts=(hidden,),
-            )
-        )
-        for cause in (Cause.UNKNOWN, Cause.PCIE)
-    }
-    assert shown[Cause.UNKNOWN] == BY_FACT[FactKind.PROCESSES_HIDDEN]
-    assert shown[Cause.PCIE] == ADVICE[State.STARVED, Cause.PCIE]
+    hidden, unknown = (
+        Fact(FactKind.PROCESSES_HIDDEN, names=("hidepid",)),
+        (State.STARVED, Cause.UNKNOWN),
+    )
+    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),), (hidden,)) is Advice.SHOW_PROCESSES
+    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),)) is Advice.PROFILE
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:
-    for kind in (FactKind.DISK_WRITES, FactKind.JOB_WRITES):
-        assert "do not end one that is being written" in BY_FACT[kind]
+    assert "do not end one that is being written" in TEXTS[Advice.CHECKPOINT]
+
+
+def split(kind: FactKind, share: float = 1.0) -> TimeSplit:
+    return TimeSplit({DISK: share, BUSY: 1.0 - share}, {DISK: (Fact(kind),)})
+
+
+def test_the_advice_is_that_which_fitted_most_of_the_lost_time() -> None:
+    seconds, e = AdviceSeconds(), evidence({})
+    for second in range(60):
+        reads = second % 3 == 2  # half as long as it writes
+        seconds.take(e, split(FactKind.JOB_READS if reads else FactKind.JOB_WRITES), 1.0)
+        assert seconds.most() == {DISK: Advice.CHECKPOINT}
+    for _ in range(600):
+        seconds.take(e, split(FactKind.JOB_READS, 0.2), 1.0)
+    assert seconds.most() == {DISK: Advice.READ_FASTER}, "what is older counts less"
+
+
+def test_other_processes_have_an_advice_of_their_own() -> None:
+    seconds = AdviceSeconds()
+    for came, kind in ((1.0, FactKind.JOB_WRITES), (50.0, FactKind.JOB_READS)):
+        seconds.take(evidence({}, history=GpuHistory(came=came)), split(kind), 1.0)
+    assert seconds.most() == {DISK: Advice.READ_FASTER}
+
+
+@pytest.mark.parametrize("system", ["dgx-station-v100", "dgx-h100"])
+def test_a_job_that_writes_checkpoints_is_never_told_to_read_less(system: str) -> None:
+    bench, shown = simulated(f"{system}:checkpoint", gpus=2), set()
+    for _ in range(240):
+        verdicts = bench.run(1).agent.poller.latest.verdicts.values()
+        shown |= {advice(one, DISK) for one in verdicts if one.shares.get(DISK)}
+    assert shown == {TEXTS[Advice.CHECKPOINT]}

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diagnosis.advice import CHECKPOINT, advice
+from agent.diagnosis.advice import Advice, advised
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import COPY_RATE, DATA_RATE, divide_inactive, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, TickContext
-from agent.model import Absence, Cause, Fact, Reading, Reason, SignalQuality, State, Verdict
+from agent.model import Absence, Cause, Fact, Reading, Reason, State
 from agent.sources import activity, disk, host, nvlink, pcie, process
 from agent.sources import workload as work
 from exporters.messages import fact_text
@@ -305,7 +305,7 @@ def test_each_cause_has_its_advice(name: str) -> None:
     row = ROWS[name]
     for cause, share in divide_inactive(evidence(row.figures, row.wires)).items():
         pair = State.STARVED, cause
-        assert advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=share.facts))
+        assert advised(pair, share.facts)
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ def test_each_cause_has_its_advice(name: str) -> None:
 def test_the_advice_on_disks_is_by_direction(name: str, checkpoint: bool) -> None:
     row, pair = ROWS[name], (State.STARVED, Cause.DISK)
     facts = divide_inactive(evidence(row.figures))[Cause.DISK].facts
-    found = advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=facts))
-    assert (found == CHECKPOINT) is checkpoint
+    found = advised(pair, facts)
+    assert (found is Advice.CHECKPOINT) is checkpoint
 
 
 def test_a_wait_for_peers_is_not_taken_for_copies() -> None:

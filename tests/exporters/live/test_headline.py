@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.diagnosis.advice import ALERTS, pair_advice
+from agent.diagnosis.advice import ADVICE, ALERTS
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.workload import workload
@@ -149,8 +149,7 @@ def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
 def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     peer: Pair = (State.STARVED, Cause.PEER)
     lose = [
-        GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100), advice=pair_advice(peer))
-        for n in range(3)
+        GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100), advice=ADVICE[peer]) for n in range(3)
     ]
     late = GpuSummary(3, BUSY, beside=((State.STARVED, Cause.CPU), 0.12))
     facts = HeadlineFacts(gpus=[*lose, late], full=True)
