@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
+from agent.diagnosis.advice import ADVICE, SUMMARIES, TEXTS, Advice, hang_advice, severity
 from agent.jobs.job import (
     Culprit,
     Hang,
@@ -111,7 +111,7 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
                 "share_saved": one.saved / receipt.watched if receipt.watched else None,
                 "then": pair_name(one.then),
                 "then_gpu": one.then_gpu.uuid if one.then_gpu else None,
-                "advice": ADVICE.get(one.pair, ""),
+                "advice": TEXTS[Advice(one.advice)] if one.advice else ADVICE.get(one.pair, ""),
             }
             for one in receipt.savings
         ],

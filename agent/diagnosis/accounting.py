@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.advice_seconds import AdviceSeconds
+from agent.diagnosis.advice_seconds import AdviceSeconds, most_fitting
 from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.energy import NAMES, STATE_JOULES
@@ -157,7 +157,7 @@ class GpuStateTime:
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
             confidence=similar(Likeness(e.quality, bool(e.peers), leader)).confidence,
-            advice=self.advice.most(),
+            advice=most_fitting([self.advice]),
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.bounds import HOUR
+from agent.diagnosis.advice import Advice
 from agent.diagnosis.pulses import GpuPulse, JobPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
@@ -57,6 +58,7 @@ class JobRecord:
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
     names: tuple[str, JobLabels] = ("", JobLabels())
     pulse: JobPulse = field(default_factory=JobPulse)
+    advice: Mapping[Pair, Advice] = field(default_factory=dict)
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
@@ -154,5 +156,7 @@ class JobRecord:
             joules_by=joules,
             tensor=total.get(("tensor", None)),
             cost=hours * price if price else None,
-            savings=savings(by_gpu),
+            savings=tuple(
+                one._replace(advice=self.advice.get(one.pair)) for one in savings(by_gpu)
+            ),
         )

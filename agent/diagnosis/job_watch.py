@@ -10,6 +10,7 @@ from msgspec import Meta
 from agent.bounds import JOBS_KEPT
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
+from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord
@@ -90,6 +91,8 @@ class JobWatch:
         booked = {uuid: account.booked for uuid, account in accounts.items()}
         for record in self._records:
             record.pulse = pulses.of_jobs.get(record.group, record.pulse)
+            there = (accounts[g.uuid] for g in record.group.gpus if g.uuid in accounts)
+            record.advice = most_fitting(account.advice for account in there)
             record.take(snapshot, samples, pulses.of_gpus, booked)
         self._judge(snapshot, accounts, workload.stopped(samples))
         price, lost = self.configuration.current[CostConfig].gpu_hour, self.inventory().lost

@@ -5,11 +5,12 @@ import re
 import pytest
 
 from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, TEXTS, Advice, advice, advised
-from agent.diagnosis.advice_seconds import AdviceSeconds
+from agent.diagnosis.advice_seconds import AdviceSeconds, most_fitting
 from agent.diagnosis.division import TimeSplit
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import BUSY, PAIRS, Cause, Fact, Pair, State
+from exporters.job_words import jobs_document
 from tests.support.evidence import evidence
 from tests.support.machines import simulated
 
@@ -63,17 +64,17 @@ def test_the_advice_is_that_which_fitted_most_of_the_lost_time() -> None:
     for second in range(60):
         reads = second % 3 == 2  # half as long as it writes
         seconds.take(e, split(FactKind.JOB_READS if reads else FactKind.JOB_WRITES), 1.0)
-        assert seconds.most() == {DISK: Advice.CHECKPOINT}
+        assert most_fitting([seconds]) == {DISK: Advice.CHECKPOINT}
     for _ in range(600):
         seconds.take(e, split(FactKind.JOB_READS, 0.2), 1.0)
-    assert seconds.most() == {DISK: Advice.READ_FASTER}, "what is older counts less"
+    assert most_fitting([seconds]) == {DISK: Advice.READ_FASTER}, "what is older counts less"
 
 
 def test_other_processes_have_an_advice_of_their_own() -> None:
     seconds = AdviceSeconds()
     for came, kind in ((1.0, FactKind.JOB_WRITES), (50.0, FactKind.JOB_READS)):
         seconds.take(evidence({}, history=GpuHistory(came=came)), split(kind), 1.0)
-    assert seconds.most() == {DISK: Advice.READ_FASTER}
+    assert most_fitting([seconds]) == {DISK: Advice.READ_FASTER}
 
 
 @pytest.mark.parametrize("system", ["dgx-station-v100", "dgx-h100"])
@@ -83,3 +84,5 @@ def test_a_job_that_writes_checkpoints_is_never_told_to_read_less(system: str) -
         verdicts = bench.run(1).agent.poller.latest.verdicts.values()
         shown |= {advice(one, DISK) for one in verdicts if one.shares.get(DISK)}
     assert shown == {TEXTS[Advice.CHECKPOINT]}
+    (job,) = jobs_document(bench.agent.jobs.current)["running"]
+    assert [s["advice"] for s in job["savings"] if s["cause"] == "starved/disk"] == [*shown]
