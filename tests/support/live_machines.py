@@ -40,8 +40,8 @@ class Watched:
 
     def run(self, seconds: int) -> "Watched":
         """Tick once a second."""
-        for _ in range(seconds):
-            self.tick()
+        self.bench.run(seconds - 1)
+        self.tick()
         return self
 
     def tick(self) -> Snapshot:

@@ -59,7 +59,7 @@ def test_a_fault_stays_on_the_list_after_it_is_over() -> None:
 
 def test_what_was_there_at_the_start_has_no_beginning() -> None:
     looks = Looks(watched("dgx-station-v100:nvlink-down").run(20))
-    assert of_text(looks.play("nvlink-down", 80), "NVLink 2")["since"] is None
+    assert of_text(looks.play("nvlink-down", 40), "NVLink 2")["since"] is None
 
 
 def test_the_list_is_bounded_in_number_and_age() -> None:
