@@ -194,7 +194,8 @@ class History:
             "timestamp": self.timestamp,
             "slots": slots,
             "states": [None, *map(pair_name, PAIRS), "lost/none"],
-            "words": {pair_name(pair): words for pair, words in SUMMARIES.items()},
+            "words": {"lost/none": "lost"}
+            | {pair_name(p): words for p, words in SUMMARIES.items()},
             "series": {series.name: series.document() for series in (*SERIES, SHARE)},
             "gpus": {
                 uuid: {

@@ -144,10 +144,12 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
             yield pair, part / whole
 
 
-def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:
-    """Return whether a job of the same name and user ended before; never of nameless ones."""
+def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
+    """Return the id of the last job of the same name and user that began before and has ended; a
+    nameless one has none."""
     alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
-    return bool(receipt.name) and any(one.labels.user == receipt.labels.user for one in alike)
+    same = [one for one in alike if receipt.name and one.labels.user == receipt.labels.user]
+    return max(same, key=lambda one: one.began).id if same else None
 
 
 def receipt_level(receipt: Receipt) -> Level | None:

@@ -288,7 +288,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
     hours: str  # its GPU-hours and what became of them
     money: str | None = None
     saving: str | None = None
-    before: bool  # whether a job of its name and user ended earlier
+    before: str | None  # id of the last job of its name and user that ended earlier
     findings: tuple[str, ...] = ()
 
 
@@ -303,7 +303,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
     ended: datetime | None
     seconds: float
     text: str
-    before: bool
+    before: str | None
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):

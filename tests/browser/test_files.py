@@ -3,6 +3,7 @@
 import re
 
 from agent.model import PAIRS, Cause
+from agent.status.model import Level
 from dashboards.board import STATES
 from tests.support.repository import ROOT
 
@@ -10,6 +11,7 @@ STATIC = ROOT / "exporters/live/static"
 RUNBOOK = "runbook.html"  # read by itself, by who follows the link of an alert
 HEAVIEST = 150_000  # bytes of all other files together
 LONGEST = 250  # lines of a module
+MOST = 1600  # lines of all modules
 
 
 def text(name: str) -> str:
@@ -38,17 +40,19 @@ def test_no_data_becomes_markup() -> None:
     assert "style=" not in text("index.html")
 
 
-def test_states_are_those_of_the_agent() -> None:
-    block = re.search(r"PAIRS = \[(.*?)\];", text("states.js"), re.DOTALL)
+def test_every_state_is_drawn_in_its_own_way() -> None:
+    block = re.search(r"FORMS = \{(.*?)\};", text("states.js"), re.DOTALL)
     assert block
-    shown = re.findall(r'"([a-z_]+)/([a-z_]+)"', block[1])
-    pairs = [(state.value, cause.value) for state, cause in PAIRS]
-    assert shown == [*pairs, ("lost", "none")]
+    forms = dict(re.findall(r'"([a-z_]+/[a-z_]+)": "(\w+)"', block[1]))
+    plain = {"busy/none", "idle/none"}
+    assert set(forms) | plain == {f"{state}/{cause}" for state, cause in PAIRS}
+    assert set(forms.values()) <= set(re.findall(r"(\w+): \[\[", text("states.js")))
 
 
-def test_every_state_has_a_symbol() -> None:
+def test_every_state_and_level_has_a_symbol() -> None:
     drawn = set(re.findall(r'<symbol id="(\w+)"', text("index.html")))
-    assert {state.value for state, _ in PAIRS} | {"lost", "unknown"} <= drawn
+    shapes = {state.value for state, _ in PAIRS} | {"lost", "unknown"}
+    assert shapes | {level.value for level in Level} <= drawn
 
 
 def test_colours_of_states_are_those_of_the_boards() -> None:
@@ -61,3 +65,22 @@ def test_colours_of_states_are_those_of_the_boards() -> None:
 def test_modules_are_short() -> None:
     lengths = {path.name: len(text(path.name).splitlines()) for path in STATIC.glob("*.js")}
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+    assert sum(lengths.values()) <= MOST
+
+
+DECISIONS = re.compile(
+    r"\b(?:starts|ends)With\(|\.match\(|\.matchAll\(|\.search\(|\.test\(|\.exec\(|\bRegExp\b"
+    r"|(?:text|do|brief|meaning|why|note)\??\.(?:includes|indexOf|slice|length|replace)\("
+    r"|\.(?:text|do|brief|meaning|note)\s*[!=]==?"
+)
+
+
+def test_scripts_read_no_text() -> None:
+    """Texts are for people: no script compares one, or looks for words in it. One regular
+    expression binds a figure to its unit: typography."""
+    scripts = {path.name: text(path.name) for path in STATIC.glob("*.js")}
+    found = {name: DECISIONS.findall(script) for name, script in scripts.items()}
+    assert {name: words for name, words in found.items() if words} == {"dom.js": ["text.replace("]}
+    literal = re.compile(r"(?<=[(=,:] )/(?![/*])[^/\n]+/|\(/(?![/*])[^/\n]+/")
+    expressions = {name: len(literal.findall(script)) for name, script in scripts.items()}
+    assert {name: count for name, count in expressions.items() if count} == {"dom.js": 1}

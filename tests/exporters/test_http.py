@@ -129,7 +129,7 @@ async def test_the_page_is_locked_down() -> None:
 
 
 async def test_the_page_comes_with_all_that_it_names() -> None:
-    async with asking(ExpositionBench()) as client:
+    async with asking(ExpositionBench(), status=lambda: b"{}") as client:
         index = await (await client.get("/")).text()
         named = re.findall(r'(?:href|src)="([^"#:]+)"', index)
         assert {name.rpartition(".")[2] for name in named} >= {"css", "js"}

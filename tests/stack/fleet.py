@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.options import view_of
+from agent.cli.options import board_of, view_of
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
@@ -119,7 +119,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = Agent(config, hardware, clock, inline=bool(pairs))
-    feed = Feed(view_of(agent, hardware))
+    feed = Feed(view_of(agent, hardware), board_of(agent, hardware))
     agent.poller.listeners.append(feed)
     for played, seconds in pairs:
         machine.set_scenario(played)
@@ -134,7 +134,13 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
     """Serve and tick as `run` does."""
     agent, poller = one.agent, one.agent.poller
     exposition = Exposition(lambda: poller.latest, agent.clock.monotonic, process=False)
-    pages = AgentPages(exposition, lambda: poller.latest, awaited=poller.waiting_for, feed=one.feed)
+    pages = AgentPages(
+        exposition,
+        lambda: poller.latest,
+        awaited=poller.waiting_for,
+        feed=one.feed,
+        jobs=lambda: agent.jobs.current,
+    )
     runner = await serve(pages.application(), "127.0.0.1", 0)
     agent.start()
     if isinstance(agent.clock, HistoryClock):

@@ -2,6 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const kept = new WeakMap(); // parent -> Map of key -> node
+const written = new WeakMap(); // node -> the text that it shows
 
 /** An HTML element with attributes and children; a string is a child of text. */
 export function element(tag, attributes = {}, ...children) {
@@ -19,22 +20,40 @@ function furnish(node, attributes, children) {
   return node;
 }
 
-/** A symbol of index.html by its id; `point` changes it. */
-export function symbol(name) {
-  return drawing(
-    "svg",
-    { class: "symbol", "aria-hidden": "true" },
-    drawing("use", { href: `#${name}` }),
-  );
+/** A symbol of index.html; `mark` gives it a shape. */
+export function symbol() {
+  return drawing("svg", { class: "symbol", "aria-hidden": "true" }, drawing("use"));
 }
 
-export function point(svg, name) {
-  put(svg.firstElementChild, "href", `#${name}`);
+/** Give a node its level, from which its colour follows, and the symbol in it a shape. */
+export function mark(node, level, shape = level) {
+  put(node, "data-level", level ?? "unknown");
+  put(node.querySelector("use"), "href", `#${shape ?? "unknown"}`);
 }
 
-/** Let a node say this. */
+/** Show a name or a figure. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
+}
+
+/** Show a sentence, or nothing. Its commands stand in backticks: one click selects a whole one. */
+export function write(node, text) {
+  node.hidden = !text;
+  if (written.get(node) === text) return;
+  written.set(node, text);
+  const parts = (text ?? "").split("`");
+  node.replaceChildren(...parts.map((part, place) => (place % 2 ? element("code", { class: "command" }, part) : bound(part))));
+}
+
+/** A figure and its unit stay on one line. */
+function bound(text) {
+  return text.replace(/(\d) (?=%|[A-Z]?i?B|[GM]b\b|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
+}
+
+/** Sentences as a list. */
+export function list(parent, texts) {
+  parent.hidden = !texts.length;
+  keep(parent, texts, (_, place) => place, () => element("li"), write);
 }
 
 /** Set an attribute; null or false takes it away, true leaves it empty. */
@@ -76,22 +95,4 @@ export function keep(parent, entries, keyOf, make, update) {
     if (node !== next) parent.insertBefore(node, next);
     last = node;
   }
-}
-
-/** A figure and its unit stay on one line, and so do a price and its name. */
-export function bound(text) {
-  return text.replace(/(cost|lost:?) (?=[\d<])/g, (words) => words.replaceAll(" ", "\u00a0")).replace(/(\d) (?=%|[A-Z]?i?B|[smhdW]\b|min\b|°C)/g, "$1\u00a0");
-}
-
-const COMMAND = /\b((?:nvidia-smi|systemctl|smartctl|mlxlink|mdadm|ipmitool|dcgmi|lspci|dmesg|cat|ibstat|ethtool)(?: (?:--?[\w-]+(?=[ ,;.)]|$)|\/[\w/.-]*\w|\d+\b|[A-Z]{5,}\b|status|start|restart|nvlink|topo|sel list|diag|nvidia-fabricmanager|dgx-telemetry))+)/;
-
-/** The same, its commands whole: they do not break, and one click selects one without what follows. */
-export function instruct(node, text) {
-  if (node.textContent === text) return;
-  node.replaceChildren(...text.split(COMMAND).map((part, place) => (place % 2 ? element("code", { class: "command" }, part) : part)));
-}
-
-/** A list of sentences. */
-export function sentences(list, texts, tag = "li") {
-  keep(list, texts, (_, place) => place, () => element(tag), (node, text) => say(node, bound(text)));
 }

@@ -1,20 +1,12 @@
-// Why a GPU is judged as it is: the dialog behind each tile.
+// Why a GPU is judged as it is: the dialog behind each row.
 
 import { showDay } from "./day.js";
-import { element, instruct, keep, point, put, say, sentences, symbol } from "./dom.js";
+import { element, list, mark, say, symbol, write } from "./dom.js";
 import { span } from "./figures.js";
-import { meterList, showMeters } from "./meters.js";
-import { deviceName, makeFlow, showFlow } from "./paths.js";
-import { findingsOf } from "./problems.js";
-import { nameOf } from "./states.js";
-import { canvas, drawStates } from "./strip.js";
-import { putState, showShares, sinceOf, stateOf, symbolOf } from "./tiles.js";
-
-const QUALITIES = {
-  gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
-  nvml: "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
-};
-const METERS = ["activity", "sm", "tensor", "memory", "power", "temperature", "clock"];
+import { findingsOf, showProblems } from "./findings.js";
+import { putState, shapeOf, showMeters, showProcesses, sinceOf } from "./gpus.js";
+import { showPathsOf } from "./paths.js";
+import { canvas, drawStates, showShares } from "./strip.js";
 
 /** The dialog and the GPU that it shows. */
 export class Evidence {
@@ -25,69 +17,62 @@ export class Evidence {
     dialog.querySelector("#evidence-body").append(...Object.values(this.parts));
     dialog.querySelector("#evidence-close").addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => {
-      if (event.target === dialog && event.clientX < dialog.getBoundingClientRect().left) {
-        dialog.close();
-      }
+      if (event.target === dialog && event.clientX < dialog.getBoundingClientRect().left) dialog.close();
     });
     dialog.addEventListener("close", () => {
       this.uuid = null;
     });
   }
 
-  open(uuid, frame, history) {
+  open(uuid, status, history) {
     this.uuid = uuid;
     this.dialog.showModal();
     this.dialog.scrollTop = 0;
-    this.show(frame, history);
+    this.show(status, history);
   }
 
-  /** What this tick says of the GPU; a GPU that is gone keeps what was said last. */
-  show(frame, history) {
-    const gpu = frame?.gpus.find((entry) => entry.uuid === this.uuid);
+  /** What this status says of the GPU; a GPU that is gone keeps what was said last. */
+  show(status, history) {
+    const gpu = status.gpus.find(({ uuid }) => uuid === this.uuid);
     if (!gpu) return;
     const { lead, faults, why, doubts, advice, who, past, day, meters, paths, identity } = this.parts;
     putState(this.dialog, gpu);
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
-    point(lead.firstChild.firstChild, symbolOf(gpu));
-    say(lead.lastChild, `${stateOf(gpu)} ${sinceOf([gpu], frame)}`.trim());
-    const found = findingsOf(frame, gpu);
-    const todo = [...new Set([...found.map(({ action }) => action), gpu.advice].filter(Boolean))].join(" Also: ");
-    list(faults, found.map(({ text }) => text));
-    list(why, gpu.evidence);
-    list(doubts, gpu.doubts);
-    section(advice, todo);
-    instruct(advice.lastChild, todo);
-    showPast(past, gpu, history);
-    day.hidden = !showDay(day.children[1], frame.timestamp, gpu.uuid);
-    list(who, gpu.processes.map(wordsOfProcess));
-    showMeters(meters.lastChild, gpu, history, METERS);
-    showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
-    say(identity.lastChild.firstChild, `${gpu.model}. ${QUALITIES[gpu.quality] ?? ""}`);
+    mark(lead, gpu.level, shapeOf(gpu));
+    write(lead.lastChild, [gpu.text, sinceOf(gpu, status)].filter(Boolean).join(" "));
+    showProblems(faults.children[1], findingsOf(status, gpu), status);
+    write(faults.lastChild, gpu.note);
+    write(advice.lastChild, gpu.do);
+    list(why.lastChild, gpu.why.map(({ text }) => text));
+    list(doubts.lastChild, gpu.doubts.map(({ text }) => text));
+    showProcesses(who.lastChild, gpu);
+    drawStates(past.children[1], history, gpu.uuid);
+    showShares(past.lastChild, history.totals([gpu.uuid]), (_, share, all) => `${share} of ${span(all)}`);
+    day.hidden = !showDay(day.children[1], Date.parse(status.at), gpu.uuid);
+    meters.hidden = !showMeters(meters.lastChild, gpu, history);
+    paths.hidden = !showPathsOf(paths.querySelector("tbody"), status, gpu.gpu);
+    write(identity.children[1], [gpu.model, gpu.basis].filter(Boolean).join(". "));
     say(identity.querySelector("code"), gpu.uuid);
+    faults.hidden = !gpu.findings.length && !gpu.note;
+    for (const part of [advice, why, doubts, who]) part.hidden = part.lastChild.hidden;
   }
 }
 
 function makeParts() {
-  const title = (words) => element("h3", {}, words);
+  const section = (title, ...nodes) => element("section", {}, element("h3", {}, title), ...nodes);
+  const ends = ["15 min ago", "now"].map((words) => element("span", {}, words));
   return {
-    lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
-    faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
-    why: element("section", {}, title("Why"), element("ul", { class: "reasons" })),
-    doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
-    advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
-    who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),
-    past: element(
-      "section",
-      {},
-      title("The last 15 minutes"),
-      canvas("strip tall"),
-      element("p", { class: "axis" }, element("span", {}, "15 min ago"), element("span", {}, "now")),
-      element("ul", { class: "shares" }),
-    ),
-    day: element("section", {}, title("The last 24 hours"), element("ol", { class: "day" }), element("p", { class: "key" })),
-    meters: element("section", {}, title("Figures"), meterList()),
-    paths: element("section", {}, title("Data paths (line on a bar: saturation threshold)"), element("table", {}, element("tbody"))),
-    identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),
+    lead: element("p", { class: "lead" }, symbol(), element("span")),
+    faults: section("What is wrong", element("ul", { class: "problems" }), element("p")),
+    why: section("Why", element("ul", { class: "reasons" })),
+    doubts: section("What could not be seen", element("ul", { class: "reasons" })),
+    advice: section("What to do", element("p", { class: "advice" })),
+    who: section("Processes on it", element("ul", { class: "reasons" })),
+    past: section("The last 15 minutes", canvas("strip tall"), element("p", { class: "axis" }, ...ends), element("ul", { class: "shares" })),
+    day: section("The last 24 hours", element("ol", { class: "day" }), element("p", { class: "key" })),
+    meters: section("Figures", element("dl", { class: "meters" })),
+    paths: section("Data paths (line on a bar: saturation threshold)", element("table", {}, element("tbody"))),
+    identity: section("This GPU", element("p"), copied()),
   };
 }
 
@@ -102,44 +87,5 @@ function copied() {
     say(button, "Copied");
     setTimeout(() => say(button, "Copy"), 2000);
   });
-  return element("span", { class: "identity" }, text, " ", button);
-}
-
-/** `python3, pid 4711, of ada, 9.5 GiB`. */
-function wordsOfProcess({ pid, program, bytes, user }) {
-  const held = bytes === null ? "" : `${(bytes / 1024 ** 3).toFixed(1)} GiB`;
-  return [program || "process", `pid ${pid}`, user && `of ${user}`, held].filter(Boolean).join(", ");
-}
-
-function section(node, content) {
-  node.hidden = !content || !content.length;
-}
-
-function list(node, texts) {
-  section(node, texts);
-  sentences(node.querySelector("ul"), texts ?? []);
-}
-
-/** The strip, and the share of the observed time that each state took. */
-function showPast(node, gpu, history) {
-  drawStates(node.children[1], history, gpu.uuid);
-  showShares(node.lastChild, history.totals([gpu.uuid]), 0, (a, b) => b[1] - a[1],
-    (_, share, all) => `${share} of ${span(all)}`);
-}
-
-function showFlows(node, flows) {
-  section(node, flows);
-  const body = node.lastChild.firstChild;
-  keep(body, flows, (flow) => `${flow.path}/${flow.device}/${flow.direction}`,
-    (flow) => element(
-      "tr",
-      {},
-      element("th", { scope: "row" }, `${nameOf(flow.path)} ${flow.direction}`),
-      element("td", {}, makeFlow()),
-    ),
-    (row, flow) => {
-      put(row, "title", `${deviceName(flow)}: ${flow.origin ?? ""} ${flow.source ?? ""}`.trim());
-      showFlow(row.lastChild.firstChild, flow);
-      say(row.querySelector(".gauge"), flow.limit === null ? "no limit known" : "");
-    });
+  return element("p", {}, text, " ", button);
 }

@@ -1,58 +1,65 @@
 // A row for each job: how fast it is and was, its GPUs, where their time goes; receipts below.
 
-import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
+import { drawing, element, keep, mark, put, say, symbol, write } from "./dom.js";
 import { clock, span } from "./figures.js";
+import { showStep } from "./findings.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
 const WIDTH = 180;
 const HEIGHT = 28;
 
-const SORTS = {
-  GPU: null, // as they come
-  lost: (job) => -job.lost,
-  "lost share": (job) => -job.lost / (job.gpu_seconds || 1),
-  cost: (job) => -(job.cost ?? job.gpu_seconds),
-  age: (job) => -job.seconds,
-};
-const MANY = 8; // jobs from which they can be sorted and searched
-
-/** The fields that sort and search; they are shown when there are many jobs. */
-export function makeJobTools(changed) {
-  const sort = element("select", { "aria-label": "Sort jobs by" }, ...Object.keys(SORTS).map((by) => element("option", { value: by }, `by ${by}`)));
-  const search = element("input", { type: "search", placeholder: "filter", "aria-label": "Filter jobs" });
-  sort.addEventListener("change", changed);
-  search.addEventListener("input", changed);
-  return element("div", { class: "tools", hidden: "" }, search, " ", sort);
-}
-
-export function showJobs(list, all, tools, now) {
-  tools.hidden = all.length < MANY;
-  const [search, sort] = tools.children;
-  const wanted = tools.hidden ? "" : search.value.trim().toLowerCase();
-  const by = tools.hidden ? null : SORTS[sort.value];
-  const jobs = all.filter((job) => [job.title, job.user, job.sentence, `gpu ${job.gpus}`, ...job.ids].join(" ").toLowerCase().includes(wanted));
-  if (by) jobs.sort((a, b) => by(a) - by(b));
+export function showJobs(list, { jobs, at }) {
   keep(list, jobs, (job) => job.id, makeJob, (node, job) => {
-    const [mark, words, curve] = node.children;
-    put(node, "data-level", job.level);
+    const [, words, curve] = node.children;
+    mark(node, job.level);
     put(node, "data-id", job.id);
-    point(mark, job.level);
-    const [name, sentence, shares, receipt] = words.children;
-    say(name, [job.title, job.user, gpusOf(job), `since ${clock(now - job.seconds, now)}`].filter(Boolean).join(", "));
+    const [name, sentence, todo, hours, more] = words.children;
+    say(name, [job.title, job.user, job.name, `since ${clock(job.since, at)}`].filter(Boolean).join(", "));
     put(name, "href", `#job=${encodeURIComponent(job.id)}`);
-    say(sentence, bound(job.sentence));
-    const points = pointsOf(job.rates);
+    write(sentence, job.text);
+    showStep(todo, job);
+    write(hours, [job.hours, job.money].filter(Boolean).join("; "));
+    write(more.firstChild, job.saving);
+    compareLink(more.lastChild, job);
+    const points = pointsOf(job.steps_per_second);
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
-    say(shares, bound([job.hours, job.money].filter(Boolean).join("; ")));
-    say(receipt.firstChild, bound(job.saving));
-    compareLink(receipt.lastChild, job);
   });
 }
 
-function compareLink(link, job) {
-  link.hidden = !job.before;
-  put(link, "href", job.before ? `#compare=${encodeURIComponent(job.id)}` : null);
+function makeJob() {
+  const line = drawing("polyline", { fill: "none", stroke: "currentColor" });
+  const names = { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Steps per second in the last 15 minutes" };
+  return element("li", { class: "job" }, symbol(),
+    element("div", {}, element("a", { class: "job-name" }), element("p"), element("p", { class: "do" }), element("p", { class: "muted" }),
+      element("p", { class: "muted" }, element("span"), " ", makeCompareLink())),
+    drawing("svg", { class: "job-curve", ...names }, line));
+}
+
+/** Points of the curve, the newest at the right end; what is not known leaves none. */
+function pointsOf(rates) {
+  const top = Math.max(...rates, 0);
+  const points = rates.map((rate, place) => [((SLOTS - rates.length + place + 1) * WIDTH) / SLOTS, rate]);
+  return points.filter(([, rate]) => top && rate !== null)
+    .map(([x, rate]) => `${x.toFixed(1)},${(HEIGHT - 1 - (HEIGHT - 2) * (rate / top)).toFixed(1)}`).join(" ");
+}
+
+/** Jobs that ended, each with its receipt. */
+export function showEnded(list, { ended, at }) {
+  keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), " ", element("span"), " ", makeCompareLink()), (node, job) => {
+    put(node, "data-id", job.id);
+    const ago = job.ended && `${span((Date.parse(at) - Date.parse(job.ended)) / 1000)} ago `;
+    say(node.firstChild, `${job.title}, ${job.name}, ended ${ago ?? ""}after ${span(job.seconds)}:`);
+    write(node.children[1], job.text);
+    compareLink(node.lastChild, job);
+  });
+}
+
+const makeCompareLink = () => element("a", {}, "compare with its run before");
+
+function compareLink(link, { id, before }) {
+  link.hidden = !before;
+  put(link, "href", before && `#compare=${[before, id].map(encodeURIComponent)}`);
 }
 
 /** Show the job that a permalink names by any of its ids; whether it is there. */
@@ -65,56 +72,4 @@ export function pointOut(list, jobs, id) {
   node.setAttribute("data-pointed", "");
   node.querySelector("a, strong").focus?.();
   return true;
-}
-
-/** `GPU 3`, `GPUs 0-3,5`. */
-function gpusOf({ gpus }) {
-  return `GPU${/\D/.test(gpus) ? "s" : ""} ${gpus}`;
-}
-
-function makeJob() {
-  return element(
-    "li",
-    { class: "job" },
-    symbol("good"),
-    element("div", { class: "job-words" }, element("a", { class: "job-name" }), element("p"),
-      element("p", { class: "muted" }), element("p", { class: "muted" }, element("span"), element("a", {}, "compare with its run before"))),
-    drawing(
-      "svg",
-      {
-        class: "job-curve",
-        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-        role: "img",
-        "aria-label": "Steps per second in the last 15 minutes",
-      },
-      drawing("polyline", { fill: "none", stroke: "currentColor" }),
-    ),
-  );
-}
-
-/** Points of the curve, the newest at the right end; what is not known leaves none. */
-function pointsOf(rates) {
-  const top = Math.max(...rates.filter((rate) => rate !== null), 0);
-  if (!top) return "";
-  const first = SLOTS - rates.length;
-  return rates
-    .map((rate, place) => [rate, first + place])
-    .filter(([rate]) => rate !== null)
-    .map(([rate, slot]) => {
-      const x = ((slot + 1) * WIDTH) / SLOTS;
-      return `${x.toFixed(1)},${(HEIGHT - 1 - (HEIGHT - 2) * (rate / top)).toFixed(1)}`;
-    })
-    .join(" ");
-}
-
-/** Jobs that ended, each with its receipt. */
-export function showEnded(list, ended) {
-  keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span"), " ", element("a", {}, "compare with its run before")),
-    (node, job) => {
-      put(node, "data-id", job.id);
-      const when = job.ago === null ? "" : ` ${span(job.ago)} ago`;
-      say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended${when} after ${span(job.seconds)}: `);
-      say(node.children[1], bound(job.receipt));
-      compareLink(node.lastChild, job);
-    });
 }

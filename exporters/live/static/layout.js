@@ -2,8 +2,9 @@
 
 export const WIDTH = 420;
 const EDGE = 48; // from a node's centre to the border
+const RADIUS = 21;
 
-/** `{height, places: Map gpu -> [x, y], hub: [x, y, width] | null}` for these GPUs. */
+/** `{height, radius, places: Map gpu -> [x, y], hub: [x, y, width] | null}` for these GPUs. */
 export function layout(kind, gpus, joined) {
   if (kind === "switch") return star(gpus);
   const quads = gpus.length === 8 ? twoQuads(gpus, joined) : null;
@@ -16,6 +17,7 @@ export function layout(kind, gpus, joined) {
 function star(gpus) {
   const half = Math.ceil(gpus.length / 2);
   const places = new Map();
+  const radius = Math.min((0.33 * (WIDTH - 2 * EDGE)) / Math.max(half - 1, 1), RADIUS);
   gpus.forEach((gpu, place) => {
     const row = place < half ? 0 : 1;
     const among = row ? gpus.length - half : half;
@@ -23,12 +25,12 @@ function star(gpus) {
     const x = among === 1 ? WIDTH / 2 : EDGE + (place - row * half) * step;
     places.set(gpu, [x, row ? 272 : 48]);
   });
-  return { height: 320, places, hub: [WIDTH / 2, 160, WIDTH - 2 * EDGE + 30] };
+  return { height: 320, radius, places, hub: [WIDTH / 2, 160, WIDTH - 2 * EDGE + 30] };
 }
 
 function square(gpus) {
   const corners = [[100, 50], [320, 50], [100, 270], [320, 270]];
-  return { height: 320, places: new Map(gpus.map((gpu, i) => [gpu, corners[i]])), hub: null };
+  return { height: 320, radius: RADIUS, places: new Map(gpus.map((gpu, i) => [gpu, corners[i]])), hub: null };
 }
 
 function ring(gpus) {
@@ -36,7 +38,7 @@ function ring(gpus) {
     const angle = (2 * Math.PI * place) / gpus.length - Math.PI / 2;
     return [gpu, [WIDTH / 2 + 150 * Math.cos(angle), 190 + 150 * Math.sin(angle)]];
   }));
-  return { height: 380, places, hub: null };
+  return { height: 380, radius: gpus.length > 8 ? 15 : RADIUS, places, hub: null };
 }
 
 /** The cube-mesh: two squares with their diagonals, each corner tied to its counterpart. */
@@ -47,7 +49,7 @@ function mesh([left, right]) {
     places.set(left[place], [x, y]);
     places.set(right[place], [WIDTH - x, y]);
   });
-  return { height: 320, places, hub: null };
+  return { height: 320, radius: RADIUS, places, hub: null };
 }
 
 /** Two groups of four, each fully joined, corner to corner; null where the graph is no such thing. */

@@ -1,72 +1,31 @@
-// States of a GPU: their order, their words in a legend, and how each is drawn in a strip.
+// States of a GPU as `state/cause`: their order, their words, and how each is drawn in a strip.
 
-/** Every state with its causes, `state/cause`; the place in this list, from 1, is its code. */
-export const PAIRS = [
-  "idle/none", "idle/requests", "held/none", "hung/none",
-  "throttled/thermal", "throttled/power", "throttled/reliability",
-  "starved/pcie", "starved/peer", "starved/disk", "starved/network", "starved/cpu",
-  "starved/host_thread", "starved/unknown",
-  "communicating/nvlink", "communicating/infiniband", "communicating/pcie",
-  "busy/none", "lost/none",
-];
-/** The code of a second in which the GPU did not answer. */
-export const LOST = PAIRS.length;
+/** A second in which the GPU did not answer. */
+export const LOST = "lost/none";
 
-const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
-const NAMES = {
-  nvlink: "NVLink", pcie: "PCIe", hbm: "HBM", cpu: "CPU", infiniband: "InfiniBand",
-  host_thread: "launching thread",
-};
+let places = new Map(); // state/cause -> its place in the agent's order, work last
+let words = {};
 
-/** 0 is a gap: nothing is known of that second. */
-export function codeOf(state, cause) {
-  return CODES.get(`${state}/${cause}`) ?? 0;
+/** Take both from the agent: a state has one name wherever it is shown. */
+export function learn(history) {
+  places = new Map(history.states.map((pair, place) => [pair, place]));
+  words = history.words;
 }
 
-/** A cause or a data path in words. */
-export function nameOf(word) {
-  return NAMES[word] ?? word;
-}
-
-let words = {}; // of the agent, by `state/cause`: one name wherever a state is shown
-
-export function useWords(given) {
-  words = given;
-}
+/** Sort `[pair, ...]` as strips stack them, work at the bottom. */
+export const stacked = (pairs) => pairs.sort((a, b) => places.get(b[0]) - places.get(a[0]));
 
 /** `starved by disk`, `busy`. */
-export function wordsOf(code) {
-  return words[PAIRS[code - 1]] ?? PAIRS[code - 1].replace("/none", "");
-}
+export const wordsOf = (pair) => words[pair] ?? pair;
 
-/** The lines over the colour of each cause, or state, so that no colour stands alone. */
+/** The lines over the colour of each state, so that no colour stands alone. */
 const FORMS = {
-  starved: {
-    pcie: "steep", peer: "crossed", disk: "diagonal", network: "back", cpu: "dots",
-    host_thread: "upright", unknown: "dashes",
-  },
-  communicating: { nvlink: "upright", infiniband: "level", pcie: "dots" },
-  throttled: { thermal: "level", power: "dashes", reliability: "back" },
-  idle: { requests: "dots" },
-  held: { none: "crossed" },
-  hung: { none: "level" },
-  lost: { none: "grid" },
+  "starved/pcie": "steep", "starved/peer": "crossed", "starved/disk": "diagonal", "starved/network": "back",
+  "starved/cpu": "dots", "starved/host_thread": "upright", "starved/unknown": "dashes",
+  "communicating/nvlink": "upright", "communicating/infiniband": "level", "communicating/pcie": "dots",
+  "throttled/thermal": "level", "throttled/power": "dashes", "throttled/reliability": "back",
+  "idle/requests": "dots", "held/none": "crossed", "hung/none": "level", [LOST]: "grid",
 };
-const LIGHT = new Set(["throttled", "idle"]);
-const fills = new Map(); // code -> pattern of a canvas
-
-/** The fill of a code on this canvas' context. */
-export function formOf(code, context) {
-  const [state, cause] = PAIRS[code - 1].split("/");
-  if (!fills.has(code)) fills.set(code, patternOf(state, cause, context));
-  return fills.get(code);
-}
-
-function colourOf(state, cause) {
-  const name = cause === "none" ? state : `${state}-${cause}`;
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-}
-
 const LINES = {
   diagonal: [[-2, 10, 10, -2], [-6, 6, 6, -6], [2, 14, 14, 2]],
   back: [[-2, -2, 10, 10], [-6, 2, 2, 10], [2, -6, 10, 2]],
@@ -78,16 +37,26 @@ const LINES = {
   crossed: [[-1, -1, 9, 9], [-1, 9, 9, -1]],
   grid: [[-1, 4, 9, 4], [4, -1, 4, 9]],
 };
+const LIGHT = new Set(["throttled", "idle"]);
+const fills = new Map(); // pair -> pattern of a canvas
 
-function patternOf(state, cause, context) {
+/** The fill of a state on this canvas' context. */
+export function formOf(pair, context) {
+  if (!fills.has(pair)) fills.set(pair, patternOf(pair, context));
+  return fills.get(pair);
+}
+
+function patternOf(pair, context) {
+  const [state, cause] = pair.split("/");
+  const name = cause === "none" ? state : `${state}-${cause}`;
   const tile = document.createElement("canvas");
   tile.width = tile.height = 8;
   const pen = tile.getContext("2d");
-  pen.fillStyle = colourOf(state, cause);
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   pen.fillRect(0, 0, 8, 8);
   pen.strokeStyle = LIGHT.has(state) ? "rgb(0 0 0 / .4)" : "rgb(255 255 255 / .45)";
   pen.lineWidth = 1.5;
-  for (const [x, y, toX, toY] of LINES[FORMS[state]?.[cause]] ?? []) {
+  for (const [x, y, toX, toY] of LINES[FORMS[pair]] ?? []) {
     pen.beginPath();
     pen.moveTo(x, y);
     pen.lineTo(toX, toY);

@@ -10,7 +10,7 @@ const REFUSALS = {
 
 /**
  * Follow the stream at `address`. `hear[name](data)` gets each event; `report(feed, since, reason)`
- * each change of `feed`: live, stale, reconnecting, refused; `since` is the time of the last tick
+ * each change of `feed`: live, stale, reconnecting, refused; `since` is the time of the last status
  * in milliseconds, null before the first.
  */
 export function follow(address, hear, report) {
@@ -25,7 +25,7 @@ export function follow(address, hear, report) {
     for (const [name, listener] of Object.entries(hear)) {
       source.addEventListener(name, (event) => {
         listener(JSON.parse(event.data));
-        if (name !== "tick") return;
+        if (name !== "status") return;
         state.since = Date.now();
         change("live");
       });

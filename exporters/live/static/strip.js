@@ -1,9 +1,12 @@
 // Canvases: the strip of states and the small curves of the last 15 minutes.
 
+import { element, keep, say } from "./dom.js";
+import { percent } from "./figures.js";
 import { SPAN } from "./history.js";
-import { formOf } from "./states.js";
+import { formOf, wordsOf } from "./states.js";
 
 const BRIDGED = 3; // s between two ticks of one state: a tick that was late is no gap
+const LEAST = 0.005; // share of all below which a strip shows nothing
 const sizes = new WeakMap(); // canvas -> [width, height] in its own pixels
 
 const watcher = new ResizeObserver((changes) => {
@@ -20,14 +23,8 @@ function measure(target, { width, height }) {
 
 /** A canvas that follows its size on the page. */
 export function canvas(className, label) {
-  const made = document.createElement("canvas");
-  made.className = className;
-  if (label) {
-    made.setAttribute("role", "img");
-    made.setAttribute("aria-label", label);
-  } else {
-    made.setAttribute("aria-hidden", "true");
-  }
+  const names = label ? { role: "img", "aria-label": label } : { "aria-hidden": "true" };
+  const made = element("canvas", { class: className, ...names });
   watcher.observe(made);
   return made;
 }
@@ -46,37 +43,34 @@ function clean(target) {
   return { context, width, height };
 }
 
-/** Shares of one second as a stack from below: [code, from, to] in pixels, work at the bottom. */
-function stackOf(track, slot, height) {
+/** Shares as a stack from below: [pair, from, to] in pixels. */
+function stackOf(shares, height) {
   const stack = [];
   let below = 0;
-  for (const [code, parts] of [...track.shares].sort((a, b) => b[0] - a[0])) {
-    const share = parts[slot];
-    if (!share) continue;
+  for (const [pair, share] of shares) {
     const from = Math.round(below * height);
     below += share;
     const to = Math.min(Math.round(below * height), height);
-    if (to > from) stack.push([code, from, to]);
+    if (to > from) stack.push([pair, from, to]);
   }
   return stack;
 }
 
-/** Runs of like seconds: [stack, from, to] in seconds of the span. */
-function* runs(history, track, height) {
+const alike = (one, other) => one.length === other.length
+  && one.every(([pair, , to], place) => pair === other[place][0] && to === other[place][2]);
+
+/** Runs of like seconds: their stack, from and to. */
+function* runs(seconds, height) {
   let run = null;
-  let key = "";
-  for (const [slot, age] of history.slots()) {
-    const end = SPAN - age;
-    if (!track.codes[slot]) continue;
-    const stack = stackOf(track, slot, height);
-    const its = stack.join(";");
-    if (run && its === key && end - run[2] <= BRIDGED) {
-      run[2] = end;
+  for (const { second, shares } of seconds) {
+    if (!shares.length) continue;
+    const stack = stackOf(shares, height);
+    if (run && second - run.to <= BRIDGED && alike(stack, run.stack)) {
+      run.to = second;
       continue;
     }
     if (run) yield run;
-    run = [stack, end - 1, end];
-    key = its;
+    run = { stack, from: second - 1, to: second };
   }
   if (run) yield run;
 }
@@ -84,15 +78,15 @@ function* runs(history, track, height) {
 /** Where the time goes, second by second: each share has its colour, its height and its lines. */
 export function drawStates(target, history, uuid) {
   const sheet = clean(target);
-  const track = history.tracks.get(uuid);
-  if (!sheet || !track) return;
+  const seconds = history.gpus.get(uuid);
+  if (!sheet || !seconds) return;
   const { context, width, height } = sheet;
-  const scale = width / SPAN;
-  for (const [stack, from, to] of runs(history, track, height)) {
-    const left = Math.round(from * scale);
-    const right = Math.max(Math.round(to * scale), left + 1);
-    for (const [code, low, high] of stack) {
-      context.fillStyle = formOf(code, context);
+  const place = (second) => Math.round(((SPAN - history.newest + second) * width) / SPAN);
+  for (const { stack, from, to } of runs(seconds, height)) {
+    const left = place(from);
+    const right = Math.max(place(to), left + 1);
+    for (const [pair, low, high] of stack) {
+      context.fillStyle = formOf(pair, context);
       context.fillRect(left, height - high, right - left, high - low);
     }
   }
@@ -101,20 +95,17 @@ export function drawStates(target, history, uuid) {
 /** One series as a curve from 0 to `top`; broken where nothing is known. */
 export function drawSeries(target, history, uuid, name, top) {
   const sheet = clean(target);
-  const values = history.tracks.get(uuid)?.series[name];
-  if (!sheet || !values || !top) return;
+  const seconds = history.gpus.get(uuid);
+  if (!sheet || !seconds || !top) return;
   const { context, width, height } = sheet;
-  const room = height - 2;
   context.strokeStyle = getComputedStyle(target).color;
   context.lineWidth = Math.max(1, window.devicePixelRatio || 1);
   context.beginPath();
   let last = -Infinity;
-  for (const [slot, age] of history.slots()) {
-    const value = values[slot];
-    if (Number.isNaN(value)) continue;
-    const second = SPAN - age;
-    const x = (second * width) / SPAN;
-    const y = 1 + room * (1 - Math.min(value / top, 1));
+  for (const { second, values } of seconds) {
+    if (!(values[name] >= 0)) continue;
+    const x = ((SPAN - history.newest + second) * width) / SPAN;
+    const y = 1 + (height - 2) * (1 - Math.min(values[name] / top, 1));
     if (second - last > BRIDGED) context.moveTo(x, y);
     else context.lineTo(x, y);
     last = second;
@@ -122,23 +113,27 @@ export function drawSeries(target, history, uuid, name, top) {
   context.stroke();
 }
 
-/** A sample of one state for a legend. */
-export function drawSample(target, code) {
+/** Seconds by state as one stack, work at the bottom, over that part of the width. */
+export function drawStack(target, sums, from = 0, to = 1) {
   const sheet = clean(target);
-  if (!sheet) return;
-  sheet.context.fillStyle = formOf(code, sheet.context);
-  sheet.context.fillRect(0, 0, sheet.width, sheet.height);
-}
-
-/** Seconds by code as one stack, work at the bottom, over that part of the width. */
-export function drawStack(target, sums, all, from = 0, to = 1) {
-  const sheet = clean(target);
+  const all = sums.reduce((sum, [, seconds]) => sum + seconds, 0);
   if (!sheet || !all) return;
   let below = 0;
-  for (const [code, seconds] of [...sums].sort((a, b) => b[0] - a[0])) {
+  for (const [pair, seconds] of sums) {
     const tall = (sheet.height * seconds) / all;
-    sheet.context.fillStyle = formOf(code, sheet.context);
+    sheet.context.fillStyle = formOf(pair, sheet.context);
     sheet.context.fillRect(from * sheet.width, sheet.height - below - tall, (to - from) * sheet.width, tall);
     below += tall;
   }
+}
+
+/** A legend of seconds by state: sample, name, and the words that `describe` makes of the seconds, their share and their sum. */
+export function showShares(list, sums, describe) {
+  const all = sums.reduce((sum, [, seconds]) => sum + seconds, 0);
+  const seen = sums.filter(([, seconds]) => seconds >= LEAST * all);
+  keep(list, seen, ([pair]) => pair, ([pair]) => element("li", {}, canvas("sample"), element("span", {}, wordsOf(pair)), element("span", { class: "figure" })),
+    (entry, [pair, seconds]) => {
+      drawStack(entry.firstChild, [[pair, 1]]);
+      say(entry.lastChild, describe(seconds, percent(seconds / all), all));
+    });
 }
