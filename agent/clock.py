@@ -10,7 +10,7 @@ from contextlib import suppress
 from operator import sub
 from typing import NamedTuple, Protocol
 
-SLEEP_FOR_LOCK = 0.02
+SLEEP_FOR_LOCK = 0.005
 """Seconds of one sleep of a thread that waits for Python's lock: it looks again each half
 millisecond, and waits longer only for the thread that takes the lock from it."""
 
@@ -40,14 +40,15 @@ class ProcessorTime(NamedTuple):
         """Return for how long since `before` this thread waited for a processor or for Python's
         lock, or the whole process did.
 
-        A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the other
-        threads ran or were queued meanwhile, and it consists of short sleeps.
+        A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the thread
+        that held the lock, the busiest of the others, ran or was queued, and it consists of short
+        sleeps.
         """
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
-        others = sum(other.ran + other.queued for other in since.values())
-        lock = min(asleep, others, mine.slices * SLEEP_FOR_LOCK)
+        holder = max((other.ran + other.queued for other in since.values()), default=0.0)
+        lock = min(asleep, holder, mine.slices * SLEEP_FOR_LOCK)
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:

@@ -109,7 +109,7 @@ class GpuInventory:
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
     not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
-    unmet: int = 0  # GPUs whose calls hang since the start, so that they are not known
+    unmet: int = 0  # GPUs whose first calls have not returned, so that they are not known
     most: int = 0  # the most GPUs that answered since the agent started
     reason: Reason = Reason.STALLED  # why there is no driver, ...
     why_not: str = "the driver has not responded yet"  # ... and in words; empty while connected

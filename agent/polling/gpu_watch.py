@@ -347,7 +347,7 @@ class GpuWatch:
                 for gpu in gpus
                 if gpu.index in left and left[gpu.index].why is not None
             },
-            unmet=len(self._unmet()),
+            unmet=sum(self.watched.of(index) is None for index in left),
             most=max(self.inventory.most, len(self.watched.unanswered.keys() | there)),
             why_not="",
         )

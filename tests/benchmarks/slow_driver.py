@@ -70,8 +70,7 @@ def fetched(path: str) -> bytes:
 def named() -> set[str]:
     """The GPUs that do not answer, by the agent's own words, and what else it says of its reads."""
     snapshot: dict[str, Any] = json.loads(fetched("/api/v1/snapshot") or "{}")
-    absent = snapshot.get("absent", [])
-    gpus = {f"GPU {one['labels']['gpu']}" for one in absent if one["reason"] == "not_answering"}
+    gpus = {f"GPU {g['gpu']}" for g in snapshot.get("gpus", []) if "not_answering" in str(g)}
     down = {one["source"] for one in snapshot.get("sources", []) if not one["up"]}
     return gpus | down
 
