@@ -87,6 +87,16 @@ def context_of(certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
+def end_of(certificate: str) -> float | None:
+    """Return when the first certificate of a file ends (s since the epoch)."""
+    try:
+        # The one parser of certificates in the standard library, which its own tests use.
+        found = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined] # noqa: SLF001
+        return float(ssl.cert_time_to_seconds(found["notAfter"]))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 POLL_INTERVAL = 1.0
 """Seconds between two readings of the files: they are small, and whatever changed in them shows."""
 
@@ -106,6 +116,7 @@ class Web:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: ssl.SSLContext | None = None
     said: frozenset[str] = frozenset()
+    certificate_ends: float | None = None  # s since the epoch
 
     @property
     def guards(self) -> dict[str, bool]:
@@ -130,7 +141,7 @@ def load(path: str) -> Web:
         return Web(path, files, users, said=said)
     pair = [str(Path(path).parent / file) for file in (tls.cert_file, tls.key_file)]
     files |= {file: content(file) for file in pair}
-    return Web(path, files, users, context_of(*pair), said)
+    return Web(path, files, users, context_of(*pair), said, end_of(pair[0]))
 
 
 def check_guards(web: Web, before: Web) -> None:
@@ -211,7 +222,8 @@ class WebFile:
             here, new = ("https" if one.context else "http" for one in (before, web))
             where = {"key": "tls_server_config", "file": web.path}
             log.warning(LogEvent("needs_a_restart", **where, in_force=here, new=new))
-            web = replace(web, context=before.context)
+            end = before.certificate_ends
+            web = replace(web, context=before.context, certificate_ends=end)
         if before.is_guarded and not web.is_guarded:
             advice = "neither TLS nor passwords are asked for any more"
             log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))

@@ -98,6 +98,7 @@ dgx_agent_read_cpu_seconds_total source
 dgx_agent_absent_values metric reason
 dgx_agent_last_tick_timestamp_seconds
 dgx_agent_config_last_reload_successful
+dgx_agent_tls_certificate_expiry_timestamp_seconds
 dgx_bandwidth_limit_bytes_per_second path device G direction
 dgx_bandwidth_limit_info path device G direction origin source
 dgx_bandwidth_ratio path device G direction

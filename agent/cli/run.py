@@ -270,6 +270,7 @@ async def _serve(
     feed = Feed(view_of(agent, hardware), board)
     notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good
+    poller.certificate_ends = lambda: web.now.certificate_ends
     poller.listeners += [
         TapeEnd(hardware.ended),
         StatusNotifier(notify_socket, lambda: condition_of(agent)),

@@ -30,7 +30,18 @@ from agent.model import (
     Reason,
     State,
 )
-from agent.sources import agent_health, clocks, gpu, system, temperature
+from agent.sources import (
+    activity,
+    agent_health,
+    clocks,
+    ecc,
+    fabric,
+    gpu,
+    nvlink,
+    pcie,
+    system,
+    temperature,
+)
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 
 MISSING, HOT, NOT_ANSWERING = "DgxGpuMissing", "DgxGpuHot", "DgxGpuNotAnswering"
@@ -70,6 +81,7 @@ def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         no_driver(parameters),
         UNEXPECTED,
         *not_answering(parameters),
+        REFUSING,
         *hot(parameters),
         held_down(parameters.thresholds),
     )
@@ -228,6 +240,44 @@ def _silent(machine: Look) -> Iterator[Seen]:
         count = len({absence.metric.name for absence in absences})
         first = min(absences, key=lambda absence: SILENT.index(absence.reason))
         yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
+
+
+ANSWERED = {
+    nvlink.LINKS: "NVLinks",
+    fabric.STATE: "the fabric",
+    ecc.ERRORS: "ECC errors",
+    ecc.REMAPPED_ROWS: "remapped rows",
+    activity.SM_ACTIVE: "GPM",
+    pcie.WIDTH: "the PCIe width",
+}
+"""Metrics that GPUs of one model answer alike, in words; a rule on them finds none without it."""
+
+REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
+
+
+def _refusing(machine: Look) -> Iterator[Seen]:
+    samples, refused = machine.samples, dict[GpuKey, list[str]]()
+    models = {labels["uuid"]: labels["model"] for labels in samples.labelled(gpu.INFO)}
+    for absence in machine.snapshot.absences(machine.snapshot.at):
+        if absence.metric not in ANSWERED or absence.reason not in REFUSED:
+            continue
+        index, uuid, *_ = absence.labels
+        answer = {labels[1] for labels in samples.all(absence.metric)}
+        model = models.get(uuid)
+        siblings = [one for one, of_one in models.items() if of_one == model and one != uuid]
+        if uuid not in answer and 2 * len(answer.intersection(siblings)) > len(siblings):
+            refused.setdefault(GpuKey(int(index), uuid), []).append(ANSWERED[absence.metric])
+    for key, words in sorted(refused.items()):
+        yield Seen(key, names=(", ".join(dict.fromkeys(words)),))
+
+
+REFUSING = Fault(
+    kind="gpu_refuses",
+    look=_refusing,
+    sentence=("it does not report {0}, and the other GPUs of its model do",),
+    do="Compare nvidia-smi -q of both; drain the node and reset the GPU, or reboot. If it goes on, "
+    "open a support case.",
+)
 
 
 def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:

@@ -19,6 +19,7 @@ from agent.faults.model import (
     node_fault,
 )
 from agent.faults.promql import NODE, increase, of, pick, seconds
+from agent.faults.settings import SETTINGS_FAULTS
 from agent.faults.templates import COUNT, list_of
 from agent.faults.templates import NODE as MACHINE
 from agent.faults.thresholds import RuleParameters, span
@@ -29,7 +30,6 @@ from agent.sources.agent_health import (
     ABSENT_VALUES,
     CLOCK_STEPPED_AT,
     CLOCK_STEPS,
-    CONFIG_OK,
     LAST_TICK,
     SHORT_OF_PROCESSORS,
     SOURCE_UP,
@@ -364,16 +364,7 @@ OF_CONFIGURATION = (
         sentence=("no GPU is watched: {0}",),
         do="Remove that file after the upgrade.",
     ),
-    node_fault(
-        alert="DgxAgentReloadFailed",
-        when=f"{CONFIG_OK} == 0",
-        hold="1m",
-        summary="new configuration refused, the old one holds",
-        description=f"The agent on {MACHINE} was given a configuration that it refused "
-        f"(successful: {COUNT}, limit 1), and goes on with the old one.",
-        do="journalctl -u dgx-telemetry names key and line; correct it, and systemctl reload "
-        "dgx-telemetry.",
-    ),
+    *SETTINGS_FAULTS,
     Fault(
         kind="limit_unused",
         look=lambda machine: [

@@ -121,13 +121,15 @@ HEALTH = ReadKey("agent", "health")
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
     """Health of the agent: the sources that deliver, the cost of reads, the state of the
-    configuration on disk, the steps of the wall clock, and waits for a processor."""
+    configuration on disk, the steps of the wall clock, waits for a processor, and when the TLS
+    certificate ends."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
     config_ok: bool
     clock_steps: ClockSteps
     processor_waits: ProcessorWaits
+    certificate_ends: float | None = None
 
 
 HealthReport = Callable[[Snapshot, AgentHealth], Reading]
@@ -164,6 +166,7 @@ class Poller:
     observers: Sequence[Observer] = ()
     report_health: HealthReport = lambda snapshot, _: Reading(HEALTH, snapshot.at, intervals.TICK)
     config_ok: Callable[[], bool] = lambda: True
+    certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
     """Leaves out what may not leave the agent, for all but observers."""
     listeners: list[Listener] = field(default_factory=list)
@@ -312,6 +315,7 @@ class Poller:
             config_ok=self.config_ok(),
             clock_steps=self._clock_steps,
             processor_waits=self._processor_waits,
+            certificate_ends=self.certificate_ends(),
         )
         report = self.report_health(replace(data, readings=dict(readings)), health)
         readings[HEALTH] = replace(report, speed=speed)

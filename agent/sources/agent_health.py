@@ -66,6 +66,12 @@ CONFIG_OK = gauge(
     "1 if the configuration was valid when it was last read.",
     "the agent",
 )
+CERTIFICATE_ENDS = gauge(
+    "dgx_agent_tls_certificate_expiry_timestamp_seconds",
+    "Wall time at which the TLS certificate that the agent serves ends, in seconds since the "
+    "epoch; absent without TLS.",
+    "notAfter of the first certificate in cert_file",
+)
 CLOCK_STEPS = counter(
     "dgx_agent_clock_steps_total",
     "Number of times that the machine's wall clock was set by a second or more since the agent "
@@ -124,6 +130,8 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     for (metric, reason), count in sorted(absent.items()):
         out.add(ABSENT_VALUES, count, metric, reason)
     out.add(CONFIG_OK, health.config_ok)
+    if health.certificate_ends is not None:
+        out.add(CERTIFICATE_ENDS, health.certificate_ends)
     out.add(CLOCK_STEPS, health.clock_steps.count)
     if health.clock_steps.at is not None:
         out.add(CLOCK_STEPPED_AT, health.clock_steps.at)

@@ -70,7 +70,7 @@ class StatusBoard:
     history: History = field(init=False)
     _ends: FarEnds = field(default_factory=FarEnds)
     _ways: Ways = field(init=False)
-    _snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _status: Status | None = None
     _json: bytes = b""
     _absences: tuple[object, tuple[AbsenceStatus, ...]] = (None, ())
@@ -81,18 +81,18 @@ class StatusBoard:
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Take in a tick."""
-        self._snapshot, self._status, self._json = snapshot, None, b""
+        self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
         self._ends.take(self.source.samples)
 
     @property
     def tick(self) -> int:
-        return self._snapshot.tick
+        return self.snapshot.tick
 
     def status(self) -> Status:
         """Return the status of the last tick."""
         if self._status is None:
-            self._status = self._build(self._snapshot)
+            self._status = self._build(self.snapshot)
         return self._status
 
     def json(self) -> bytes:

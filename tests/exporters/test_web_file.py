@@ -5,6 +5,7 @@ import logging
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -202,3 +203,16 @@ async def test_a_file_system_that_hangs_delays_nothing_else(
         assert await at.status() == 401
         at.web.end()
         release()
+
+
+def test_the_end_of_the_certificate_follows_the_file(folder: Path) -> None:
+    web = WebFile(written(folder, TLS))
+    first = web.now.certificate_ends
+    assert first is not None
+    assert first > time.time()
+    for end in ("crt", "key"):
+        (folder / f"expired.{end}").replace(folder / f"server.{end}")
+    web.poll()
+    assert web.now.certificate_ends is not None
+    assert web.now.certificate_ends < time.time()
+    assert WebFile(written(folder, "{}")).now.certificate_ends is None

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from agent.sources import system
-from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
+from agent.sources.agent_health import (
+    ABSENT_VALUES,
+    CERTIFICATE_ENDS,
+    CLOCK_STEPS,
+    CONFIG_OK,
+    LAST_TICK,
+    SOURCE_UP,
+)
 from tests.support.alert_input import Case, Points, Series, System, events, growing, named, steady
 
 
@@ -71,6 +78,10 @@ def settings(_: System) -> Iterator[Case]:
     yield Case(name, "refused", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 1.25)]}, fires)
     yield Case(name, "refused a moment ago", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 0.5)]})
     yield Case(name, "good", {named(CONFIG_OK): steady(1, 10)})
+    name, fires, day = "DgxAgentCertificateExpiring", ({"severity": "warning"},), 86400.0
+    yield Case(name, "ends in 13 days", {named(CERTIFICATE_ENDS): steady(13 * day, 8)}, fires)
+    yield Case(name, "has ended", {named(CERTIFICATE_ENDS): steady(1.0, 8)}, fires)
+    yield Case(name, "ends in 15 days", {named(CERTIFICATE_ENDS): steady(15 * day, 8)})
     name, fires = "DgxClockStepped", ({"severity": "info", "sign": "once"},)
     often = (*fires, {"severity": "warning", "sign": "often"})
     again = {named(CLOCK_STEPS): events([1, 2, 3, 4], 5)}

@@ -1,6 +1,8 @@
 """Findings of `check` on simulated machines, and none on a healthy one."""
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from agent.faults.findings import findings
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
+from agent.polling.xid_watch import handle_address
 from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
 from agent.specs.sheets import SpecConfig, load
@@ -211,3 +214,37 @@ def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
     said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
     assert "8 GPUs answer where 1 are expected" in " ".join(said)
+
+
+@pytest.mark.parametrize(
+    ("calls", "named"),
+    [
+        (("NvLinkState",), "NVLinks"),
+        (("TotalEccErrors",), "ECC errors"),
+        (("RemappedRows",), "remapped rows"),
+        (("CurrPcieLinkWidth",), "the PCIe width"),
+        (("GpuFabricInfoV", "GpuFabricInfo"), "the fabric"),
+    ],
+)
+def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
+    calls: tuple[str, ...], named: str
+) -> None:
+    """A rule that compares its values finds nothing: there are none."""
+    bench = simulated("dgx-h100:training", gpus=4)
+    nvml = bench.machine.nvml
+
+    def refusing(asked: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(handle: Any, *words: Any, **options: Any) -> Any:
+            if handle_address(handle) == handle_address(nvml.nvmlDeviceGetHandleByIndex(3)):
+                raise nvml.NVMLError(3)
+            return asked(handle, *words, **options)
+
+        return ask
+
+    for call in calls:
+        setattr(nvml, f"nvmlDeviceGet{call}", refusing(getattr(nvml, f"nvmlDeviceGet{call}")))
+    found = findings(bench.run(8).agent.poller.latest)
+    texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
+    assert len(texts) == 1
+    assert named in texts[0]
+    assert "GPU 3" in texts[0]
