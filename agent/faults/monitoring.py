@@ -245,16 +245,13 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
     if DRIVER_HANGS.rows(machine.samples):
         return  # one fault, one finding
     snapshot = machine.snapshot
-    absent = {
-        (absence.reason, absence.metric.name)
-        for absence in snapshot.absences(snapshot.at)
-        if not of_silent(absence)
-    }
+    absent = {(a.reason, a.metric.name) for a in snapshot.absences(snapshot.at) if not of_silent(a)}
+    late = Reason.STALLED if SHORT_ITSELF.rows(machine.samples) else None  # the agent: it says so
     denied = Reason.DENIED if os.geteuid() else TO_ROOT
     counts = Counter(
         denied if reason is Reason.DENIED else reason
         for reason, metric in absent
-        if metric not in OPTIONAL
+        if metric not in OPTIONAL and reason is not late
     )
     for why in TO_SEE:
         if counts[why]:
@@ -344,11 +341,11 @@ def rules_failing(parameters: RuleParameters) -> Fault:
 
 
 WAITING = 0.25  # Seconds per second: readings are then so late
-
+SHORT_ITSELF = of(SHORT_OF_PROCESSORS) >= WAITING
 SHORT = Fault(
     kind="short_of_processors",
     severity=INFO,
-    when=of(SHORT_OF_PROCESSORS) >= WAITING,
+    when=SHORT_ITSELF,
     sentence=("the agent waits {wait:.1f} s in each second for a processor: readings come late",),
     figure="wait",
     unit="seconds",

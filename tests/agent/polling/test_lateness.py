@@ -1,14 +1,16 @@
 """Time counts as the driver's only as far as the agent did not wait for a processor."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
 from agent.faults.findings import findings
-from agent.model import Severity
+from agent.model import Reason, Severity
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
+from agent.series import SampleStore
 from agent.sources.agent_health import PROCESSOR_WAIT
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
@@ -100,7 +102,11 @@ def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
     for _ in range(60):
         bench.clock.starve(1.0)
         bench.run(1)
-    found.append(findings(bench.agent.poller.latest))
+    latest = bench.agent.poller.latest
+    bench.clock.starve(30.0)  # what was read has expired
+    expired = replace(latest, at=bench.clock.monotonic())
+    assert {a.reason for a in expired.absences(expired.at)} >= {Reason.STALLED}
+    found.append(findings(expired, samples=SampleStore.of(latest)))
     assert [[(one.kind, one.severity) for one in each] for each in found] == [
         [],
         [("short_of_processors", Severity.INFO)],
