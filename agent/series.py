@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
@@ -93,7 +93,7 @@ class SampleStore:
     _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
 
     @classmethod
-    def of(cls, snapshot: Snapshot, now: float | None = None) -> "SampleStore":
+    def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
         """The samples of one snapshot alone, as they are at `now` (its own time unless given)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())

@@ -6,17 +6,17 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.findings import hardware, monitoring
-from agent.faults.fleet import fleet
+from agent.faults.findings import HARDWARE, monitoring
+from agent.faults.fleet import fleet, racks
+from agent.faults.lost import owned
 from agent.faults.model import Fault, Group
-from agent.faults.monitoring import DOWN
-from agent.faults.places import FLEET_BOARD
+from agent.faults.places import GPU, RACK
 from agent.faults.promql import Recording, seconds
-from agent.faults.records import fleet_records, long_records, once, records, report_records
-from agent.faults.templates import described, sentence_of
+from agent.faults.records import fleet_records, once, report_records
+from agent.faults.silence import DOWN
+from agent.faults.templates import described
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters, span
-from agent.faults.workload import workload
-from agent.sources.agent_health import LAST_TICK
+from agent.faults.workload import WORKLOAD
 from alerts.receivers import Receivers
 from alerts.routing import configuration
 from alerts.runbook import runbook, runbook_page
@@ -29,12 +29,9 @@ OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
 """Instance with the agent's usual port, where it is named by its node alone."""
 
-ANSWERS = f'{{{{with query "topk(1, {LAST_TICK})"}}}}{{{{with label "instance" (first .)}}}}'
-"""An agent that answers, where there is one: that of the alert does not, or there is none."""
-
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
-    every = {"interval": parameters.over(group.every)} if group.every else {}
+    every = {"interval": parameters.over(group.every)}
     rules = [
         {"record": str(rule), "expr": rule.expr}
         if isinstance(rule, Recording)
@@ -48,33 +45,37 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     """One alerting rule."""
     place, thresholds = fault.place, parameters.thresholds
-    grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook
-    bridged = seconds(fault.hold) / 2 or AT_ONCE
-    of_node = place is not None and place.board != FLEET_BOARD
-    if OWN in book and (not of_node or fault.alert == DOWN):
-        there = book.replace(OWN, WITH_PORT).replace("$labels.instance", ".")
-        book = f"{ANSWERS}{there}{{{{end}}}}{{{{else}}}}RUNBOOK.md{{{{end}}}}"
-    book = book.replace(OWN, WITH_PORT)
+    grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
+    if OWN in thresholds.runbook and (place in (None, RACK) or fault.alert == DOWN):
+        book = "RUNBOOK.md"  # no agent of this alert serves it
     where = f"{place.text}: " if place else ""
-    board = {"dashboard": f"{grafana}{place.board}"} if place and grafana else {}
-    expr = fault.bridged(span(bridged * parameters.scale))
+    board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
+    board |= {"dashboard": board["dashboard_url"]} if board else {}  # its name up to 0.2
+    expr, words = fault.kept(parameters.over(span(seconds(fault.hold) / 2 or AT_ONCE))), ""
+    if place is GPU and seconds(fault.hold) <= OWNED:
+        expr, words = owned(expr), OF_JOB_TEXT
     return {
         "alert": fault.alert,
         "expr": once(expr) if place else expr,
         **({} if fault.hold == "0s" else {"for": parameters.over(fault.hold)}),
         "labels": {"severity": str(fault.severity), **fault.labels},
         "annotations": {
-            "summary": f"{where}{fault.summary or sentence_of(fault)}",
-            "description": described(fault),
+            "summary": f"{where}{fault.summary}",
+            "description": f"{described(fault)}{words}",
             "runbook_url": f"{book}#{fault.alert.lower()}",
             **board,
         },
     }
 
 
+OWNED = 120.0
+"""Seconds: an alert that holds for longer would begin again with each job, and names none."""
+
+OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
+
 GROUPS = (
-    *(records, long_records, report_records, fleet_records),
-    *(hardware, workload, fleet, monitoring),
+    *(*HARDWARE, *WORKLOAD, fleet, racks, monitoring),
+    *(report_records, fleet_records),
 )
 
 

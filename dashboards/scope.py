@@ -1,15 +1,14 @@
 """Parts that boards share besides panels: their variables, and links that keep time and choice."""
 
-import re
 from collections.abc import Callable
 
 from agent.diagnosis.job_watch import PRICE
 from agent.faults import monitoring as why
-from agent.faults.findings import hardware, monitoring
-from agent.faults.fleet import fleet
+from agent.faults.findings import HARDWARE, monitoring
+from agent.faults.fleet import fleet, racks
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from agent.faults.workload import workload
+from agent.faults.workload import WORKLOAD
 from agent.model import WHAT_LOST, Metric, State
 from agent.sources import activity, agent_health, gpu
 from agent.sources.allocation import ALLOCATED
@@ -152,10 +151,6 @@ OF_DEVICES = (
 DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
 """Labels by whose values one alert asks for different steps."""
 
-BY_VALUE = re.compile(r'{{ if eq \$labels\.\w+ "(\w+)" }}(.*?){{ end }}')
-EITHER = re.compile(r"{{ with .*?{{ else }}(.*?){{ end }}")
-
-
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
@@ -163,14 +158,11 @@ def first_steps() -> dict[str, str]:
     """The first step after each alert, by a pattern of its name and of what else decides it."""
     found = {}
     parameters = RuleParameters(AlertThresholds())
-    for group in (hardware, workload, fleet, monitoring):
+    for group in (*HARDWARE, *WORKLOAD, fleet, racks, monitoring):
         for fault in (rule for rule in group(parameters).rules if isinstance(rule, Fault)):
-            do = EITHER.sub(r"\1", fault.do) if isinstance(fault.do, str) else ""
             labels = {**fault.labels, "severity": str(fault.severity)}
-            kinds = [labels[kind] for kind in DECIDING if kind in labels]
-            for value, text in BY_VALUE.findall(do) or [("", do)]:
-                words = (rf"/{word}\b.*" for word in (*kinds, value) if word)
-                found[f"{fault.alert}{''.join(words)}"] = text
+            words = (rf"/{labels[kind]}\b.*" for kind in DECIDING if kind in labels)
+            found[f"{fault.alert}{''.join(words)}"] = fault.do if isinstance(fault.do, str) else ""
     return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
 
 

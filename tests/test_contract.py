@@ -125,6 +125,7 @@ dgx_kernel_log_readable
 dgx_nvswitch_errors_total switch severity sxid
 dgx_disk_info device model kind array
 dgx_raid_members device state
+dgx_raid_member_failed device member
 dgx_disk_fault device kind
 dgx_infiniband_link_up device port
 dgx_chassis_fault sensor kind

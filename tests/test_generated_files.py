@@ -10,14 +10,9 @@ from tests.support.repository import ROOT
 
 BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links", "dgx-input-pipeline", "dgx-agent")
 RULES = (
-    "dgx-records",
-    "dgx-long-records",
-    "dgx-report",
-    "dgx-fleet-records",
-    "dgx-fleet",
-    "dgx-hardware",
-    "dgx-workload",
-    "dgx-agent",
+    *("dgx-gpus", "dgx-xids", "dgx-xids-lesser", "dgx-links", "dgx-host"),
+    *("dgx-lost-time", "dgx-lost-hours", "dgx-jobs", "dgx-paths"),
+    *("dgx-fleet", "dgx-racks", "dgx-agent", "dgx-report", "dgx-fleet-records"),
 )
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",

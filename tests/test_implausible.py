@@ -41,7 +41,7 @@ class Played(NamedTuple):
 
 def critical(bench: AgentBench) -> set[str]:
     """Critical findings, but that the test plays a part of the GPUs alone."""
-    wrong = findings(bench.agent.poller.latest, None, bench.samples)
+    wrong = findings(bench.agent.poller.latest)
     found = {f.kind for f in wrong if f.severity is Severity.CRITICAL}
     return found - {"gpus_missing"}
 

@@ -144,7 +144,7 @@ UNITS = {
     *("info", "second"),
 }
 COUNTABLE = re.compile(
-    r"_(workers|gpu_hour|gpus|gpus_expected|hosts|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
+    r"_(workers|gpu_hour|gpus|gpus_expected|hosts|processes|allocated|threads|stopped|links|links_expected|up|state|failed|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
     r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|failures_total|faults_total|errors_total|replays_total|rows_total|banks|pages_total)$"
@@ -169,6 +169,7 @@ IDENTITY = {
     *(
         "switch",
         "culprit",
+        "member",
         "role",
         "doing",
         "pid",

@@ -12,18 +12,16 @@ from agent.faults.model import (
     Listed,
     Look,
     Seen,
-    Term,
     gpu_fault,
     node_fault,
-    ordered,
 )
-from agent.faults.promql import REMEMBERED, events, increase, of, seconds
-from agent.faults.templates import COUNT, GPU, NODE, by_label, list_of
+from agent.faults.promql import REMEMBERED, EventRecords, grown, increase, of, seconds
 from agent.faults.thresholds import RuleParameters
+from agent.faults.windows import Ask
 from agent.faults.xids import OF_LINKS
 from agent.limits.topology import StrayLinks, wiring
-from agent.model import Figure, GpuKey
-from agent.sources import fabric, host, kernel_log, nvlink, system
+from agent.model import Figure
+from agent.sources import fabric, gpu, host, kernel_log, nvlink, system
 
 FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
 LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
@@ -58,7 +56,8 @@ BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
 
 def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     return (
-        *FABRIC_FAULTS,
+        *joining(),
+        HEALTH_FAULT,
         switch(parameters),
         links_down(),
         link_errors(parameters),
@@ -66,73 +65,80 @@ def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     )
 
 
-WAITING = list_of(fabric.STATE, "gpu", f"< {REGISTERED}", "instance", "job")
-MEANS = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
-
-FABRIC_FAULTS = (
-    node_fault(
-        alert=FABRIC,
-        kind="fabric_service",
-        severity=CRITICAL,
-        when=of(host.FABRIC_MANAGER).equals(0),
-        hold="2m",
-        labels={"sign": "manager"},
-        sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
-        do="No program that uses several GPUs starts. Start it: systemctl start "
-        f"nvidia-fabricmanager, of the driver's own version. {LOG}",
-        hidden_by=(BY_MISSING, BY_SWITCH),
-    ),
-    node_fault(
-        alert=FABRIC,
-        kind="fabric_state",
-        severity=CRITICAL,
-        when=of(fabric.STATE) < REGISTERED,
-        hold="5m",
-        labels={"sign": "state"},
-        summary="GPUs have not joined the fabric",
-        sentence=(
-            "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
+def joining() -> tuple[Fault, ...]:
+    """The Fabric Manager, and GPUs that have not joined."""
+    return (
+        node_fault(
+            alert=FABRIC,
+            kind="fabric_service",
+            severity=CRITICAL,
+            when=of(host.FABRIC_MANAGER).equals(0),
+            hold="2m",
+            labels={"sign": "manager"},
+            summary="Fabric Manager is not running",
+            sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
+            do="No program that uses several GPUs starts. Start it: systemctl start "
+            f"nvidia-fabricmanager, of the driver's own version. {LOG}",
+            hidden_by=(BY_MISSING, BY_SWITCH),
         ),
-        figure="state",
-        limit=REGISTERED,
-        of_node=f"{COUNT} GPUs have not joined the NVSwitch fabric (limit 0):{WAITING}",
-        do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
-        f"lasts, reset the GPU or reboot. {LOG}",
-        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
-    ),
-    gpu_fault(
-        alert=FABRIC,
-        kind="fabric_health",
-        when=of(fabric.HEALTH).equals(1),
-        hold="5m",
-        labels={"sign": "health"},
-        summary="fabric reports a fault",
-        sentence=("the fabric reports a fault ({device}): {means}",),
-        device="kind",
-        terms={"means": MEANS},
-        do=LOG,
-        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
-    ),
+        gpu_fault(
+            alert=FABRIC,
+            kind="fabric_state",
+            severity=CRITICAL,
+            when=of(fabric.STATE) < REGISTERED,
+            hold="5m",
+            labels={"sign": "state"},
+            summary="has not joined the fabric",
+            sentence=(
+                f"it has not joined the NVSwitch fabric (state {{state:.0f}} of {REGISTERED})",
+            ),
+            figure="state",
+            do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
+            f"lasts, reset the GPU or reboot. {LOG}",
+            hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
+        ),
+    )
+
+
+HEALTH_FAULT = gpu_fault(
+    alert=FABRIC,
+    kind="fabric_health",
+    when=of(fabric.HEALTH).equals(1),
+    hold="5m",
+    labels={"sign": "health"},
+    summary="fabric reports a fault",
+    sentence=("the fabric reports a fault ({device})", ": {means}"),
+    device="kind",
+    terms={"means": lambda found: HEALTH.get(found.device, found.device)},
+    do=LOG,
+    hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
 )
-"""The Fabric Manager, and GPUs that have not joined."""
+"""Kinds of faults that the fabric itself reports of a GPU."""
+
+
+def switch_records(parameters: RuleParameters) -> EventRecords:
+    """Fatal errors of NVSwitches within the window."""
+    window = parameters.thresholds.event_window
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
+    return EventRecords.of(kernel_log.SWITCH_ERRORS, window, over, memory, severity="fatal")
 
 
 def switch(parameters: RuleParameters) -> Fault:
     """A fatal error that an NVSwitch reports."""
     window = parameters.thresholds.event_window
-    over, memory = parameters.over(window), parameters.over(REMEMBERED)
     return Fault(
         alert=FABRIC,
         kind="switch_error",
         severity=CRITICAL,
         place=places.SWITCH,
-        when=events(kernel_log.SWITCH_ERRORS, over, memory, severity="fatal"),
+        when=f"{switch_records(parameters).events} > 0",
         look=lambda machine: _fatal(machine, seconds(window)),
         labels={"sign": "switch"},
         summary="fatal NVSwitch error",
-        sentence=("{device} had fatal SXid {0}, seen {times:once|times}",),
-        description=f"{{{{ $labels.switch }}}} of {NODE} had {COUNT} fatal errors "
-        f"{{{{ $labels.sxid }}}} (SXid) in the last {window} (limit 0).",
+        sentence=("{device} had fatal SXid {0}", ", seen {times:once|times}"),
+        device="switch",
+        names=("sxid",),
+        figure="times",
         do="Jobs that use it have failed. Drain the node and reset all GPUs and switches "
         "(nvidia-smi --gpu-reset), or reboot; if it comes back, open a support case.",
     )
@@ -159,49 +165,46 @@ def links_down() -> Fault:
             of(system.GPUS) < of(system.GPUS_EXPECTED)
         ),
         hold="3m",
+        summary="NVLinks are down",
         sentence=(
             "{n:~NVLink|NVLinks} {names} {n:~is|are} down, ",
-            "{links:.0f} of {links_limit:.0f} NVLinks are up",
+            "{links:.0f}",
+            " of {links_limit:.0f}",
+            " NVLinks are up",
         ),
         figure="links",
         limit=nvlink.LINKS_EXPECTED,
         listed=Listed(nvlink.LINK_UP, "link", 0),
         do="Drain the node, save nvidia-bug-report.sh, and reset all its GPUs at once (nvidia-smi "
         "--gpu-reset, without -i); with NVSwitches restart the Fabric Manager after it. If links "
-        "stay down, reboot, then open a support case.",
+        "stay down, open a support case.",
         hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER),
     )
 
 
 def link_errors(parameters: RuleParameters) -> Fault:
-    """A link that replays and recovers again and again fails in the end. An alert needs so many
-    within its window; one look finds so many since the last reset."""
+    """A link that replays and recovers again and again fails in the end."""
     limits = parameters.thresholds
     window, most = limits.nvlink_errors_window, limits.nvlink_errors
-    grown = increase(nvlink.ERRORS, parameters.over(window), kind=COSTLY)
-    return Fault(
+    text = increase(nvlink.ERRORS, parameters.over(window), kind=COSTLY)
+    return gpu_fault(
         alert="DgxNvlinkErrors",
         kind="link_errors",
-        place=places.NVLINK,
-        when=f"sum without (kind) ({grown}) >= {most}",
-        look=lambda machine: _link_errors(machine, most),
+        when=grown(nvlink.ERRORS, window, text, kind=COSTLY).sum_without("kind") >= most,
         hold="5m",
-        summary="NVLink errors",
-        sentence=("NVLink {device} has had {errors:error|errors} since the last reset",),
-        description=f"NVLink {{{{ $labels.link }}}} of {GPU} had {COUNT} errors in the last "
-        f"{window} (limit {most}).",
+        summary="NVLink {{ $labels.link }} errs",
+        sentence=(
+            f"NVLink {{device}} had {{errors:error|errors}} in the last {window} (limit {most})",
+        ),
+        figure="errors",
+        device="link",
         do="Each costs time, and a link that goes on like this fails in the end. Look at "
-        "nvidia-smi nvlink -e, plan a reset of the GPU, and open a support case if the errors come "
-        "back.",
+        "nvidia-smi nvlink -e, and plan a reset of the GPU.",
         hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
     )
 
 
-def _link_errors(machine: Look, most: int) -> Iterator[Seen]:
-    counted = of(nvlink.ERRORS, kind=COSTLY).sum_without("kind") >= most
-    for labels, errors in ordered(counted, machine.samples):
-        figures = (Figure("errors", errors, float(most), "count"),)
-        yield Seen(GpuKey(int(labels["gpu"]), labels["uuid"]), labels["link"], figures)
+WIRED = frozenset(map(Ask, (gpu.INFO, nvlink.LINKS, nvlink.LINK_INFO, nvlink.LINK_UP)))
 
 
 def wrong_wiring() -> tuple[Fault, Fault]:
@@ -210,14 +213,16 @@ def wrong_wiring() -> tuple[Fault, Fault]:
         Fault(
             kind="stray_links",
             look=_stray,
+            reads=WIRED,
             sentence=("NVLink graph: {links:link|links} to a {0}, expected a {1} ({further})",),
             do=TOPOLOGY,
         ),
         Fault(
             kind="wrong_pairs",
             look=_pairs,
+            reads=WIRED,
             sentence=("NVLink graph: {pairs}",),
-            terms={"pairs": Term(lambda found: _pairs_text(found.figures), "")},
+            terms={"pairs": lambda found: _pairs_text(found.figures)},
             do=TOPOLOGY,
         ),
     )

@@ -1,16 +1,15 @@
 """Alerts of fleets: a rack that is gone, a node slower than its like."""
 
+from agent.diagnosis import accounting
 from agent.faults import places
 from agent.faults.model import CRITICAL, Fault, Group, node_fault
-from agent.faults.monitoring import IN_SERVICE, JOB
-from agent.faults.promql import seconds
-from agent.faults.records import OWN_TIME, SAME_JOB, once
-from agent.faults.templates import COUNT, SHARE, list_of
-from agent.faults.templates import NODE as MACHINE
+from agent.faults.promql import GPU, NODE, Recording, one, pick, rate, seconds
+from agent.faults.records import EVERY, JOB, OFTEN, OWN_TIME, PLACE, SAME_JOB, once
+from agent.faults.silence import IN_SERVICE
 from agent.faults.thresholds import RuleParameters, span
-from agent.model import Metric, gauge
+from agent.model import GPU_LABELS, Cause, State
+from agent.sources import workload
 
-SCRAPED: Metric = gauge("up", "1 if the last scrape succeeded.", "Prometheus")
 SOONER = 30.0
 """Seconds by which a rack is reported before its nodes: what silences must be there first."""
 
@@ -18,24 +17,81 @@ LEAST_NODES = 3
 """Nodes of a job that are compared: of two it is not known which is slow."""
 
 
+def own_time(parameters: RuleParameters) -> tuple[Recording, Recording]:
+    """Return the records of the job of each GPU that one scheduled job has for itself, and of the
+    share of the time for which the GPUs of a node worked for their job, or waited for what is
+    the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
+    wait for all, the node that the others wait for has the most. Nothing of a GPU that several
+    jobs share, or had one after the other within minutes, or that no scheduler gave which numbers
+    jobs of many nodes."""
+    over = parameters.over(EVERY)
+    own = " or ".join(
+        rate(accounting.STATE_SECONDS, over, state=state, **cause)
+        for state, cause in (
+            (f"=~{State.BUSY}|{State.THROTTLED}", {}),
+            (State.STARVED.value, {"cause": f"!={Cause.PEER}"}),
+        )
+    )
+    whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
+    share = f"sum without (state, cause) ({own}) / ({whole})"
+    given = pick(workload.JOB_INFO, job_id="!=", runtime="slurm")
+    named = one(f"last_over_time({given}[{over}])", *GPU_LABELS, *JOB.split(", "))
+    jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
+    alone = f"count by ({GPU}) ({jobs}) == 1"
+    of_job = f"{share} * on ({GPU}) group_left ({JOB}) {SCHEDULED}"
+    return (
+        Recording(SCHEDULED, f"{named} and on ({GPU}) ({alone})"),
+        Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job})"),
+    )
+
+
+SCHEDULED = "instance_gpu:dgx_gpu_job_info:scheduled5m"
+
+
+NODE_TIMES = "cluster_job:dgx_gpu_own_time:median"
+SLOWER = "node_job:dgx_gpu_own_time:above_median"
+
+
+def slow_records(_: RuleParameters) -> tuple[Recording, Recording]:
+    """Return the records of the median node of each job of three or more nodes, and of the time of
+    each node above it."""
+    each = f"max by ({SAME_JOB}, instance) ({once(str(OWN_TIME))})"  # however often it is scraped
+    median, nodes = f"quantile by ({SAME_JOB}) (0.5, {each})", f"count by ({SAME_JOB}) ({each})"
+    above = f"{OWN_TIME} - on ({SAME_JOB}) group_left () {NODE_TIMES}"
+    return (
+        Recording(NODE_TIMES, f"{median} and on ({SAME_JOB}) {nodes} >= {LEAST_NODES}"),
+        Recording(SLOWER, above),
+    )
+
+
+NODES, SILENT_NODES = "cluster_rack:up:nodes", "cluster_rack:up:silent_nodes"
+
+
+def rack_records() -> tuple[Recording, Recording]:
+    """Return the records of the nodes of each rack, and of those that do not answer."""
+    racked = IN_SERVICE.replace("}", ', rack!=""}')
+    all_of, silent = (
+        f"count by (cluster, rack) (group by (cluster, rack, instance) ({nodes}))"
+        for nodes in (racked, f"{racked} == 0")
+    )
+    return Recording(NODES, all_of), Recording(SILENT_NODES, silent)
+
+
 def node_missing(parameters: RuleParameters) -> Fault:
     """Half of a rack does not answer: one fault, not many. Nodes of no rack have no switch in
     common."""
     hold = span(seconds(parameters.thresholds.silent_for) - SOONER)
-    racked = IN_SERVICE.replace("}", ', rack!=""}')
-    silent, known = (
-        f"count by (cluster, rack) (group by (cluster, rack, instance) ({nodes}))"
-        for nodes in (f"{racked} == 0", racked)
-    )
-    names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB, drained="")
     return Fault(
         alert="DgxNodeMissing",
-        when=f"{silent} >= 2 and {silent} / {known} >= 0.5",
+        when=f"{SILENT_NODES} >= 2 and {SILENT_NODES} / {NODES} >= 0.5",
         severity=CRITICAL,
-        summary="nodes of a rack do not answer",
-        description=f"{COUNT} nodes of rack {{{{ $labels.rack }}}}"
-        "{{ with $labels.cluster }} of cluster {{ . }}{{ end }} have not answered for "
-        f"{hold} (limit half of the rack):{names}.",
+        summary="half of its nodes do not answer",
+        sentence=(
+            "{nodes:.0f} nodes of rack {{{{ $labels.rack }}}}"
+            "{{{{ with $labels.cluster }}}} of cluster {{{{ . }}}}{{{{ end }}}} have not answered "
+            f"for {hold} (limit half of the rack)",
+        ),
+        figure="nodes",
         do="Look at its power, its switch and the way to it, before you look at any node.",
         hold=hold,
         labels={"sign": "rack"},
@@ -46,16 +102,16 @@ def node_missing(parameters: RuleParameters) -> Fault:
 def node_slow(parameters: RuleParameters) -> Fault:
     """A node that the others of its job wait for."""
     share = parameters.thresholds.slower_node_share
-    each = f"max by ({SAME_JOB}, instance) ({once(str(OWN_TIME))})"  # however often it is scraped
-    median, nodes = f"quantile by ({SAME_JOB}) (0.5, {each})", f"count by ({SAME_JOB}) ({each})"
     return node_fault(
         alert="DgxNodeSlow",
-        when=f"({OWN_TIME} - on ({SAME_JOB}) group_left () {median}) >= {share:g} "
-        f"and on ({SAME_JOB}) {nodes} >= {LEAST_NODES}",
+        when=f"{SLOWER} >= {share:g}",
         summary="node slower than its like",
-        description=f"{MACHINE} holds up job {{{{ $labels.job_id }}}}: its GPUs worked, or waited "
-        f"for this node itself, for {SHARE} more of the last 5m than those of the job's median "
-        f"node (limit {share:.0%}); the others wait for it meanwhile.",
+        sentence=(
+            "it holds up job {{{{ $labels.job_id }}}}: its GPUs worked, or waited for this node "
+            "itself, for {share:percent} more of the last 5m than those of the job's median node "
+            f"(limit {share:.0%})",
+        ),
+        figure="share",
         do="Look at what else this node reports: clocks, heat, its disks, its ports; then take it "
         "out of the job.",
         hold="2m",
@@ -64,5 +120,10 @@ def node_slow(parameters: RuleParameters) -> Fault:
 
 def fleet(parameters: RuleParameters) -> Group:
     """Return the rules that need many nodes."""
-    rules = node_missing(parameters), node_slow(parameters)
-    return Group("dgx-fleet", rules, "Fleet: what only many nodes show")
+    rules = (*own_time(parameters), *slow_records(parameters), node_slow(parameters))
+    return Group("dgx-fleet", rules, "Fleet: faults that only many nodes show", OFTEN)
+
+
+def racks(parameters: RuleParameters) -> Group:
+    """Return the rules on racks."""
+    return Group("dgx-racks", (*rack_records(), node_missing(parameters)))

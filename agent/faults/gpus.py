@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from agent.diagnosis.accounting import STATE
 from agent.diagnosis.advice import ADVICE
+from agent.faults.lost import GONE
 from agent.faults.model import (
     CRITICAL,
     SAME_NODE,
@@ -11,14 +12,12 @@ from agent.faults.model import (
     HiddenBy,
     Look,
     Seen,
-    Term,
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import LOST, NODE, REMEMBERED, Condition, increase, of, one, pick, seconds
-from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
-from agent.faults.templates import NODE as MACHINE
-from agent.faults.thresholds import AlertThresholds, RuleParameters
+from agent.faults.promql import REMEMBERED, grown, increase, of
+from agent.faults.thresholds import RuleParameters
+from agent.faults.windows import Ask, Counted
 from agent.model import (
     GPU_LABELS,
     Absence,
@@ -26,7 +25,6 @@ from agent.model import (
     Figure,
     Finding,
     GpuKey,
-    Metric,
     Reason,
     State,
 )
@@ -61,7 +59,6 @@ NVML = "nvml"
 DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
 BY_DRIVER = (HiddenBy("DgxAgentBlind", SAME_NODE, ('sign="driver"',)),)
 
-ONE = ("instance", "job", "uuid")
 REPLACE = (
     "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it after its jobs "
     "have ended or saved a checkpoint: a lost GPU cannot be reset. If it does not come back, open "
@@ -77,65 +74,58 @@ RESET_SILENT = (
 
 def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     return (
-        *missing(),
-        no_driver(parameters),
+        *missing(parameters),
         UNEXPECTED,
         *not_answering(parameters),
         REFUSING,
         *hot(parameters),
-        held_down(parameters.thresholds),
+        CLOCKS_HELD_DOWN,
     )
 
 
-def missing() -> tuple[Fault, Fault]:
-    """Named, where the agent saw it go; counted, where it never saw it."""
-    counts = [look_up(m, WHOLE, "instance", "job") for m in (system.GPUS, system.GPUS_EXPECTED)]
-    answer = f"{counts[0]} of {counts[1]} GPUs answer."
-    few = f"({counts[0]} of {counts[1]} answer)"
+FEWER = of(system.GPUS_EXPECTED).minus(of(system.GPUS)) > 0
+
+
+def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
+    expected = f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])"
+    had = grown(system.GPUS_EXPECTED, REMEMBERED, expected, Counted.PRESENCE)
+    no_driver = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
     return (
         gpu_fault(
             alert=MISSING,
+            kind="gpu_lost",
             severity=CRITICAL,
-            when=LOST,
+            when=GONE,
             hold="1m",
             labels={"sign": "lost"},
-            summary=f"missing {few}",
-            description=f"{GPU} is gone: {answer}",
+            summary="is gone",
+            sentence=("it no longer answers",),
             do=REPLACE,
         ),
         node_fault(
             alert=MISSING,
             kind="gpus_missing",
             severity=CRITICAL,
-            when=f"{system.GPUS_EXPECTED} - {system.GPUS} > 0 unless on ({NODE}) {LOST}",
-            look=_counted,
+            when=FEWER.unless(GONE),
             hold="1m",
             labels={"sign": "fewer"},
-            summary=f"GPUs missing {few}",
-            sentence=(
-                "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
-                ", {n:~GPU|GPUs} {names} not among them",
-            ),
-            description=f"{COUNT} GPUs of {MACHINE} are missing: {answer}",
+            summary="GPUs missing",
+            sentence=("{gpus:GPU is|GPUs are} missing",),
+            figure="gpus",
             do=REPLACE,
         ),
-    )
-
-
-def no_driver(parameters: RuleParameters) -> Fault:
-    """The machine had GPUs, and has no driver any more."""
-    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-    none = f"sum without (metric, reason) ({no_driver}) * 0"
-    had = one(f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])")
-    return node_fault(
-        alert=MISSING,
-        severity=CRITICAL,
-        when=f"{none} + on ({NODE}) group_left () {had} > 0",
-        hold="5m",
-        labels={"sign": "no_driver"},
-        summary="no GPU answers",
-        description=f"0 of {COUNT} GPUs of {MACHINE} answer: the driver is gone.",
-        do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+        node_fault(
+            alert=MISSING,
+            kind="gpus_gone",
+            severity=CRITICAL,
+            when=no_driver.sum_without("metric", "reason").having(had),
+            hold="5m",
+            labels={"sign": "no_driver"},
+            summary="no GPU answers",
+            sentence=("none of its GPUs answers: the driver is gone",),
+            do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+        ),
     )
 
 
@@ -152,17 +142,6 @@ UNEXPECTED = Fault(
 )
 
 
-def _counted(machine: Look) -> Iterator[Seen]:
-    """Return the GPUs that do not answer, as far as the numbers of the others show."""
-    samples = machine.samples
-    found, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
-    if found is not None and expected is not None and found < expected:
-        known = {int(labels["gpu"]) for labels in samples.labelled(gpu.INFO)}
-        gap = sorted(set(range(max(known, default=0))) - known)
-        figures = (Figure("gpus", found, expected, "count"),)
-        yield Seen(figures=figures, names=tuple(map(str, gap)))
-
-
 SLOWEST = 1
 """Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
 
@@ -174,7 +153,7 @@ SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
 
 
-def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
+def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
     """One GPU whose driver calls hang or fail while those of others are answered.
 
     The alerts look at the reads of minutes. One look finds it by what is absent: its own reads are
@@ -182,31 +161,27 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
     """
 
     over = parameters.over("7m")
-
-    def rule(sign: str, how: str, when: str, description: str) -> Fault:
-        return gpu_fault(
-            alert=NOT_ANSWERING,
-            when=when,
-            hold="1m",
-            labels={"sign": sign},
-            summary=f"driver calls {how}",
-            description=description,
-            do=RESET_SILENT,
-            hidden_by=BY_DRIVER,
-        )
-
+    slow = f"{agent_health.GPU_READ_SECONDS} > {SLOWEST}"
+    failing = f"{increase(agent_health.GPU_READ_FAILURES, over)} >= {FEWEST} "
+    failing += f"and changes({agent_health.GPU_READ_FAILURES}[{over}]) >= {FEWEST}"
+    rules = (
+        ("slow", slow, f"driver calls took up to {{seconds:duration}} (limit {SLOWEST} s)"),
+        ("failing", failing, f"{{seconds:.0f}} reads failed in the last 7m (limit {FEWEST})"),
+    )
     return (
-        rule(
-            *("slow", "hang", f"{agent_health.GPU_READ_SECONDS} > {SLOWEST}"),
-            f"Calls to {GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} s): "
-            "its values are missing or late, those of other GPUs are not.",
-        ),
-        rule(
-            *("failing", "fail"),
-            f"{increase(agent_health.GPU_READ_FAILURES, over)} >= {FEWEST} "
-            f"and changes({agent_health.GPU_READ_FAILURES}[{over}]) >= {FEWEST}",
-            f"{COUNT} reads of {GPU} failed in the last 7m (limit {FEWEST}): some of its "
-            "values are missing (dgx-telemetry check names them).",
+        *(
+            gpu_fault(
+                alert=NOT_ANSWERING,
+                when=when,
+                hold="1m",
+                labels={"sign": sign},
+                summary="driver calls hang or fail",
+                sentence=(f"{text}, those of other GPUs did not",),
+                figure="seconds",
+                do=RESET_SILENT,
+                hidden_by=BY_DRIVER,
+            )
+            for sign, when, text in rules
         ),
         Fault(
             alert=NOT_ANSWERING,
@@ -280,56 +255,33 @@ REFUSING = Fault(
 )
 
 
-def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:
+def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
     """Core or memory at the limit that the GPU itself states."""
     most = of(temperature.LIMIT, limit="memory")
     left = most.minus(of(temperature.MEMORY_TEMPERATURE), "limit")
-    limits = {
-        "core": sum_of(temperature.TEMPERATURE, temperature.MARGIN, WHOLE, *ONE),
-        "memory": look_up(temperature.LIMIT, WHOLE, *ONE, limit="memory"),
-    }
-
-    def fault(sensor: str, kind: str, left: Condition, degrees: Metric) -> Fault:
-        return gpu_fault(
+    margin = parameters.thresholds.hot_margin
+    sensors = (
+        ("core", "too_hot", of(temperature.MARGIN)),
+        ("memory", "memory_too_hot", left),
+    )
+    return tuple(
+        gpu_fault(
             alert=HOT,
             kind=kind,
             severity=CRITICAL,
-            when=left <= parameters.thresholds.hot_margin,
+            when=degrees <= margin,
             hold="2m",
             labels={"sensor": sensor},
             summary="at its temperature limit",
-            sentence=(f"the {sensor} is {{where}} its temperature limit",),
+            sentence=(
+                f"the {sensor} has {{margin:.0f}} °C left to its temperature limit"
+                + f" (limit {margin:g} °C)" * bool(margin),
+            ),
             figure="margin",
             unit="celsius",
-            terms={"where": Term(lambda found: _where(found.figures[0].value), "")},
-            description=f"The {sensor} of {GPU} is at {look_up(degrees, WHOLE, *ONE)} °C, its "
-            f"limit is {limits[sensor]} °C.",
             do="Check the cooling: fans, inlet temperature, dust; compare with its neighbours.",
         )
-
-    return (
-        fault("core", "too_hot", of(temperature.MARGIN), temperature.TEMPERATURE),
-        fault("memory", "memory_too_hot", left, temperature.MEMORY_TEMPERATURE),
-    )
-
-
-def _where(margin: float) -> str:
-    if round(margin) == 0:
-        return "at"
-    return f"{abs(margin):.0f} °C {'below' if margin > 0 else 'above'}"
-
-
-def held_down(limits: AlertThresholds) -> Fault:
-    """The clocks are low at this moment; DgxGpuThrottled counts the time of a quarter hour."""
-    share, window = limits.throttled_share, limits.throttled_window
-    return Fault(
-        alert="DgxGpuThrottled",
-        kind="clocks_held_down",
-        fires=lambda _: f"from {100 * share:.0f} % of {seconds(window) / 60:g} min",
-        look=_held_down,
-        sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
-        terms={"reasons": Term(_reasons, "")},
-        do=_cure,
+        for sensor, kind, degrees in sensors
     )
 
 
@@ -358,3 +310,16 @@ def _held_down(look: Look) -> Iterator[Seen]:
         figures = () if now is None else (Figure("clock", now, most, "hertz"),)
         if held:
             yield Seen(GpuKey(int(index), uuid), figures=figures, names=tuple(held))
+
+
+CLOCKS_HELD_DOWN = Fault(
+    alert="DgxGpuThrottled",
+    kind="clocks_held_down",
+    fires=lambda _: "",
+    look=_held_down,
+    reads=frozenset(map(Ask, (clocks.REASONS, clocks.CLOCK, clocks.CLOCK_LIMIT))),
+    sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
+    terms={"reasons": _reasons},
+    do=_cure,
+)
+"""The clocks are low at this moment; DgxGpuThrottled counts the time of a quarter hour."""

@@ -1,17 +1,28 @@
 """Faults of the rest of the box: ports, arrays, disks, fans and power supplies."""
 
+from collections.abc import Iterator
+from functools import partial
+
 from agent.faults import places
-from agent.faults.model import SAME_NODE, SAME_PORT, Fault, HiddenBy, Term
+from agent.faults.model import (
+    CRITICAL,
+    INSTANT,
+    SAME_DEVICE,
+    SAME_NODE,
+    SAME_PORT,
+    Fault,
+    HiddenBy,
+)
 from agent.faults.promql import NODE as TARGETS
-from agent.faults.promql import increase, of
-from agent.faults.templates import COUNT, NODE, by_label, for_each, series, speed_of
+from agent.faults.promql import Condition, Recording, Vector, grown, increase, of
 from agent.faults.thresholds import RuleParameters
+from agent.faults.windows import Counted, FaultSamples
 from agent.limits import paths
 from agent.sources import chassis as box
 from agent.sources import disk, infiniband
 
-PORT = "{{ $labels.device }}:{{ $labels.port }}"
 ERRORS, FLAPPING, RAID = "DgxInfinibandErrors", "DgxInfinibandFlapping", "DgxRaidDegraded"
+FAILING = "DgxDiskFailing"
 CABLE = "Look at cable and transceiver, then at the port of the switch"
 
 HOURLY = {
@@ -23,34 +34,53 @@ HOURLY = {
 """Errors an hour of a port that are too many, by kind (NVSentinel, nic-health-monitor)."""
 
 DISK_FAULTS = {
-    "controller": "has failed: its controller is gone; replace it, and rebuild the array",
-    "temperature": "is overheating: it raises its temperature alarm; check the fans and the air",
-    "file_system": "has a damaged file system, which has recorded errors; check it (fsck) when it "
-    "is not mounted",
-    "smart": "is failing: SMART predicts it; copy the data that you need, and replace it",
+    "controller": (
+        "disk is dead",
+        "has failed: its controller is gone",
+        "Replace it, and rebuild the array.",
+    ),
+    "temperature": (
+        "disk is hot",
+        "is overheating: it raises its temperature alarm",
+        "Check the fans and the air.",
+    ),
+    "file_system": (
+        "file system is damaged",
+        "has a damaged file system, which has recorded errors",
+        "Check it (fsck) when it is not mounted.",
+    ),
+    "smart": (
+        "disk is failing",
+        "is failing: SMART predicts it",
+        "Copy the data that you need, and replace it.",
+    ),
 }
+"""Summary, sentence and first step of each sign of a disk."""
+
 CHASSIS_FAULTS = {
-    "fan": "replace the fan before GPUs get hot",
-    "power_supply": "look at its cable and its feed, and replace it",
-    "temperature": "check the fans and the air of the room",
+    "fan": ("fan has failed", "Replace the fan before GPUs get hot."),
+    "power_supply": ("power supply has failed", "Look at its cable and its feed, and replace it."),
+    "temperature": ("temperature alarm", "Check the fans and the air of the room."),
 }
 
 
 def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     return (
         slow_port(),
-        flapping(parameters),
+        *flapping(parameters),
         *infiniband_errors(parameters),
-        *STORAGE_FAULTS,
-        chassis(),
+        down(parameters),
+        *arrays(),
+        *disks(),
+        *chassis(),
     )
 
 
 def slow_port() -> Fault:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "=~receive|"}
-    slow = of(paths.LIMIT, **labels) < of(paths.SPEC, **labels)
-    negotiated = of(paths.LIMIT_INFO, **labels, origin="hardware")
+    slow = of(paths.LIMIT, **labels) < of(paths.SPEC)
+    negotiated = of(paths.LIMIT_INFO, origin="hardware")
     return Fault(
         alert="DgxLinkDegraded",
         kind="port_speed",
@@ -58,126 +88,211 @@ def slow_port() -> Fault:
         when=slow.having(negotiated, "path", "device", "direction"),
         hold="5m",
         summary="port below its rate",
-        sentence=("{path} {device} runs at {speed:bits} of {speed_limit:bits} Gb/s",),
+        sentence=("{path} {device} runs at {speed:bits}", " of {speed_limit:bits} Gb/s"),
         figure="speed",
         unit="bytes_per_second",
         limit=paths.SPEC,
         device="device",
         names=("path",),
-        description=f"{{{{ $labels.path }}}} port {{{{ $labels.device }}}} of {NODE} runs at "
-        f"{speed_of(paths.LIMIT)} of {speed_of(paths.SPEC)}.",
         do="Look at its cable or transceiver, at the port of the switch, and at ethtool or "
         "ibstat for the rate.",
     )
 
 
-def flapping(parameters: RuleParameters) -> Fault:
+port_fault = partial(Fault, place=places.PORT, device="device", names=("port",))
+
+
+def flapping(parameters: RuleParameters) -> Iterator[Fault]:
     """A port that goes down and up again, by its own counter or as it was seen."""
     limits = parameters.thresholds
-    over, downs = parameters.over(limits.infiniband_downs_window), limits.infiniband_downs
-    counted = increase(infiniband.ERRORS, over, kind="link_downed")
-    seen = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
-    return Fault(
+    window, most = limits.infiniband_downs_window, limits.infiniband_downs
+    over = parameters.over(window)
+    text = increase(infiniband.ERRORS, over, kind="link_downed")
+    counted = grown(infiniband.ERRORS, window, text, kind="link_downed").rounded()
+    counted = counted.sum_without("kind") >= most
+    falls = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
+    seen = grown(infiniband.LINK_UP, window, falls, Counted.FALLS) >= most
+    yield port_fault(
         alert=FLAPPING,
-        place=places.PORT,
-        when=f"(sum without (kind) (round({counted})) >= {downs}) or ({seen} >= {downs})",
+        kind="port_flapping",
+        when=counted.or_else(seen),
         summary="InfiniBand port flaps",
-        description=f"Port {PORT} of {NODE} went down {COUNT} times in the last "
-        f"{limits.infiniband_downs_window} (limit {downs}).",
+        sentence=(
+            f"port {{device}}:{{0}} went down {{downs:once|times}} in the last {window} "
+            f"(limit {most})",
+        ),
+        figure="downs",
         do="Replace its cable or transceiver; then look at the port of the switch.",
     )
 
 
-def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """More errors than a sound port has; or a port that was up, and is down."""
-    over = parameters.over("1h")
-    many = " or ".join(
-        f"(round({increase(infiniband.ERRORS, over, kind=kind)}) >= {limit})"
-        for kind, limit in HOURLY.items()
+def infiniband_errors(parameters: RuleParameters) -> Iterator[Fault]:
+    """More errors than a sound port has, by kind."""
+    for kind, most in HOURLY.items():
+        text = increase(infiniband.ERRORS, parameters.over("1h"), kind=kind)
+        yield port_fault(
+            alert=ERRORS,
+            kind=f"port_{kind.removesuffix('s')}",
+            when=grown(infiniband.ERRORS, "1h", text, kind=kind).rounded() >= most,
+            hold="5m",  # a port that flaps makes errors as well, and is reported as that
+            labels={"sign": "errors", "kind": kind},
+            summary="InfiniBand errors",
+            sentence=(
+                f"port {{device}}:{{0}} had {{errors:error|errors}} ({kind}) in the last 1h "
+                f"(limit {most})",
+            ),
+            figure="errors",
+            do=f"{CABLE}; ibstat, mlxlink -d.",
+            hidden_by=(HiddenBy(FLAPPING, SAME_PORT), HiddenBy(ERRORS, SAME_PORT, (DOWN,))),
+        )
+
+
+DOWN = 'sign="down"'
+
+
+def down(parameters: RuleParameters) -> Fault:
+    """A port that was up within the last day, and is down."""
+    was = f"max_over_time({infiniband.LINK_UP}[{parameters.over('1d')}]) == 1"
+    was_up = grown(infiniband.LINK_UP, "1d", was, Counted.PRESENCE)
+    return port_fault(
+        alert=ERRORS,
+        kind="port_down",
+        when=of(infiniband.LINK_UP).equals(0).having(was_up, "device", "port"),
+        hold="4m",
+        labels={"sign": "down"},
+        summary="InfiniBand port down",
+        sentence=("port {device}:{0} is down; it was up within the last day",),
+        do=f"{CABLE}; ibstat, mlxlink -d.",
+        hidden_by=(HiddenBy(FLAPPING, SAME_PORT),),
     )
-    limits = by_label("kind", {kind: str(limit) for kind, limit in HOURLY.items()})
-    was_up = f"max_over_time({infiniband.LINK_UP}[{parameters.over('1d')}]) == 1"
-    by_flapping = HiddenBy(FLAPPING, SAME_PORT)
+
+
+FAILED = of(disk.MEMBER_FAILED).equals(1).copied("array", "device")
+FEWER = (of(disk.MEMBERS, state="missing") > 0).copied("array", "device")
+SAME_MEMBER = (*SAME_NODE, "array", "member")
+
+
+def arrays() -> tuple[Fault, ...]:
+    """An array without a member, which is named where it is known."""
+    do = "See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
+    do += "and add it again (mdadm --add)."
     return (
         Fault(
-            alert=ERRORS,
-            place=places.PORT,
-            when=many,
-            hold="5m",  # a port that flaps makes errors as well, and is reported as that
-            labels={"sign": "errors"},
-            summary="InfiniBand errors",
-            description=f"Port {PORT} of {NODE} had {COUNT} errors ({{{{ $labels.kind }}}}) in the "
-            f"last 1h (limit {limits}).",
-            do=f"{CABLE}; ibstat, mlxlink -d.",
-            hidden_by=(by_flapping,),
+            alert=RAID,
+            kind="array_member_failed",
+            place=places.DEVICE,
+            when=FAILED,
+            hold="1m",
+            labels={"sign": "member"},
+            summary="array has lost {{ $labels.member }}",
+            sentence=("{device}: member {0} is gone",),
+            device="device",
+            names=("member",),
+            do=do,
         ),
         Fault(
-            alert=ERRORS,
-            place=places.PORT,
-            when=f"{infiniband.LINK_UP} == 0 and on ({TARGETS}, device, port) {was_up}",
-            hold="5m",
-            labels={"sign": "down"},
-            summary="InfiniBand port down",
-            description=f"Port {PORT} of {NODE} is down; it was up within the last day.",
-            do=f"{CABLE}; ibstat, mlxlink -d.",
-            hidden_by=(by_flapping,),
+            alert=RAID,
+            kind="array_degraded",
+            place=places.DEVICE,
+            when=FEWER.unless(of(disk.MEMBER_FAILED).equals(1), "device"),
+            hold="1m",
+            labels={"sign": "missing"},
+            summary="array is missing a member",
+            sentence=("{device}: {missing:disk is|disks are} missing from the array",),
+            figure="missing",
+            device="device",
+            do=do,
         ),
     )
 
 
-TARGET = ("instance", "job")
-ILL = for_each(
-    f"{series(disk.FAULT, TARGET, {})} == 1", TARGET, "; disk {{ .Labels.device }} has a fault"
+SIGNS = Recording("instance_device:dgx_disk_fault:of_array", "")
+"""Signs of failing of disks, with their array and themselves as its member."""
+
+ARRAYS = of(disk.INFO, array="=~.+")
+_OF_ARRAY = of(disk.FAULT).equals(1).with_label("array", ARRAYS, "device")
+_FAILING = _OF_ARRAY.copied("member", "device").or_else(of(disk.FAULT).equals(1))
+
+
+def _failing_rows(samples: FaultSamples, kind: str = "") -> Vector:
+    """The rows of the record, of one kind if it is given: a disk of an array once, with it."""
+    of_array = _OF_ARRAY.copied("member", "device").rows(samples)
+    named = {frozenset(p for p in row if p[0] in ("device", "kind")) for row in of_array}
+    alone = of(disk.FAULT).equals(1).rows(samples)
+    found = {**of_array, **{row: value for row, value in alone.items() if row not in named}}
+    return {row: value for row, value in found.items() if not kind or ("kind", kind) in row}
+
+
+LAST_COPY = Recording("instance_device:dgx_disk_fault:last_copy", "")
+"""Disks that fail in an array that has lost another member."""
+
+_LAST = (
+    Condition(f'{SIGNS}{{array!=""}}', _failing_rows, _FAILING.asks)
+    .having(FEWER, "array")
+    .unless(FAILED, "array", "member")
 )
-SIGN = by_label("kind", DISK_FAULTS)
-
-STORAGE_FAULTS = (
-    Fault(
-        alert=RAID,
-        kind="array_degraded",
-        place=places.DEVICE,
-        when=of(disk.MEMBERS, state="missing") > 0,
-        hold="1m",
-        summary="array is missing a member",
-        sentence=("{device}: {missing:disk is|disks are} missing from the array",),
-        figure="missing",
-        device="device",
-        description=f"{{{{ $labels.device }}}} of {NODE} is missing {COUNT} of its members "
-        f"(limit 0{ILL}).",
-        do="See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
-        "and add it again (mdadm --add).",
-    ),
-    Fault(
-        alert="DgxDiskFailing",
-        kind="disk_fault",
-        place=places.DEVICE,
-        when=of(disk.FAULT).equals(1),
-        hold="5m",
-        summary="disk is failing",
-        sentence=("disk {device} {means}",),
-        device="device",
-        names=("kind",),
-        terms={"means": Term(lambda found: DISK_FAULTS.get(found.names[0], ""), SIGN)},
-        do="Run smartctl -a /dev/DISK and look at dmesg.",
-        hidden_by=(HiddenBy(RAID, SAME_NODE, only=('kind="controller"',)),),
-    ),
-)
-"""An array without a member; a disk with a sign of failing."""
 
 
-def chassis() -> Fault:
-    """A fan, a power supply, the air."""
-    means = by_label("kind", CHASSIS_FAULTS)
-    return Fault(
-        alert="DgxChassisFault",
-        kind="chassis_fault",
-        place=places.SENSOR,
-        when=of(box.FAULT).equals(1),
-        hold="2m",
-        summary="chassis alarm",
-        sentence=("{device} raises an alarm: {means}",),
-        device="sensor",
-        names=("kind",),
-        terms={"means": Term(lambda found: CHASSIS_FAULTS.get(found.names[0], ""), means)},
-        do="Run ipmitool sel list.",
+def disk_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
+    """Return the records of signs of failing; values are kept over a failed scrape here."""
+    span = f"[{parameters.over('2m')}]"
+    signs, last = (
+        INSTANT.sub(lambda found: f"last_over_time({found[0]}{span})", str(condition))
+        for condition in (_FAILING, _LAST)
     )
+    signs = signs.replace(") or (", f") or on ({TARGETS}, device, kind) (")
+    return Recording(str(SIGNS), signs), Recording(str(LAST_COPY), last)
+
+
+def disks() -> Iterator[Fault]:
+    """A disk with a sign of failing. One that holds the last copy of an array must stay in."""
+    yield Fault(
+        alert=FAILING,
+        kind="disk_last_copy",
+        severity=CRITICAL,
+        place=places.DEVICE,
+        when=_LAST.named(LAST_COPY),
+        hold="4m",
+        labels={"sign": "last_copy"},
+        summary="disk with the last copy is failing",
+        sentence=("disk {device} is failing, and its array {0} has lost another member",),
+        device="device",
+        names=("array",),
+        do="Copy its data first; do not pull it: it holds the last good copy.",
+    )
+    for kind, (summary, sentence, do) in DISK_FAULTS.items():
+        yield Fault(
+            alert=FAILING,
+            kind=f"disk_{kind}",
+            place=places.DEVICE,
+            when=_FAILING.made(f'{SIGNS}{{kind="{kind}"}}', partial(_failing_rows, kind=kind)),
+            hold="5m",
+            labels={"sign": kind},
+            summary=summary,
+            sentence=(f"disk {{device}} {sentence}",),
+            device="device",
+            names=("kind",),
+            do=f"{do} See smartctl -a /dev/DISK and dmesg.",
+            hidden_by=(
+                HiddenBy(RAID, SAME_MEMBER, ('member!=""',)),
+                HiddenBy(FAILING, SAME_DEVICE, ('sign="last_copy"',)),
+            ),
+        )
+
+
+def chassis() -> Iterator[Fault]:
+    """A fan, a power supply, the air."""
+    for kind, (summary, do) in CHASSIS_FAULTS.items():
+        yield Fault(
+            alert="DgxChassisFault",
+            kind=f"chassis_{kind}",
+            place=places.SENSOR,
+            when=of(box.FAULT, kind=kind).equals(1),
+            hold="2m",
+            labels={"sign": kind},
+            summary=summary,
+            sentence=("{device} raises an alarm",),
+            device="sensor",
+            names=("kind",),
+            do=f"{do} Run ipmitool sel list.",
+        )

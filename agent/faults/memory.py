@@ -1,24 +1,19 @@
 """Faults of GPU memory: errors, rows and pages, and what the driver asks for."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 
-from agent.faults.model import CRITICAL, SAME_GPU, Fault, HiddenBy, Look, Seen, Term, gpu_fault
-from agent.faults.promql import NODE, REMEMBERED, events, increase, of
-from agent.faults.templates import COUNT, GPU, by_value
+from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, gpu_fault
+from agent.faults.promql import NODE, Condition, grown, increase, of, pick
 from agent.faults.thresholds import RuleParameters
-from agent.faults.xids import HAD
-from agent.model import Figure, GpuKey
-from agent.sources import ecc, gpu, xid
+from agent.faults.xids import LOST_DATA, xid_records
+from agent.sources import ecc, gpu
 
 MOST_ROWS, MOST_PAGES = 512, 63
 """Uncorrected remaps, and retired pages, from which DCGM 4.6 has a GPU replaced."""
 
 NEAR = 0.8
 """Share of those from which the limit is near."""
-
-LOST_DATA, KNOWN_FOR = "=~48|95|140", "40m"
-"""XIDs that report lost data, and for how long they do: longer than the counters' own window."""
 
 RESET_GPU = "nvidia-smi --gpu-reset -i GPU"
 RESET = f"Drain the node and reset the GPU ({RESET_GPU})"
@@ -46,38 +41,38 @@ that says why."""
 
 
 def memory_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    return (*requested(), *pending(), *uncorrected(parameters), *rising(parameters))
+    return (*REQUESTED, *pending(), *uncorrected(parameters), *rising(parameters))
 
 
-def requested() -> tuple[Fault, ...]:
-    """Return the faults of actions that the driver requests."""
-    asked = Term(
-        lambda found: NEEDS.get(int(found.figures[0].value), f"{found.figures[0].value:.0f}"),
-        by_value(NEEDS) + f"{{{{ if gt $value {max(NEEDS)}.0 }}}}{COUNT}{{{{ end }}}}",
-    )
-    return (
-        gpu_fault(
-            alert=RECOVERY,
-            kind="recovery_needed",
-            severity=CRITICAL,
-            when=of(gpu.RECOVERY_ACTION) > 0,
-            hold="3m",
-            sentence=("the driver requests recovery: {asked}",),
-            figure="action",
-            terms={"asked": asked},
-            do="Drain the node and do what the driver requests; the preceding XID errors say why "
-            "(dgx-telemetry check).",
-            hidden_by=BY_WORSE,
-        ),
-        gpu_fault(
-            alert=REMAP,
-            kind="remap_failure",
-            severity=CRITICAL,
-            when=of(ecc.REMAP_FAILURE) > 0,
-            sentence=("a memory row could not be remapped, the GPU is due for replacement",),
-            do="Drain the node, take the GPU out of use and open a support case.",
-        ),
-    )
+REQUESTED = (
+    gpu_fault(
+        alert=RECOVERY,
+        kind="recovery_needed",
+        severity=CRITICAL,
+        when=of(gpu.RECOVERY_ACTION) > 0,
+        hold="3m",
+        summary="driver requests recovery",
+        sentence=("the driver requests recovery", ": {asked}", " (action {action:.0f})"),
+        figure="action",
+        terms={
+            "asked": lambda found: NEEDS.get(
+                int(found.figures[0].value), f"{found.figures[0].value:.0f}"
+            )
+        },
+        do="Drain the node and do what the driver requests (1 reset, 2 or 7 reboot; the runbook "
+        "has all); the preceding XID errors say why.",
+        hidden_by=BY_WORSE,
+    ),
+    gpu_fault(
+        alert=REMAP,
+        kind="remap_failure",
+        severity=CRITICAL,
+        when=of(ecc.REMAP_FAILURE) > 0,
+        summary="replace the GPU",
+        sentence=("a memory row could not be remapped, the GPU is due for replacement",),
+        do="Drain the node, take the GPU out of use and open a support case.",
+    ),
+)
 
 
 def pending() -> Iterator[Fault]:
@@ -97,6 +92,7 @@ def pending() -> Iterator[Fault]:
             when=of(metric) > 0,
             hold="8m",
             labels={"sign": kind.partition("_")[0].replace("remap", "rows")},
+            summary="broken memory in use",
             sentence=(f"{what}, and broken memory is still in use",),
             do=f"Drain the node, let its jobs end, then {do}.",
             hidden_by=(
@@ -107,96 +103,88 @@ def pending() -> Iterator[Fault]:
         )
 
 
-def ecc_growth(over: str, severity: str) -> str:
+def ecc_growth(parameters: RuleParameters, window: str, severity: str) -> Condition:
     """Growth of ECC errors: under MIG a GPU reports the aggregate ones alone."""
-    return f"max without (lifetime) ({increase(ecc.ERRORS, over, severity=severity)})"
+    text = increase(ecc.ERRORS, parameters.over(window), severity=severity)
+    return grown(ecc.ERRORS, window, text, severity=severity).max_without("lifetime")
 
 
-def uncorrected(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """Data was lost. An alert needs the growth, and an XID error of late that reports the same says
-    it better; one look finds the errors since the driver was loaded, which a reset ends."""
+STOP = f"Stop the job: its results are in doubt. {RESET}."
+
+
+def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
+    """Data was lost. An XID error of late that reports the same says it better. Errors since the
+    driver was loaded put results in doubt until a reset, whenever they came."""
     window = parameters.thresholds.event_window
-    grown = ecc_growth(parameters.over(window), "uncorrected")
-    reported = events(
-        xid.ERRORS, parameters.over(KNOWN_FOR), parameters.over(REMEMBERED), HAD, xid=LOST_DATA
+    of_late = ecc_growth(parameters, window, "uncorrected") > 0
+    reported = pick(xid_records(parameters).events, xid=LOST_DATA)
+    yield gpu_fault(
+        alert=ECC,
+        kind="ecc_uncorrected",
+        severity=CRITICAL,
+        when=of_late.made(f"{of_late} unless on ({NODE}, uuid) {reported}", of_late.rows),
+        hold="90s",
+        summary="data lost in memory",
+        sentence=("{errors:uncorrected ECC error|uncorrected ECC errors} in the last " + window,),
+        figure="errors",
+        do=STOP,
+        hidden_by=(HiddenBy(REMAP, SAME_GPU), HiddenBy("DgxGpuXid", SAME_GPU, ('xid="48"',))),
     )
-    return (
-        gpu_fault(
-            alert=ECC,
-            kind="ecc_uncorrected",
-            severity=CRITICAL,
-            when=f"{grown} > 0 unless on ({NODE}, uuid) ({reported})",
-            look=lambda machine: _errors(machine, "volatile"),
-            summary="uncorrected memory errors, data lost",
-            sentence=(
-                "{errors:uncorrected ECC error|uncorrected ECC errors} since the driver was loaded",
-            ),
-            description=f"{GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0).",
-            do=f"Stop the job: its results are in doubt. {RESET}; if errors come back, open a "
-            "support case.",
-            hidden_by=(HiddenBy(REMAP, SAME_GPU),),
-        ),
-        Fault(
-            alert=ECC,
-            kind="ecc_lifetime",
-            fires=lambda _: "",
-            look=lambda machine: _errors(machine, "aggregate"),
-            sentence=(
-                "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "
-                "the driver was loaded are not reported, as under MIG",
-            ),
-            do="See dmesg for XID 48, 63, 64, 94 or 95 of this GPU: after a recent one, stop its "
-            "jobs and reset it; else these errors are old.",
-        ),
-    )
+    yield from errors_before(of_late)
 
 
-def _errors(machine: Look, wanted: str) -> Iterator[Seen]:
-    """Those over the whole life only of a GPU that does not report those since the driver was
-    loaded."""
-    found = machine.samples.where(ecc.ERRORS, severity="uncorrected")
-    for (index, uuid, severity, lifetime), errors in sorted(found.items()):
-        other = (index, uuid, severity, "volatile") in found
-        if errors and lifetime == wanted and (wanted == "volatile" or not other):
-            yield Seen(GpuKey(int(index), uuid), figures=(Figure("errors", errors, None, "count"),))
+def errors_before(of_late: Condition) -> Iterator[Fault]:
+    """Errors that came before the window, or before the agent."""
+    volatile, aggregate = (
+        of(ecc.ERRORS, severity="uncorrected", lifetime=lifetime)
+        for lifetime in ("volatile", "aggregate")
+    )
+    counted = "{errors:uncorrected ECC error|uncorrected ECC errors} "
+    usual = partial(Fault, alert=ECC, severity=CRITICAL, fires=lambda _: "", figure="errors")
+    yield usual(
+        kind="ecc_since_load",
+        when=(volatile > 0).unless(of_late, "uuid"),
+        sentence=(f"{counted}since the driver was loaded",),
+        do=STOP,
+    )
+    yield usual(
+        kind="ecc_lifetime",
+        severity=WARNING,
+        when=(aggregate > 0).unless(volatile, "uuid").unless(of_late, "uuid"),
+        sentence=(
+            f"{counted}over its life; those since the driver was loaded are not reported, as "
+            "under MIG",
+        ),
+        do="See dmesg for XID 48, 63, 64, 94 or 95 of this GPU: after a recent one, stop its "
+        "jobs and reset it; else these errors are old.",
+    )
 
 
 def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Memory that wears out, before it costs a job. Corrected errors count by the hour: one look
-    does not find them."""
+    """Memory that wears out, before it costs a job."""
     limits = parameters.thresholds
-    grown = ecc_growth(parameters.over(limits.ecc_corrected_window), "corrected")
-    usual = gpu_fault(
-        alert="DgxGpuEccRising",
-        hold="3m",
-        summary="memory wears out",
-        do=DIAGNOSE,
-        hidden_by=BY_WORSE,
+    window, most = limits.ecc_corrected_window, limits.ecc_corrected
+    rows = of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR)
+    pages = of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR)
+    corrected = ecc_growth(parameters, window, "corrected") >= most
+    of_errors = f"{{errors:memory error|memory errors}} corrected in the last {window}"
+    signs = (
+        ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),
+        ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} of {MOST_ROWS} rows are remapped"),
+        ("pages", "pages_near", pages, "pages", f"{{pages:.0f}} of {MOST_PAGES} pages are retired"),
     )
-    return (
-        replace(
-            usual,
-            labels={"sign": "corrected"},
-            when=f"{grown} >= {limits.ecc_corrected}",
-            description=f"{GPU} corrected {COUNT} memory errors in the last "
-            f"{limits.ecc_corrected_window} (limit {limits.ecc_corrected}).",
-        ),
-        replace(
-            usual,
-            labels={"sign": "rows"},
-            kind="rows_near",
-            when=of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR),
-            sentence=("{rows:.0f} of {rows_limit:.0f} rows of memory are remapped",),
-            figure="rows",
-            limit=MOST_ROWS,
-        ),
-        replace(
-            usual,
-            labels={"sign": "pages"},
-            kind="pages_near",
-            when=of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR),
-            sentence=("{pages:.0f} of {pages_limit:.0f} pages of memory are retired",),
-            figure="pages",
-            limit=MOST_PAGES,
-        ),
+    return tuple(
+        gpu_fault(
+            alert="DgxGpuEccRising",
+            kind=kind,
+            when=when,
+            hold="3m",
+            labels={"sign": sign},
+            summary="memory wears out",
+            sentence=(sentence,),
+            figure=figure,
+            do=DIAGNOSE,
+            hidden_by=BY_WORSE,
+        )
+        for sign, kind, when, figure, sentence in signs
     )

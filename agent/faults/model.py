@@ -9,10 +9,9 @@ from typing import Literal, NamedTuple
 
 from agent.faults.places import GPU, RACK, Place
 from agent.faults.places import NODE as MACHINE
-from agent.faults.promql import NODE, Condition, Recording, of
-from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot
-from agent.series import SampleStore
-from agent.sources.agent_health import LAST_TICK
+from agent.faults.promql import Condition, Recording, of
+from agent.faults.windows import Ask, FaultSamples
+from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot, State
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
@@ -21,10 +20,8 @@ PAGES = Path(__file__).parent / "pages"
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
-INSTANT = re.compile(
-    r"(?<![\w:])(?:dgx_\w+|[a-z_]+:\w+:\w+)(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)"
-)
-"""A selector of an instant: of a metric or record, without a range or an offset."""
+INSTANT = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)")
+"""A selector of an instant: of a metric, without a range or an offset."""
 
 
 def alert_names() -> frozenset[str]:
@@ -35,7 +32,7 @@ def alert_names() -> frozenset[str]:
 class Look(NamedTuple):
     """Input of the search for faults."""
 
-    samples: SampleStore
+    samples: FaultSamples
     snapshot: Snapshot
     spec: SystemSpec | None
 
@@ -52,19 +49,12 @@ class Seen(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Names that a sentence lists: a label of each series of the metric, on the same GPU, that
-    has this value."""
+    """Names that the sentence of a finding lists: a label of each series of the metric, on the same
+    GPU, that has this value."""
 
     metric: Metric
     label: str
     value: float
-
-
-class Term(NamedTuple):
-    """A word of a sentence that only this fault has: of a finding, and as a Go template."""
-
-    found: Callable[[Finding], str]
-    template: str
 
 
 SAME_NODE = ("cluster", "instance")
@@ -85,14 +75,13 @@ class HiddenBy(NamedTuple):
 Action = str | Callable[[Finding], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fault:
-    """One fault. What `kind` names is a finding of `check` and the page, what `alert` names an
-    alert; several faults of one alert differ in their `labels`.
+    """One fault: a finding of `check` and the page where it has a `kind`, an alert where it has an
+    `alert` and `when`; several faults of one alert differ in their `labels`.
 
-    `when` is one condition for both. If an alert looks at minutes that one look does not have,
-    `when` is PromQL and `look` finds the same on samples. Without `when` there is no rule: `alert`
-    names the page of the runbook.
+    `when` is one condition for both. A finding that PromQL does not have, or has as several rules,
+    has `look` instead, which `reads` these metrics, or everything.
     """
 
     severity: Severity | Literal["none"] = WARNING
@@ -101,37 +90,34 @@ class Fault:
     place: Place | None = None  # None: no place in particular
     when: Condition | str = ""
     look: Callable[[Look], Iterable[Seen]] | None = None
+    reads: frozenset[Ask] = frozenset()
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
-    fires: Callable[[Finding], str] | None = None
-    """Of findings without a rule of their own: the hold of the rule that finds the same, or `from`
-    which share it alerts; empty where no alert follows."""
+    held: bool = True  # the value is kept over a failed scrape, else `hold` would begin again
+    fires: Callable[[Finding], str] | None = None  # the hold, where it differs by finding
     labels: Mapping[str, str] = field(default_factory=dict)
     sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
-    summary: str = ""  # of the alert, in a few words, if that is not the sentence
+    summary: str = ""  # of the alert, in a few words
     figure: str = ""  # the name of its value in the sentence
     unit: str = "count"
     limit: Metric | float | None = None
     device: str = ""  # the label that names what it is about
     names: tuple[str, ...] = ()  # labels that the sentence asks for by number
     listed: Listed | None = None
-    terms: Mapping[str, Term] = field(default_factory=dict)
+    terms: Mapping[str, Callable[[Finding], str]] = field(default_factory=dict)  # of findings alone
     do: Action = ""  # the first step
-    description: str = ""  # of the alert, where its rule says more than the sentence
-    of_node: str = ""  # sentence of one alert for all GPUs of a machine
+    state: State | None = None  # of GPUs, that it is about
     hidden_by: tuple[HiddenBy, ...] = ()
 
     @property
     def expr(self) -> str:
-        return f"count without (gpu, uuid) ({self.when})" if self.of_node else str(self.when)
+        return str(self.when)
 
-    def bridged(self, hold: str) -> str:
-        """PromQL that holds through failed scrapes, for so long at most: a failed scrape marks all
-        series of its target as stale, and `for` would begin again."""
-        gauges, span = INSTANT.search(self.expr), f"[{hold}]"
-        if not gauges or self.place is None or self.place is RACK:
+    def kept(self, span: str) -> str:
+        """PromQL of the alert. Its instant values are kept for so long over failed scrapes: one
+        marks all series of its target as stale."""
+        if not self.held or self.place is None or self.place is RACK:
             return self.expr
-        before = INSTANT.sub(lambda found: f"last_over_time({found[0]}{span})", self.expr)
-        return f"({self.expr}) or ({before}) unless on ({NODE}) {LAST_TICK}"
+        return INSTANT.sub(lambda found: f"last_over_time({found[0]}[{span}])", self.expr)
 
     def findings(self, machine: Look) -> Iterator[Finding]:
         if self.look:
@@ -144,7 +130,7 @@ class Fault:
             known = severity or Severity(self.severity)
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
-    def _seen(self, row: Mapping[str, str], value: float, samples: SampleStore) -> Seen:
+    def _seen(self, row: Mapping[str, str], value: float, samples: FaultSamples) -> Seen:
         gpu = GpuKey(int(row["gpu"]), row["uuid"]) if row.get("uuid") else None
         names = [row[name] for name in self.names]
         if self.listed and gpu:
@@ -157,7 +143,7 @@ class Fault:
         labels = tuple(sorted(row.items()))
         return Seen(gpu, row.get(self.device, ""), figures, tuple(names), labels=labels)
 
-    def _limit(self, row: Mapping[str, str], samples: SampleStore) -> float | None:
+    def _limit(self, row: Mapping[str, str], samples: FaultSamples) -> float | None:
         if not isinstance(self.limit, Metric):
             return self.limit
         return samples.value(self.limit, *(row[label] for label in self.limit.labels))
@@ -167,7 +153,7 @@ gpu_fault = partial(Fault, place=GPU)
 node_fault = partial(Fault, place=MACHINE)
 
 
-def ordered(when: Condition, samples: SampleStore) -> list[tuple[dict[str, str], float]]:
+def ordered(when: Condition, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
     """The rows of a condition by the number of their GPU, then by the other labels."""
     rows = [(dict(row), value) for row, value in when.rows(samples).items()]
     return sorted(
@@ -182,4 +168,4 @@ class Group:
     name: str
     rules: Sequence[Fault | Recording]
     title: str = ""  # of their part of the runbook
-    every: str = ""  # between two evaluations; empty: as Prometheus is configured
+    every: str = "15s"  # between two evaluations

@@ -15,38 +15,24 @@ from agent.faults.model import (
     HiddenBy,
     Look,
     Seen,
-    Term,
     node_fault,
 )
-from agent.faults.promql import NODE, increase, of, pick, seconds
+from agent.faults.promql import NODE, Condition, Recording, grown, increase, of, pick, seconds
 from agent.faults.settings import SETTINGS_FAULTS
-from agent.faults.templates import COUNT, list_of
-from agent.faults.templates import NODE as MACHINE
+from agent.faults.silence import agent_down, restarting
 from agent.faults.thresholds import RuleParameters, span
 from agent.limits import paths
 from agent.model import Figure, Reason
 from agent.sources import chassis, disk, kernel_log, system
 from agent.sources.agent_health import (
     ABSENT_VALUES,
-    CLOCK_STEPPED_AT,
     CLOCK_STEPS,
     LAST_TICK,
     SHORT_OF_PROCESSORS,
     SOURCE_UP,
 )
 
-JOB = "dgx-telemetry"
-"""The job label, by convention."""
-
-UP = f'up{{job="{JOB}"}}'
-"""Prometheus' own: 1 if the last scrape succeeded."""
-
-IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
-"""Selector without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
-
-SILENT = f"{IN_SERVICE} == 0"
-
-DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
+BLIND = "DgxAgentBlind"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 """Inhibition of a hung driver by an XID that says why it hangs."""
@@ -96,6 +82,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """Return the faults of what must work for any alert to be reliable."""
     return (
         *agent_down(parameters),
+        restarting(parameters),
         driver_hangs(parameters),
         sources_down(parameters),
         *reads_nothing(parameters),
@@ -109,61 +96,33 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
             severity="none",
             when="vector(1)",
             summary="Alerts arrive",
-            description="This alert always fires.",
+            sentence=("This alert always fires",),
             do="Its receiver must raise the alarm when it stops coming.",
         ),
     )
 
 
-RARE = "5m"
-"""Window without a successful scrape: three fail in this and `silent_for`, where one range of
-`silent_for` does not hold two scrapes. One or two may fail by chance."""
+NO_DRIVER = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+SOURCES_DOWN = "instance:dgx_agent_source_up:down"
 
 
-def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """The agent, or its machine, does not answer; or Prometheus asks none."""
-    hold = parameters.thresholds.silent_for
-    over = parameters.over(hold)
-    return (
-        node_fault(
-            alert=DOWN,
-            severity=CRITICAL,
-            when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= 2 "
-            f"or max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 0)",
-            hold=hold,
-            labels={"sign": "silence"},
-            summary="agent does not answer",
-            description=f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): "
-            "nothing is known of its GPUs.",
-            do="See if the machine is up, then look at systemctl status dgx-telemetry.",
-            hidden_by=(HiddenBy("DgxNodeMissing", ("cluster", "rack")),),
-        ),
-        Fault(
-            alert=DOWN,
-            severity=CRITICAL,
-            when=f"absent({UP})",
-            hold=hold,
-            labels={"sign": "no_target"},
-            summary="Prometheus has no agent to ask",
-            description='Prometheus has had no target of the job "{{ $labels.job }}" for '
-            f"{hold} (limit {hold}).",
-            do="Look at its scrape configuration and its service discovery.",
-        ),
+def sources_record(parameters: RuleParameters) -> Recording:
+    """Return the record of the number of sources of each agent that do not deliver. A machine
+    without a driver has nothing to see."""
+    up, none = (
+        f"last_over_time({metric}[{parameters.over('1m')}])" for metric in (SOURCE_UP, NO_DRIVER)
     )
+    nvml = f'label_replace({none}, "source", "{NVML}", "", "")'
+    left = f"({up} == 0) unless on ({NODE}, source) {nvml}"
+    return Recording(SOURCES_DOWN, f"count without (source) ({left})")
 
-
-NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-SOURCES_DOWN = (
-    f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
-    f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
-)
-"""A machine without a driver has nothing to see."""
 
 LATER = 30.0
 """Seconds for which an XID that says why the driver hangs comes first."""
 
 
 def driver_hangs(parameters: RuleParameters) -> Fault:
+    """All calls of the driver hang."""
     hold = span(seconds(parameters.thresholds.silent_for) + LATER)
     return blind(
         kind="driver_hangs",
@@ -171,6 +130,7 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         when=DRIVER_HANGS,
         hold=hold,
         labels={"sign": "driver"},
+        summary="driver does not respond",
         sentence=("the NVIDIA driver does not respond",),
         do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
@@ -180,17 +140,16 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
 def sources_down(parameters: RuleParameters) -> Fault:
     """The agent answers, and some sources do not. If the driver hangs, that is all there is to
     report."""
-    hold = parameters.thresholds.silent_for
-    names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
     return blind(
         kind="source_down",
         when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
         look=_sources_down,
-        hold=hold,
+        hold=parameters.thresholds.silent_for,
         labels={"sign": "sources"},
-        summary="agent reads nothing new",
-        sentence=("source {device} is down",),
-        description=f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} (limit 0).",
+        summary="sources of the agent are down",
+        sentence=("source {source} is down", "{sources:source is|sources are} down"),
+        figure="sources",
+        terms={"source": lambda found: found.device},
         do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
     )
 
@@ -207,19 +166,19 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
             hold=hold,
             labels={"sign": "values"},
-            summary="agent reads nothing new",
-            description=f"{COUNT} values of the agent on {MACHINE} have expired: a read hangs "
-            "(limit 0).",
+            summary="values of the agent have expired",
+            sentence=("{values:value has|values have} expired: a read hangs",),
+            figure="values",
             do=f"A hung driver needs a reboot; see dmesg. {LOG}",
         ),
         blind(
             # Two scrapes with the same tick: the newest is younger than the one before.
             when=f"{LAST_TICK} == {before} and {fresh}",
+            held=False,
             hold=hold,
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
-            description=f"The agent on {MACHINE} answers, and has not read the machine for {hold} "
-            f"(limit {hold}).",
+            sentence=(f"the agent answers, and has not read the machine for {hold}",),
             do=f"Restart it: systemctl restart dgx-telemetry. {LOG}",
         ),
     )
@@ -268,7 +227,7 @@ def values_absent(hold: str) -> Fault:
         hold=hold,
         fires=lambda found: hold if found.names == (Reason.STALLED,) else "",
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
-        terms={"why": Term(lambda found: ABSENT[found.names[0]], "")},
+        terms={"why": lambda found: ABSENT[found.names[0]]},
         do="See which, and why, under `Absent values` of dgx-telemetry check.",
     )
 
@@ -282,61 +241,60 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """Timestamps before and after do not fit each other: known, and no fault, after one correction;
     a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
-    counted = f"round({increase(CLOCK_STEPS, parameters.over('6h'))})"
+
+    def steps(span: str) -> Condition:
+        return grown(CLOCK_STEPS, span, increase(CLOCK_STEPS, parameters.over(span))).rounded()
+
     do = "See with timedatectl and chronyc tracking if the time service runs and reaches its "
     do += "servers."
-    often = node_fault(
-        alert="DgxClockStepped",
-        when=f"{counted} >= {MANY_STEPS}",
+    usual = partial(node_fault, alert="DgxClockStepped", figure="times", do=do)
+    often = usual(
+        kind="clock_stepped_often",
+        when=steps("6h") >= MANY_STEPS,
         labels={"sign": "often"},
         summary="clock is set again and again",
-        description=f"The clock of {MACHINE} was set {COUNT} times in the last 6h (limit "
-        f"{MANY_STEPS}): timestamps do not fit.",
-        do=do,
+        sentence=(
+            f"the wall clock was set {{times:once|times}} in the last 6h (limit {MANY_STEPS}): "
+            "timestamps do not fit",
+        ),
     )
-    once = node_fault(
-        alert="DgxClockStepped",
+    once = usual(
         kind="clock_stepped",
         severity=INFO,
-        when=f"round({increase(CLOCK_STEPS, parameters.over(window))}) > 0",
-        look=lambda machine: _stepped(machine, seconds(window)),
+        when=steps(window) > 0,
         labels={"sign": "once"},
         hidden_by=(HiddenBy("DgxClockStepped", SAME_NODE, ('sign="often"',)),),
         summary="clock was set",
-        sentence=("the wall clock was set {times:once|times}",),
-        description=f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): "
-        "timestamps before and after do not fit.",
-        do=do,
+        sentence=(
+            f"the wall clock was set {{times:once|times}} in the last {window}: timestamps "
+            "before and after do not fit",
+        ),
     )
     return once, often
-
-
-def _stepped(machine: Look, window: float) -> Iterator[Seen]:
-    samples = machine.samples
-    steps, at = samples.value(CLOCK_STEPS), samples.value(CLOCK_STEPPED_AT)
-    if steps and (at is None or samples.now - at <= window):
-        yield Seen(figures=(Figure("times", steps, None, "count"),))
 
 
 def rules_failing(parameters: RuleParameters) -> Fault:
     """Rules of this project that cannot be evaluated: their alerts cannot fire."""
     over = parameters.over("10m")
     counted = 'prometheus_rule_evaluation_failures_total{rule_group=~".*dgx-.+"}'
-    failed = f"increase({counted}[{over}])"
     in_vmalert = " or ".join(
         f'max_over_time(vmalert_{kind}_rules_error{{group=~"dgx-.+"}}[{over}])'
         for kind in ("alerting", "recording")
     )
+    where = "".join(
+        f"{{{{{{{{ with $labels.{name} }}}}}}}}{{{{{{{{ . }}}}}}}}{{{{{{{{ end }}}}}}}}"
+        for name in ("rule_group", "group")
+    )
     return Fault(
         alert="DgxRulesFailing",
-        when=f"{failed} > 0 or ({in_vmalert}) > 0",
-        summary=f"{MACHINE} cannot evaluate rules",
-        description="{{ with $labels.rule_group }}{{ . }}{{ end }}{{ with $labels.group }}"
-        "{{ . }}{{ end }} of {{ $labels.instance }} had "
-        f"{COUNT} failed evaluations of rules in the last 10m (limit 0): alerts of these rules "
-        "cannot fire.",
-        do="See the error on the page Status, Rules of Prometheus (or in the log of vmalert); two "
-        "versions of the rules loaded at once are a common reason.",
+        when=f"increase({counted}[{over}]) > 0 or ({in_vmalert}) > 0",
+        summary="{{ $labels.instance }} cannot evaluate rules",
+        sentence=(
+            f"{where} of {{{{{{{{ $labels.instance }}}}}}}} had {{failures:failure|failures}} of "
+            "rules in the last 10m: alerts of these rules cannot fire",
+        ),
+        figure="failures",
+        do="See the error at Status, Rules of Prometheus, or in the log of vmalert.",
     )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from agent.faults.model import SAME_GPU, Fault, HiddenBy, Look, Seen, gpu_fault
 from agent.faults.promql import GPU as ONE_GPU
-from agent.faults.promql import of, one, pick
-from agent.faults.templates import COUNT, GPU, WHOLE, by_label, look_up
+from agent.faults.promql import Condition, Recording, Vector, grown, increase, of, one, pick, rate
 from agent.faults.thresholds import RuleParameters
+from agent.faults.windows import FaultSamples
 from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.model import GPU_LABELS, Figure, GpuKey
@@ -14,7 +14,6 @@ from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, pcie
 
 DEGRADED = "DgxPcieDegraded"
-ONE = ("instance", "job", "uuid")
 RETRAIN = (
     "Nothing is lost: keep the output of lspci -vv (LnkSta). When the job has ended, drain the "
     "node and reboot it; if that does not help, open a support case."
@@ -40,7 +39,8 @@ LANES = gpu_fault(
     when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
     hold="5m",
     labels={"sign": "width"},
-    sentence=("the PCIe link runs at x{lanes:.0f} instead of x{lanes_limit:.0f}",),
+    summary="PCIe link has lost lanes",
+    sentence=("the PCIe link runs at x{lanes:.0f}", " instead of x{lanes_limit:.0f}"),
     figure="lanes",
     limit=pcie.WIDTH_LIMIT,
     do=RETRAIN,
@@ -48,31 +48,41 @@ LANES = gpu_fault(
 """Fewer lanes than the slot has."""
 
 
-def slow_generation(parameters: RuleParameters) -> Fault:
-    """A lower generation all the while under load: the GPU works, or its data fill what the slower
-    link can carry (each generation carries twice the one before). So long it must be known, under
-    any labels of its target."""
+def slow_link(parameters: RuleParameters) -> tuple[Recording, Recording]:
+    """Return the records of a link below its generation for all of 15 minutes, and of load: the GPU
+    works, or its data fill what the slower link can carry (each generation carries twice the one
+    before). So long it must be known, under any labels of its target."""
     over, least = parameters.over("15m"), parameters.thresholds.loaded_share
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
-    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
     watched = f"count_over_time({pcie.GENERATION}[{parameters.over('5m')}] offset {over})"
     moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
-    slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
-    full = f"{moved} * on ({ONE_GPU}) group_left () {one(slower, *GPU_LABELS)} >= {least:g}"
-    most = look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE)
+    slower = one(f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})", *GPU_LABELS)
+    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
+    full = f"{moved} * on ({ONE_GPU}) group_left () {slower} >= {least:g}"
+    below = f"{fastest} < {pcie.GENERATION_LIMIT} and on ({ONE_GPU}) {watched}"
+    return Recording(SLOW, below), Recording(LOADED, f"{loaded} or on ({ONE_GPU}) ({full})")
+
+
+SLOW, LOADED = "instance_gpu:dgx_pcie_generation:below15m", "instance_gpu:dgx_pcie:loaded15m"
+
+
+def slow_generation(parameters: RuleParameters) -> Fault:
+    """A lower generation all the while under load."""
+    least = parameters.thresholds.loaded_share
     return gpu_fault(
         alert=DEGRADED,
         kind="pcie_generation",
-        when=f"{fastest} < {pcie.GENERATION_LIMIT} and on ({ONE_GPU}) {watched} "
-        f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
+        when=f"{SLOW} and on ({ONE_GPU}) {LOADED}",
         look=lambda machine: _generations(machine.samples, least),
         hold="5m",
         labels={"sign": "generation"},
         summary="PCIe link slower than its slot",
         sentence=(
-            "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
+            "PCIe runs at generation {generation:.0f}",
+            " of {generation_limit:.0f}",
+            " while under load",
         ),
-        description=f"{GPU} runs PCIe at generation {COUNT} of {most}, under load.",
+        figure="generation",
         do=RETRAIN,
     )
 
@@ -142,25 +152,44 @@ def _slots(machine: Look) -> Iterator[Seen]:
         )
 
 
-def replays(parameters: RuleParameters) -> Fault:
-    """Packets sent again, against what a link of its generation may have."""
-    over = parameters.over("15m")
-    each = f"rate({pcie.REPLAYS}[{over}]) * 60 / {pcie.WIDTH}"
-    many = " or ".join(
-        f"label_replace({each} > {limit:g} and on ({ONE_GPU}) "
-        f"({pcie.GENERATION_LIMIT} == {generation})"
-        f', "generation", "{generation}", "", "")'
+TOO_MANY = "instance_gpu:dgx_pcie_replays:of_limit15m"
+
+
+def replay_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
+    """Return the limit of each link, replays a second by its generation and lanes, and the replays
+    of a quarter of an hour as a multiple of it."""
+    table = " or ".join(
+        f"({pcie.GENERATION_LIMIT} == {generation}) * 0 + {limit / 60:g}"
         for generation, limit in REPLAYS.items()
     )
-    limits = by_label("generation", {str(g): f"{limit:g}" for g, limit in REPLAYS.items()})
-    lanes = look_up(pcie.WIDTH, WHOLE, *ONE)
+    limit = f"({table}) * {pcie.WIDTH}"
+    rate_now = rate(pcie.REPLAYS, parameters.over("15m"))
+    most = "instance_gpu:dgx_pcie_replays:limit"
+    return Recording(most, limit), Recording(TOO_MANY, f"{rate_now} / {most}")
+
+
+def replays(parameters: RuleParameters) -> Fault:
+    """Packets sent again, against the number that a link of its generation may have."""
+    text = increase(pcie.REPLAYS, parameters.over("15m"))
+    many = grown(pcie.REPLAYS, "15m", text)
+
+    def rows(samples: FaultSamples) -> Vector:
+        lanes, generations = of(pcie.WIDTH).rows(samples), of(pcie.GENERATION_LIMIT).rows(samples)
+        each = {
+            row: REPLAYS.get(int(generation), 0.0) * lanes[row] * 15
+            for row, generation in generations.items()
+            if row in lanes
+        }
+        return {row: n / each[row] for row, n in many.rows(samples).items() if each.get(row)}
+
     return gpu_fault(
         alert="DgxPcieReplays",
-        when=many,
+        kind="pcie_replays",
+        when=Condition(TOO_MANY, rows, many.asks) > 1,
         hold="10m",
         summary="PCIe link sends packets again",
-        description=f"{GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again "
-        f"(limit {limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes).",
+        sentence=("{times:.3g} times the PCIe packets that a sound link sends again",),
+        figure="times",
         do="Look at lspci -vv and dmesg (AER), and plan a stop of the node: reseat the GPU or its "
         "riser. If it comes back, open a support case.",
         hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),

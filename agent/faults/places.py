@@ -3,14 +3,15 @@
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
-GPU_NUMBER = "GPU{{ with $labels.gpu }} {{ . }}{{ end }}"
+GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
 """Labels may have been dropped on the way: no blank is left of them."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
-GPU_BOARD = f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
-NODE_BOARD = f"/d/dgx-node?var-instance={ON}"
-FLEET_BOARD = "/d/dgx-fleet?var-rack={{ $labels.rack }}"
+CLUSTER = "{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}"
+GPU_BOARD = f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}{CLUSTER}"
+NODE_BOARD = f"/d/dgx-node?var-instance={ON}{CLUSTER}"
+FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
@@ -21,7 +22,6 @@ class Place(NamedTuple):
 
 
 GPU = Place(ONE_GPU, GPU_BOARD)
-NVLINK = Place(f"NVLink {{{{ $labels.link }}}} of {ONE_GPU}", GPU_BOARD)
 NODE = Place(ON, NODE_BOARD)
 PATH = Place(f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}", NODE_BOARD)
 PORT = Place(f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}", NODE_BOARD)

@@ -1,23 +1,26 @@
 """Recording rules: expressions that several rules and people use."""
 
 from agent.diagnosis import accounting, job_watch, pulses
+from agent.faults.lost import OF_JOB, OWNER
 from agent.faults.model import Group
-from agent.faults.monitoring import RARE, UP
 from agent.faults.promql import (
-    GPU,
     NODE,
+    Condition,
     Recording,
+    grown,
     increase,
     observed_share,
     one,
     pick,
     rate,
     seconds,
+    share_of,
 )
+from agent.faults.silence import RARE, UP
 from agent.faults.thresholds import RuleParameters, span
 from agent.limits import paths
-from agent.model import GPU_LABELS, WHAT_LOST, Cause, Metric, State, gauge
-from agent.sources import activity, disk, power, workload
+from agent.model import WHAT_LOST, Metric, State, gauge
+from agent.sources import activity, disk, power
 
 
 def recorded(name: str, *labels: str) -> Metric:
@@ -25,7 +28,6 @@ def recorded(name: str, *labels: str) -> Metric:
     return gauge(name, "Of recording rules.", "recording rules", labels)
 
 
-OF_JOB = "job_id", "user", "partition", "account"
 SECONDS_RECORD = recorded(
     "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m", *OF_JOB, "state", "cause"
 )
@@ -77,6 +79,34 @@ def waits_time(parameters: RuleParameters, window: str) -> Recording:
     )
 
 
+def share_of_gpu(
+    parameters: RuleParameters, window: str, least: float = 0.5, text: str = "", /, **labels: str
+) -> Condition:
+    """The share of the time observed that each GPU spends in these states; `text` is its record."""
+    counter, over = accounting.STATE_SECONDS, parameters.over(window)
+    part = grown(counter, window, increase(counter, over, **labels), **labels)
+    whole = grown(counter, window, increase(counter, over)).sum_without("state", "cause")
+    if not text:
+        whole_text = f"({whole} >= {least * seconds(over):g})"
+        text = f"{part} / ignoring ({VERDICT}) group_left () {whole_text}"
+    return share_of(part, whole, window, text, least)
+
+
+def waits_share(parameters: RuleParameters, window: str) -> Condition:
+    """The share for which each GPU waits for another."""
+    part = grown(accounting.WAITS_FOR, window, str(accounting.WAITS_FOR))
+    whole = grown(accounting.STATE_SECONDS, window, "").sum_without("state", "cause")
+    return share_of(part, whole, window, str(waits_time(parameters, window)))
+
+
+def saturated(parameters: RuleParameters, text: str, **labels: str) -> Condition:
+    """The share for which each path was full; `text` is its record."""
+    window = parameters.thresholds.saturated_window
+    part = grown(paths.SATURATED, window, text, **labels)
+    whole = grown(paths.OBSERVED, window, "").max_without("direction")
+    return share_of(part, whole, window, text)
+
+
 def saturation(parameters: RuleParameters) -> Recording:
     window = parameters.thresholds.saturated_window
     over = parameters.over(window)
@@ -104,22 +134,6 @@ OFTEN = "1m"
 times as much, and nothing that matters is reported earlier."""
 
 
-def records(parameters: RuleParameters) -> Group:
-    """Evaluated for all who ask."""
-    short = parameters.thresholds.starved_window
-    return Group(
-        "dgx-records",
-        (
-            gpu_time(parameters),
-            waits_time(parameters, short),
-            saturation(parameters),
-            slowdown(parameters),
-            own_time(parameters),
-        ),
-        every=OFTEN,
-    )
-
-
 AGENTS = Recording(
     "instance_job_uuid_started:dgx_gpu_unobserved_seconds:group",
     f"group by ({NODE}, uuid) ({accounting.UNOBSERVED_SECONDS}) * on ({NODE}) group_left (started) "
@@ -127,6 +141,7 @@ AGENTS = Recording(
 )
 """GPUs by who reports them: an agent that was started then, scraped as this target."""
 
+KNOWN = "instance_job_uuid_started:dgx_gpu_unobserved_seconds:known"
 FIRST = "instance_job_started:dgx_agent:first"
 DOUBLED = "instance_job_twin:up:doubled"
 NAMES = '"twin", " ", "job", "instance"'
@@ -134,20 +149,21 @@ NAMES = '"twin", " ", "job", "instance"'
 
 def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
     """Targets whose agent is scraped as another target, their twin, too. Which of them is the first
-    stays so while its scrapes fail now and then: it was it most often (vmalert reads what it wrote
+    stays so while its scrapes fail now and then: it was it most often (vmalert reads its own record
     an evaluation later, and VictoriaMetrics takes any of equals). Which is the second stays so
-    while neither answers. Of an agent that has met no GPU it is not known."""
+    while neither answers. Of an agent that has met no GPU it is not known; of a target that
+    Prometheus no longer has, nothing."""
     memory = parameters.over(RARE)
-    known = f"last_over_time({AGENTS}[{memory}])"
-    targets, first = f"group by ({NODE}, started) ({known})", f"on ({NODE}, started) {FIRST}"
+    targets, first = f"group by ({NODE}, started) ({KNOWN})", f"on ({NODE}, started) {FIRST}"
     before = f"on ({NODE}) group_left () sum by ({NODE}) (count_over_time({FIRST}[{memory}]))"
     now = (
-        f"({known} unless {first}) * on (uuid, started) group_left (twin) "
-        f"label_join({known} and {first}, {NAMES})"
+        f"({KNOWN} unless {first}) * on (uuid, started) group_left (twin) "
+        f"label_join({KNOWN} and {first}, {NAMES})"
     )
-    silent = f"on ({NODE}) {known} and on (twin) label_join({UP} == 0, {NAMES})"
+    silent = f"on ({NODE}) {KNOWN} and on (twin) label_join({UP} == 0, {NAMES})"
     return (
         AGENTS,
+        Recording(KNOWN, f"last_over_time({AGENTS}[{memory}]) and on ({NODE}) {UP}"),
         Recording(FIRST, f"topk by (started) (1, {targets} + {before} or {targets})"),
         Recording(DOUBLED, f"group by ({NODE}, twin) ({now}) or ({DOUBLED} unless {silent})"),
     )
@@ -156,11 +172,6 @@ def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
 def once(expr: str) -> str:
     """PromQL without what a second name of the same agent repeats."""
     return f"({expr}) unless on ({NODE}) {DOUBLED}"
-
-
-JOBS = one(str(workload.JOB_INFO), *workload.JOB_INFO.labels)
-ALONE = f"count by ({GPU}) ({JOBS}) == 1"
-"""GPUs that one job has for itself."""
 
 
 def by_job(counter: Metric, parameters: RuleParameters, record: Metric, *more: str) -> Recording:
@@ -176,15 +187,10 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric, *more: s
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     before = f"last_over_time({counter}[{memory}] offset {step})"
     grown = f"({counter} - {before} >= 0 or {counter} and {before})"
-    of_job = one(str(workload.JOB_INFO), *GPU_LABELS, *OF_JOB)
-    mine = (
-        f"{grown} * on ({GPU}) group_left ({', '.join(OF_JOB)}) ({of_job} and on ({GPU}) {ALONE})"
-    )
-    rest = f"{grown} unless on ({GPU}) ({ALONE})"
+    owned = f"{grown} * on ({NODE}, uuid) group_left ({', '.join(OF_JOB)}) {OWNER}"
     inside = ", ".join((NODE, *OF_JOB, *more))
     window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
-    grown_once = once(f"{mine} or {rest}")
-    summed = f"sum_over_time(sum by ({inside}) ({grown_once})[{window}:{step}])"
+    summed = f"sum_over_time(sum by ({inside}) ({once(owned)})[{window}:{step}])"
     return Recording(record, f"{summed} > 0")
 
 
@@ -202,23 +208,9 @@ def report_records(parameters: RuleParameters) -> Group:
     )
 
 
-def long_records(parameters: RuleParameters) -> Group:
-    """Return the records over hours: a day of samples is not read every 15 s."""
-    hours, day = parameters.thresholds.starved_hours, parameters.thresholds.starved_day
-    return Group(
-        "dgx-long-records",
-        (
-            starved_time(parameters, hours),
-            starved_time(parameters, day),
-            waits_time(parameters, hours),
-        ),
-        every="2m",
-    )
-
-
-# Fleets: what boards and alerts ask of all nodes at once. Records of five minutes follow on each
-# other, so that their sums over any range are GPU-seconds: a board of a hundred nodes over a day
-# reads some hundred thousand values in the place of a hundred million.
+# Fleets: questions about all nodes at once. Records of five minutes follow on each other, so that
+# their sums over any range are GPU-seconds: a board of a hundred nodes over a day reads some
+# hundred thousand values in the place of a hundred million.
 PLACE = "cluster, rack, node"
 EVERY = "5m"
 JOB = "job_id, user, account"
@@ -246,30 +238,6 @@ def saturated_paths(parameters: RuleParameters) -> Recording:
     limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
     path = f'label_replace({busy} unless {limited}, "path", "disk", "", "")'
     return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
-
-
-def own_time(parameters: RuleParameters) -> Recording:
-    """Share of the time for which the GPUs of a node worked for their job, or waited for what is
-    the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
-    wait for all, the node that the others wait for has the most. Nothing of a GPU that several
-    jobs share, or had one after the other within minutes, or that no scheduler gave which numbers
-    jobs of many nodes."""
-    over = parameters.over(EVERY)
-    own = " or ".join(
-        rate(accounting.STATE_SECONDS, over, state=state, **cause)
-        for state, cause in (
-            (f"=~{State.BUSY}|{State.THROTTLED}", {}),
-            (State.STARVED.value, {"cause": f"!={Cause.PEER}"}),
-        )
-    )
-    whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
-    share = f"sum without (state, cause) ({own}) / ({whole})"
-    given = pick(workload.JOB_INFO, job_id="!=", runtime="slurm")
-    named = one(f"last_over_time({given}[{over}])", *GPU_LABELS, *JOB.split(", "))
-    jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
-    alone = f"count by ({GPU}) ({jobs}) == 1"
-    of_job = f"{share} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
-    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job})")
 
 
 def fleet_records(parameters: RuleParameters) -> Group:

@@ -8,16 +8,15 @@ from functools import lru_cache
 
 from agent.config.settings import Configuration
 from agent.diagnosis.advice import severity
-from agent.faults.findings import by_kind, findings, hardware, monitoring
+from agent.faults.findings import HARDWARE, Search, by_kind, monitoring
 from agent.faults.gpus import NVML
 from agent.faults.hiding import Inhibition, alert_labels, hides, inhibitions
 from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from agent.faults.workload import workload
+from agent.faults.workload import WORKLOAD
 from agent.model import Finding, GpuKey, Pair, Severity, Snapshot
 from agent.polling.gpu_state import GpuInventory
-from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY = 5.0
@@ -109,13 +108,14 @@ class FaultWatch:
     looked: float | None = None  # when (agent clock, s)
     first: float | None = None  # when it looked first
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last look
+    _search: Search = field(default_factory=Search)
     _standing: dict[str, _Standing] = field(default_factory=dict)
     _past: list[FaultEvent] = field(default_factory=list)
 
     def due(self, now: float) -> bool:
         return self.looked is None or now - self.looked >= LOOK_EVERY
 
-    def observe(self, snapshot: Snapshot, samples: SampleStore | None = None) -> None:
+    def observe(self, snapshot: Snapshot) -> None:
         """Evaluate every fault on a snapshot with health and reports; once for each."""
         at = snapshot.at
         if self.looked == at:
@@ -125,7 +125,7 @@ class FaultWatch:
         self.snapshot = snapshot
         self.looked = at
         thresholds = self.configuration.current[AlertThresholds]
-        wrong = findings(snapshot, self.spec(), samples, thresholds)
+        wrong = self._search.findings(snapshot, self.spec(), thresholds)
         self._take(snapshot, wrong)
         found = sorted((self._active(one, at) for one in wrong), key=_rank)
         self.active = tuple(_hidden(found))
@@ -166,8 +166,8 @@ class FaultWatch:
         fresh = at - (self.first or 0.0) <= BRIDGED
         for finding in wrong:
             known = next((f.value for f in finding.figures if f.name == "ago"), None)
-            if finding.kind == "gpus_missing" and (lost := self.inventory().lost):
-                known = at - min(lost.values())
+            if finding.kind == "gpu_lost" and finding.gpu:
+                known = at - self.inventory().lost.get(finding.gpu.uuid, at)
             since = None if fresh and known is None else at - (known or 0.0)
             event = FaultEvent(
                 id_of(finding), finding.severity, since, None, finding, gpu=finding.gpu
@@ -243,7 +243,8 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
 @lru_cache(maxsize=1)
 def _inhibitions() -> tuple[Inhibition, ...]:
     usual = RuleParameters(AlertThresholds())
-    rules = [rule for group in (hardware, workload, monitoring) for rule in group(usual).rules]
+    groups = (*HARDWARE, *WORKLOAD, monitoring)
+    rules = [rule for group in groups for rule in group(usual).rules]
     return inhibitions([rule for rule in rules if isinstance(rule, Fault)])
 
 

@@ -1,12 +1,11 @@
 """XID errors: one rule for each severity and action of the catalogue; one finding for each code."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from agent.faults.lost import LOST
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick, seconds
-from agent.faults.templates import COUNT, GPU, by_label
+from agent.faults.promql import NODE, REMEMBERED, EventRecords, pick, seconds
 from agent.faults.thresholds import RuleParameters
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
@@ -21,17 +20,14 @@ from agent.specs.xids import (
 )
 
 NAME = "DgxGpuXid"
-THERE = f"unless on ({NODE}, uuid) {LOST}"
-"""A GPU that is lost is reported as missing; one whose driver hangs since then still is here."""
-
 UNNUMBERED = meaning(0)
 """Placeholder for every code that the catalogue does not have."""
 
 UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
 
-HAD = Recording("instance_gpu_xid:dgx_gpu_xid_errors:above0", f"{xid.ERRORS} > 0")
-"""Codes that a GPU had at all: most of the forty counters of each GPU stand at 0."""
+LOST_DATA = "=~48|95|140"
+"""XIDs that report lost data."""
 
 OF_MEMORY = 'xid=~"13|43|45|48|63|64|92|94|95|140|154|171|172"'
 OF_LINKS = 'xid=~"45|74|14[4-9]|150|154|155"'
@@ -71,11 +67,18 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
     return [tuple(part) for _, part in groupby(known, alike)]
 
 
-def recent(parameters: RuleParameters) -> Recording:
-    """Errors of each code within the window, of GPUs that are still there; asked by every rule."""
+def xid_records(parameters: RuleParameters) -> EventRecords:
+    """Errors of each code within the window; asked by every rule."""
     window = parameters.thresholds.event_window
-    grown = events(xid.ERRORS, parameters.over(window), parameters.over(REMEMBERED), had=HAD)
-    return Recording(f"instance_gpu_xid:dgx_gpu_xid_errors:events{window}", f"({grown}) {THERE}")
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
+    return EventRecords.of(xid.ERRORS, window, over, memory)
+
+
+def nvlink5_records(parameters: RuleParameters) -> EventRecords:
+    """Errors of each unit of NVLink 5 within the window."""
+    window = parameters.thresholds.event_window
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
+    return EventRecords.of(xid.NVLINK_FAULTS, window, over, memory)
 
 
 def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
@@ -94,55 +97,72 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         ),
         do=_first_step,
     )
-    rules = {"|".join(str(m.code) for m in part): part for part in xid_rules()}
-    known = "|".join(rules)
     return (
         found,
-        *(_alert(parameters, part, f"=~{codes}") for codes, part in rules.items()),
-        _alert(parameters, (UNNUMBERED,), f"!~{known}", sign="unlisted"),
+        *(_alert(parameters, m, f"=~{pattern(one.code for one in m)}") for m in xid_rules()),
+        _alert(parameters, (UNNUMBERED,), f"!~{pattern(catalogue())}", sign="unlisted"),
         *(_of_nvlink5(parameters, action) for action in BY_UNIT),
     )
+
+
+def pattern(codes: Iterable[int]) -> str:
+    """Return a regular expression of codes: each ten as one class of digits."""
+    tens: dict[int, list[int]] = {}
+    for code in sorted(codes):
+        tens.setdefault(code // 10, []).append(code % 10)
+    parts = (f"{ten or ''}{_digits(found)}" for ten, found in tens.items())
+    return "|".join(parts)
+
+
+def _digits(found: Sequence[int]) -> str:
+    if len(found) == 1:
+        return str(found[0])
+    whole = len(found) > 3 and found[-1] - found[0] == len(found) - 1
+    return f"[{found[0]}-{found[-1]}]" if whole else f"[{''.join(map(str, found))}]"
 
 
 def _alert(
     parameters: RuleParameters, meanings: Sequence[XidMeaning], codes: str, **labels: str
 ) -> Fault:
-    """The rule of some codes; those that mean the same need no words where all of them do."""
-    window, action = parameters.thresholds.event_window, meanings[0].action
-    names = {str(m.code): f" ({m.name})" for m in meanings}
-    alike = len(set(names.values())) == 1
-    means = names[str(meanings[0].code)] if alike else by_label("xid", names)
-    return replace(
-        _usual(meanings[0].severity, action, f"{means} in the last {window}"),
-        when=f"{pick(recent(parameters), xid=codes)} > 0",
-        labels={"action": action.value, **labels},
-        summary="XID {{ $labels.xid }}",
-        do=first_steps()[action],
-    )
-
-
-def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
-    window = parameters.thresholds.event_window
-    over, memory = parameters.over(window), parameters.over(REMEMBERED)
-    grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
-    of_unit = f" of its unit {{{{ $labels.unit }}}} in the last {window}"
-    return replace(
-        _usual(_of_action(action), action, of_unit),
-        when=f"({grown}) {THERE}",
-        labels={"sign": "nvlink5"},
-        summary="XID {{ $labels.xid }} of NVLink 5",
-        do=BY_UNIT[action],
-    )
-
-
-def _usual(severity: Severity, action: XidAction, words: str) -> Fault:
-    """An error waits for a more specific alert of the same fault: a mild action waits for a strong
-    one, and rows and pages that are pending come first."""
+    """The rule of the codes that matter alike; the table of the runbook has their names."""
+    action, severity = meanings[0].action, meanings[0].severity
     return gpu_fault(
         alert=NAME,
         severity=severity,
+        when=_there(pick(xid_records(parameters).events, xid=codes)),
         hold=_hold(severity, action),
-        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{words} (limit 0).",
+        labels={"action": action.value, **labels},
+        summary="XID {{ $labels.xid }}",
+        sentence=_counted("XID {0}", parameters),
+        figure="times",
+        names=("xid",),
+        do=first_steps()[action],
+        hidden_by=HIDDEN_BY,
+    )
+
+
+def _there(events: str) -> str:
+    """A GPU that is lost is reported as missing; one whose driver hangs still is here."""
+    return f"{events} > 0 unless on ({NODE}, uuid) {LOST}"
+
+
+def _counted(what: str, parameters: RuleParameters) -> tuple[str]:
+    return (f"{what}, {{times:once|times}} in the last {parameters.thresholds.event_window}",)
+
+
+def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
+    events = pick(nvlink5_records(parameters).events, action=action.value)
+    return gpu_fault(
+        alert=NAME,
+        severity=_of_action(action),
+        when=_there(events),
+        hold=_hold(_of_action(action), action),
+        labels={"sign": "nvlink5"},
+        summary="XID {{ $labels.xid }}",
+        sentence=_counted("XID {0} of NVLink 5, unit {1}", parameters),
+        figure="times",
+        names=("xid", "unit"),
+        do=BY_UNIT[action],
         hidden_by=HIDDEN_BY,
     )
 

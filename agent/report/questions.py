@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from agent.diagnosis.job_watch import PRICE
 from agent.errors import BadInput
-from agent.faults.monitoring import UP
 from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, TENSOR_RECORD
+from agent.faults.silence import UP
 from agent.model import Pair
 from agent.report.gpu_time import (
     HOUR,

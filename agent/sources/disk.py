@@ -56,6 +56,13 @@ MEMBERS = gauge(
     "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
+MEMBER_FAILED = gauge(
+    "dgx_raid_member_failed",
+    "1 for each disk that its md array has lost: marked as faulty, dead, or no longer there since "
+    "the agent saw it.",
+    "/sys/block/<device>/md/dev-*/state, slaves, device/state",
+    ("device", "member"),
+)
 FAULT = gauge(
     "dgx_disk_fault",
     "1 while the disk shows this sign of failing, 0 while it does not: its controller is gone, it "
@@ -118,7 +125,10 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
         out.add(INFO, 1, disk, name, kind, within)
 
 
-def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
+def _arrays(
+    host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
+) -> None:
+    """`seen` are the members that each array has had."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -140,7 +150,20 @@ def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
             out.absent(MEMBERS, absent, array)
         else:
             out.add(MEMBERS, working, array, "working")
-            out.add(MEMBERS, max(0, expected - working), array, "missing")
+            missing = max(0, expected - working)
+            out.add(MEMBERS, missing, array, "missing")
+            now = members(files, array, blocks)
+            known = seen.setdefault(array, {}) | dict.fromkeys(now)
+            failed = [disk for disk in known if missing and _failed(files, array, disk, now)]
+            seen[array] = known if missing else dict.fromkeys(now)
+            for disk in bounded(out, MEMBER_FAILED, failed):
+                out.add(MEMBER_FAILED, 1, array, disk)
+
+
+def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> bool:
+    state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
+    dead = text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
+    return disk not in now or "faulty" in state or dead
 
 
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
@@ -274,7 +297,7 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     yield Read(key, (READ_BYTES, WRITTEN_BYTES, BUSY), run, options.every, varies=True)
     for source, part, metric, done, every in (
         ("disk", "info", INFO, partial(_infos, host, options), intervals.LINKS),
-        ("disk", "arrays", MEMBERS, partial(_arrays, host, options), ARRAY_STATE),
+        ("disk", "arrays", MEMBERS, partial(_arrays, host, options, {}), ARRAY_STATE),
         ("disk_faults", "signs", FAULT, partial(_signs, host.files), intervals.LINKS),
         ("disk_faults", "smart", FAULT, partial(_smart, host.files), intervals.SMART),
     ):

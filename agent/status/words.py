@@ -105,6 +105,8 @@ class _Amount(float):
     """A number that a word after it agrees with."""
 
     def __format__(self, spec: str) -> str:
+        if spec == "percent":
+            return f"{self:.0f} %"
         if spec in ("rate", "bits"):
             return figure(8 * self if spec == "bits" else self)
         if spec == "duration":
@@ -155,7 +157,7 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     fault = by_kind()[finding.kind]
     given = _given(finding.figures, finding.names)
     given["device"] = finding.device
-    given |= {name: term.found(finding) for name, term in fault.terms.items()}
+    given |= {name: term(finding) for name, term in fault.terms.items()}
     sentence = _sentence(fault.sentence, finding.names, given)
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from agent.faults.findings import findings
 from agent.model import Absence, Cause, Finding, Reason, Severity, Snapshot, State
 from agent.ranges import natural, ranges
-from agent.series import SampleStore
 from exporters.live.timeline import Place, Timeline, hold, place_of
 from exporters.live.view import View, silence
 from exporters.messages import Document, finding_document, finding_notifies, wait
@@ -27,8 +26,7 @@ class FindingsDocument:
 def findings_document(view: View, before: FindingsDocument | None = None) -> FindingsDocument:
     """Look through everything; for any thread. `before` is the look before this one."""
     snapshot = view.latest()
-    samples = SampleStore.of(snapshot)
-    wrong = tuple(findings(snapshot, view.system(), samples, view.thresholds()))
+    wrong = tuple(findings(snapshot, view.system(), view.thresholds()))
     timeline = (before.timeline if before else Timeline()).looked(
         snapshot, wrong, _ages(view, snapshot)
     )

@@ -33,7 +33,7 @@ FASTER = 12
 SCRAPED = 15.0
 """Seconds between two scrapes, as users have them."""
 
-SELDOM = ("dgx-long-records.yaml", "dgx-fleet-records.yaml")
+SELDOM = ("dgx-lost-hours.yaml", "dgx-fleet-records.yaml")
 """Groups with an interval of their own, which promtool does not heed."""
 
 EVALUATED, EVALUATED_SELDOM = 8, 60

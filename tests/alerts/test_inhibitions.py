@@ -30,6 +30,7 @@ READ = {
 minute."""
 
 TOGETHER = {
+    ("DgxGpuXid", "DgxGpuEccUncorrected"),  # whose rule leaves it to that XID
     ("DgxGpuRowRemapFailure", "DgxGpuEccUncorrected"),  # of one read
     ("DgxGpuHot", "DgxGpuThrottled"),  # reported for the share of a quarter of an hour
     ("DgxClockStepped", "DgxClockStepped"),  # the fourth step comes after the first
@@ -45,11 +46,14 @@ def matches(matcher: str, alert: Fault) -> bool:
     label, how, value = found.groups()
     labels = {"alertname": alert.alert, "severity": str(alert.severity), **alert.labels}
     if label == "xid" and alert.alert == "DgxGpuXid":
-        listed = re.findall(r'xid=~"([\d|]+)"', alert.expr)
-        own = "|".join(listed) or {"nvlink5": "144|145|146|147|148|149|150"}.get(
-            alert.labels.get("sign", ""), ""
+        listed = re.findall(r'xid=~"(.+?)"', alert.expr)
+        own = (
+            listed[0]
+            if listed
+            else {"nvlink5": "14[4-9]|150"}.get(alert.labels.get("sign", ""), "")
         )
-        return any(re.fullmatch(value, code) for code in own.split("|"))
+        codes = [code for code in map(str, range(200)) if re.fullmatch(own, code)]
+        return any(re.fullmatch(value, code) for code in codes)
     if label not in labels:
         return label in ("kind", "uuid")
     same = re.fullmatch(value, labels[label]) if how == "=~" else labels[label] == value

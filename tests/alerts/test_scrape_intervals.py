@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.faults.monitoring import DOWN
 from agent.faults.promql import seconds
+from agent.faults.silence import DOWN
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import TABLES

@@ -7,7 +7,6 @@ import pytest
 
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import (
-    FLAGS,
     SYSTEMS,
     TARGET,
     Case,
@@ -17,9 +16,6 @@ from tests.support.alert_input import (
 from tests.support.alert_replay import rules_of, run_promtool
 
 TEXT = r'\b(summary|description)="((?:[^"\\]|\\.)*)"'
-LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+|x\d+ instead of x\d")
-"""A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""
-
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 
@@ -91,14 +87,11 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[tuple[str, st
     in_order = sorted(case.fires, key=lambda labels: sorted(labels.items()))
     for text, labels in zip(found, in_order, strict=True):
         assert not re.search(r"<no value>|%!|\{\{|(?<!cause )\bunknown\b|\(\)|: *\)", text), text
-        for label in ("gpu", "uuid", "device", "link", "xid"):
+        for label in ("gpu", "device", "link", "xid", "member"):
             assert labels.get(label, "") in text
         if {**TARGET, **labels}["instance"]:
             assert TARGET["instance"] in text
-        flag = (case.alert, labels.get("sign", "")) in FLAGS
-        if case.alert != "DgxWatchdog" and not flag:
-            assert re.search(r"\d", text.replace(TARGET["instance"], "")), text
-            assert LIMIT.search(text), text
+        assert len(text) <= 400
 
 
 @pytest.mark.promtool
@@ -110,21 +103,17 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[tuple[str, str]
 
 
 EXACT = {
-    "DgxGpuStarved: just over a quarter": "waited for 26% of the last 15m (limit 25%). Starved by "
-    "disk for 26%: If the job reads: read less or faster",
-    "DgxGpuStarved: checkpoints": "disk for 26%: Write checkpoints asynchronously",
-    "DgxGpuStarved: reads more": "disk for 26%: Read less or faster",
-    "DgxGpuStarved: several causes together": "waited for 26% of the last 15m (limit 25%). Starved "
-    "by disk for 16%: If the job reads: read less or faster",
-    "DgxGpuStarved: several causes of six hours": "waited for 11% of the last 6h (limit 10%). "
-    "Starved by disk for 6%: If the job reads: read less or faster",
-    "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Check the cooling",
-    "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
-    "of the last 10m (limit 50% of the time; it can carry 400Gb/s). Use more ports, or "
-    "move less: read local copies",
-    "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (limit",
-    "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
-    "DgxNvlinkDown: one is down": "NVLink 3 is down, 17 of 18 NVLinks are up. Drain the node",
+    "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15m (limit 25%), most for "
+    "the disk. Read less or faster",
+    "DgxGpuStarved: another cause takes more by now": "most for the disk. Read less",
+    "DgxGpuHot: at the limit": "the core has 0 °C left to its temperature limit. Check the cooling",
+    "DgxLinkSaturated: network, just over": "network eno1 (receive) was full for 51% of the last "
+    "10m (limit 50%). Use more ports, or move less: read local copies",
+    "DgxGpuStraggler: two wait for one": "2 GPUs wait for it (limit 25% of the last 15m, each)",
+    "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
+    "DgxNvlinkDown: one is down": "17 NVLinks are up. Drain the node",
+    "DgxDiskFailing: the last copy": "Copy its data first; do not pull it",
+    "DgxRaidDegraded: one less, by name": "md0: member nvme1n1 is gone",
 }
 
 

@@ -37,7 +37,7 @@ from tests.support.alert_replay import UNASKED, run_promtool
 from tests.support.prometheus import free_port, wait_for
 
 YEAR, DAY = 365.25 * 86_400, 86_400
-RECORDS = ("dgx-records", "dgx-long-records", "dgx-fleet-records")
+RECORDS = ("dgx-lost-hours", "dgx-fleet-records")
 PAGES = ("critical", "warning")
 Fired = tuple[str, str, str]  # instance, alert, its other labels
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agent.faults.records import fleet_records, own_time, report_records
+from agent.faults.fleet import own_time
+from agent.faults.records import fleet_records, report_records
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD
 from tests.support.board_data import agents
@@ -41,7 +42,7 @@ OF_RACK: dict[str, Any] = {
 FAST = RuleParameters(AlertThresholds(), 1 / 60)
 RECORDS = [
     {"record": str(rule), "expr": rule.expr}
-    for rule in (*fleet_records(FAST).rules, *report_records(FAST).rules, own_time(FAST))
+    for rule in (*fleet_records(FAST).rules, *report_records(FAST).rules, *own_time(FAST))
 ]
 """As users have them, over seconds in the place of minutes."""
 

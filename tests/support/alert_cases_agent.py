@@ -22,6 +22,11 @@ def down(_: System) -> Iterator[Case]:
     yield Case(name, "there", {named("up"): steady(1, 10)})
     out = {named("up", drained="board ordered"): [*steady(1, 5), *steady(0, 5)]}
     yield Case(name, "taken out", {**out, 'up{instance="y", job="dgx-telemetry"}': steady(1, 10)})
+    seldom = ({"severity": "warning", "sign": "sometimes"},)
+    third: Points = [1.0, 0.0, 0.0] * 28
+    yield Case(name, "each third scrape", {named("up"): third}, seldom)
+    tenth: Points = [*[1.0] * 9, 0.0] * 9
+    yield Case(name, "a scrape in ten fails", {named("up"): tenth})
     other = {'up{instance="x", job="other"}': steady(1, 5)}
     no_target = {"severity": "critical", "sign": "no_target", "instance": ""}
     yield Case(name, "no target", other, (no_target,))
@@ -68,6 +73,15 @@ def blind(_: System) -> Iterator[Case]:
     yield Case(name, "its clock is years behind", slow_clock)
 
 
+def restarting(_: System) -> Iterator[Case]:
+    name, started = "DgxAgentRestarting", named("process_start_time_seconds")
+    fires = ({"severity": "warning"},)
+    often: Points = [float(minute) for minute in range(10) for _ in range(4)]
+    yield Case(name, "each minute", {started: often}, fires)
+    twice: Points = [*steady(1.0, 20), *steady(2.0, 20), *steady(3.0, 5)]
+    yield Case(name, "twice", {started: twice})
+
+
 def watchdog(_: System) -> Iterator[Case]:
     nothing = {"severity": "none", "instance": "", "job": ""}
     yield Case("DgxWatchdog", "always", {named("up"): steady(1, 1)}, (nothing,))
@@ -95,7 +109,7 @@ def settings(_: System) -> Iterator[Case]:
 
 def rules(_: System) -> Iterator[Case]:
     name = "DgxRulesFailing"
-    group = {"rule_group": "/etc/r/x.yaml;dgx-hardware"}
+    group = {"rule_group": "/etc/r/x.yaml;dgx-gpus"}
 
     def failures(points: Points, **labels: str) -> Series:
         return {named("prometheus_rule_evaluation_failures_total", **{**group, **labels}): points}
@@ -106,9 +120,9 @@ def rules(_: System) -> Iterator[Case]:
     yield Case(name, "failed long ago", failures(growing((1, 1.0), (12, 0.0))))
     others = failures(growing((10, 1.0)), rule_group="/etc/r/y.yaml;node-exporter")
     yield Case(name, "a rule of others", others)
-    of = {"group": "dgx-workload", "id": "7"}
+    of = {"group": "dgx-jobs", "id": "7"}
     failing = {named("vmalert_recording_rules_error", **of): steady(1.0, 3)}
     yield Case(name, "in vmalert", failing, ({"severity": "warning", **of},))
 
 
-TABLES = (down, blind, settings, rules, watchdog)
+TABLES = (down, restarting, blind, settings, rules, watchdog)

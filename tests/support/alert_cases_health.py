@@ -28,7 +28,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "a reboot", {action: steady(2.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "a bus reset", {action: steady(6.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "nothing", {action: steady(0.0, 10)})
-    yield Case(name, "no longer exported", {action: [*steady(1.0, 5), None, None]})
+    yield Case(name, "no longer exported", {action: [*steady(1.0, 5), *[None] * 8]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}
@@ -92,7 +92,7 @@ def fabric(s: System) -> Iterator[Case]:
     yield Case(name, "no one manages", down, ({**critical, "sign": "manager"},))
     yield Case(name, "restarted", {running: [*steady(1.0, 5), *steady(0.0, 1), *steady(1.0, 3)]})
     state = of_gpu(fabric_source.STATE, s)
-    yield Case(name, "in progress", {state: steady(2.0, 5.25)}, ({**critical, "sign": "state"},))
+    yield Case(name, "in progress", {state: steady(2.0, 5.25)}, (on(s, "critical", sign="state"),))
     yield Case(name, "joining", {state: steady(2.0, 4)})
     yield Case(name, "joined", {state: steady(3.0, 10)})
     kind = of_gpu(fabric_source.HEALTH, s, kind="route_unhealthy")
@@ -122,7 +122,7 @@ def replays(s: System) -> Iterator[Case]:
             of_gpu(pcie.GENERATION_LIMIT, s): steady(float(s.generation), 26),
         }
 
-    fires = (on(s, "warning", generation=str(s.generation)),)
+    fires = (on(s, "warning"),)
     yield Case(name, "more than may be", link(1.1), fires)
     yield Case(name, "as many as may be", link(0.9))
     yield Case(name, "none", link(0.0))
@@ -164,25 +164,54 @@ def storage(_: System) -> Iterator[Case]:
     name = "DgxRaidDegraded"
     working, missing = (named(disk.MEMBERS, device="md0", state=s) for s in ("working", "missing"))
     less: Series = {working: steady(3.0, 1.25), missing: steady(1.0, 1.25)}
+    degraded = {"severity": "warning", "device": "md0", "array": "md0"}
     yield Case(
-        name, "one less", less, ({"severity": "warning", "device": "md0", "state": "missing"},)
+        *(name, "one less", less),
+        ({**degraded, "sign": "missing", "state": "missing"},),
+    )
+    gone: Series = {
+        **less,
+        named(disk.MEMBER_FAILED, device="md0", member="nvme1n1"): steady(1.0, 1.25),
+    }
+    yield Case(
+        name, "one less, by name", gone, ({**degraded, "sign": "member", "member": "nvme1n1"},)
     )
     whole: Series = {working: steady(4.0, 5), missing: steady(0.0, 5)}
     yield Case(name, "whole", whole)
     name = "DgxDiskFailing"
     for kind in ("controller", "temperature", "file_system", "smart"):
         one = {"device": "nvme0n1", "kind": kind}
-        fires = ({"severity": "warning", **one},)
+        fires = ({"severity": "warning", "sign": kind, **one},)
         yield Case(name, kind, {named(disk.FAULT, **one): steady(1.0, 5.25)}, fires)
+    yield last_copy(name)
     well = named(disk.FAULT, device="nvme0n1", kind="controller")
     yield Case(name, "all well", {well: steady(0.0, 10)})
+
+
+def last_copy(name: str) -> Case:
+    """Of two disks of an array one is dead, and the other begins to fail."""
+    minutes = 5.25
+    series: Series = {
+        named(disk.MEMBERS, device="md0", state="missing"): steady(1.0, minutes),
+        named(disk.MEMBER_FAILED, device="md0", member="nvme1n1"): steady(1.0, minutes),
+    }
+    fires = []
+    for device, kind in (("nvme0n1", "smart"), ("nvme1n1", "controller")):
+        one = {"device": device, "kind": kind}
+        info = {"device": device, "model": "x", "kind": "disk", "array": "md0"}
+        series[named(disk.FAULT, **one)] = steady(1.0, minutes)
+        series[named(disk.INFO, **info)] = steady(1.0, minutes)
+        member = {**one, "array": "md0", "member": device}
+        fires.append({"severity": "warning", "sign": kind, **member})
+    fires.append({**fires[0], "severity": "critical", "sign": "last_copy"})
+    return Case(name, "the last copy", series, tuple(fires))
 
 
 def chassis(_: System) -> Iterator[Case]:
     name = "DgxChassisFault"
     for kind in ("fan", "power_supply", "temperature"):
         one = {"sensor": "fan1 (pmbus hwmon1)", "kind": kind}
-        fires = ({"severity": "warning", **one},)
+        fires = ({"severity": "warning", "sign": kind, **one},)
         yield Case(name, kind, {named(chassis_source.FAULT, **one): steady(1.0, 2.25)}, fires)
     well = named(chassis_source.FAULT, sensor="fan1 (pmbus hwmon1)", kind="fan")
     yield Case(name, "turning", {well: steady(0.0, 5)})

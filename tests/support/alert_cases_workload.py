@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from agent.diagnosis.accounting import STATE, STATE_SECONDS, WAITS_FOR
+from agent.diagnosis.accounting import STATE_SECONDS, WAITS_FOR
 from agent.diagnosis.job_watch import HUNG, REFERENCE
 from agent.diagnosis.pulses import STEP
 from agent.limits import paths
+from agent.model import CAUSES, Cause, State
 from agent.sources import activity, gpu, process
 from agent.sources.allocation import ALLOCATED
-from agent.sources.disk import READ_BYTES, WRITTEN_BYTES
 from tests.support.alert_input import (
     SCRAPE,
     Case,
@@ -52,17 +52,19 @@ SEVERAL = {DISK: 0.16, "starved/cpu": 0.10, "starved/unknown": 0.2, "busy/none":
 
 def starved(system: System) -> Iterator[Case]:
     name, disk = "DgxGpuStarved", DISK
-    fires = (on(system, "warning", window="15m"),)
+    fires = (on(system, "warning", window="15m", cause="disk"),)
+    for cause in CAUSES[State.STARVED]:
+        if cause not in (Cause.DISK, Cause.UNKNOWN):
+            shows = (on(system, "warning", window="15m", cause=cause.value),)
+            yield Case(
+                name, f"by {cause}", spent(system, (20, part(f"starved/{cause}", 0.26))), shows
+            )
     expected = (on(system, "info", window="15m", state="starved", cause="unknown"),)
     yield Case(name, "just over a quarter", spent(system, (20, part(disk, 0.26))), fires)
     yield Case(name, "just under a quarter", spent(system, (20, part(disk, 0.24))))
     yield Case(name, "several causes together", spent(system, (20, SEVERAL)), fires)
-    written = {named(WRITTEN_BYTES, device="md0"): growing((20, 5e9))}
-    written |= {named(READ_BYTES, device="md0"): growing((20, 1e9))}
-    yield Case(name, "checkpoints", spent(system, (20, part(disk, 0.26))) | written, fires)
-    read = {named(WRITTEN_BYTES, device="md0"): growing((20, 1e9))}
-    read |= {named(READ_BYTES, device="md0"): growing((20, 5e9))}
-    yield Case(name, "reads more", spent(system, (20, part(disk, 0.26))) | read, fires)
+    changed = spent(system, (20, part(disk, 0.4)), (9, {"starved/cpu": 1.0}))
+    yield Case(name, "another cause takes more by now", changed, fires)
     fewer = {**SEVERAL, DISK: 0.14, "busy/none": 0.56}
     yield Case(name, "several causes, and together too little", spent(system, (20, fewer)))
     yield Case(
@@ -94,7 +96,7 @@ HOUR, SLOW = 60.0, 120
 
 def starved_long(system: System) -> Iterator[Case]:
     name, disk = "DgxGpuStarved", DISK
-    fires = (on(system, "warning", window="6h"),)
+    fires = (on(system, "warning", window="6h", cause="disk"),)
 
     def over(hours: float, share: float) -> Series:
         return spent(system, (hours * HOUR, part(disk, share)), every=SLOW)
@@ -114,7 +116,16 @@ def starved_long(system: System) -> Iterator[Case]:
         points = len(next(iter(found.values())))
         return {**found, **({of_gpu(activity.SM_ACTIVE, system): [0.5] * points} if gpm else {})}
 
-    expected = (on(system, "info", window="24h"),)
+    expected = (on(system, "info", window="24h", cause="disk"),)
+    for cause in CAUSES[State.STARVED]:
+        if cause not in (Cause.DISK, Cause.UNKNOWN):
+            pair, both = f"starved/{cause}", []
+            both += [on(system, "warning", window="6h", cause=cause.value)]
+            both += [on(system, "info", window="24h", cause=cause.value)]
+            lasting = spent(system, (12.5 * HOUR, part(pair, 0.2)), every=SLOW)
+            points = len(next(iter(lasting.values())))
+            lasting[of_gpu(activity.SM_ACTIVE, system)] = [0.5] * points
+            yield Case(name, f"by {cause} for hours", lasting, tuple(both), SLOW)
     yield Case(name, "a tenth of a day", day(24.2, 0.13), expected, SLOW)
     yield Case(name, "under a tenth of a day", day(24.2, 0.11), (), SLOW)
     yield Case(name, "a tenth of a day, reported without GPM", day(24.2, 0.13, gpm=False), (), SLOW)
@@ -139,19 +150,20 @@ def exposed(system: System) -> Iterator[Case]:
 
 def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
-    hanging: Points = [*[0.0] * 4, *[1.0] * 10]
     rank = {"rank": "1", "pid": "4711"}
     expected: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 14}
-    state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
+    hanging = growing((1, 0.0), (3.75, 1.0))
+    state: Series = {of_gpu(STATE_SECONDS, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
     named = on(system, "critical", 1, sign="named", **rank)
     yield Case(name, "/proc shows the process and its rank", expected, (named,))
     stopped: Series = {of_gpu(HUNG, system, 1, pid="4711"): [1.0] * 14}
     by_proc = on(system, "critical", 1, sign="named", pid="4711")
     yield Case(name, "/proc shows the process, not its rank", stopped, (by_proc,))
+    expected = {series: [1.0] * len(hanging) for series in expected}
     yield Case(name, "the same, and its GPUs are hung", {**state, **expected}, (named,))
     unnamed = {"severity": "critical", "sign": "unnamed"}
     yield Case(name, "which process they wait for is not known", state, (unnamed,))
-    yield Case(name, "since a moment", {k: p[:6] for k, p in state.items()})
+    yield Case(name, "since a moment", {k: p[:10] for k, p in state.items()})
     yield Case(name, "never", {k: [0.0] * 20 for k in state})
 
 
@@ -192,7 +204,9 @@ def unused(system: System) -> Iterator[Case]:
         return {
             of_gpu(ALLOCATED, system, 1): [0.0] * 8 + steady(allocated, minutes),
             of_gpu(process.PROCESSES, system, 1): [0.0] * 8 + steady(processes, minutes),
-            of_gpu(STATE, system, 1, state="busy", cause="none"): [0.0] * 8 + steady(busy, minutes),
+            of_gpu(STATE_SECONDS, system, 1, state="busy", cause="none"): growing(
+                (2, 0.0), (minutes, busy)
+            ),
         }
 
     yield Case(name, "long enough", given(31), (on(system, "info"),))
@@ -205,7 +219,9 @@ def unused(system: System) -> Iterator[Case]:
 def throttled(system: System) -> Iterator[Case]:
     name, pair = "DgxGpuThrottled", "throttled/thermal"
     fires = (on(system, "warning", state="throttled", cause="thermal"),)
-    yield Case(name, "just over", spent(system, (20, part(pair, 0.26))), fires)
+    for cause in CAUSES[State.THROTTLED]:
+        by = (on(system, "warning", state="throttled", cause=cause.value),)
+        yield Case(name, f"by {cause}", spent(system, (20, part(f"throttled/{cause}", 0.26))), by)
     yield Case(name, "just under", spent(system, (20, part(pair, 0.24))))
     yield Case(name, "long enough", spent(system, (20, BUSY), (5.25, {pair: 1.0})), fires)
     yield Case(name, "just too short", spent(system, (20, BUSY), (3.5, {pair: 1.0})))
@@ -276,7 +292,8 @@ def nvlink(system: System, device: str, share: float) -> Series:
 def link(system: System) -> Iterator[Case]:
     name = "DgxLinkSaturated"
     for kind, device in (("network", "eno1"), ("infiniband", "mlx5_0:1"), ("pcie", "gpu0")):
-        fires = ({"severity": "warning", "path": kind, "device": device, "direction": "receive"},)
+        where = {"path": kind, "device": device, "direction": "receive"}
+        fires = ({"severity": "warning", "sign": kind, **where},)
         yield Case(name, f"{kind}, just over", path(kind, device, "receive", 0.51), fires)
         yield Case(name, f"{kind}, just under", path(kind, device, "receive", 0.49))
     yield Case(name, "an agent just started", path("network", "eno1", "receive", 1.0, 4.5))
@@ -284,10 +301,10 @@ def link(system: System) -> Iterator[Case]:
     yield Case(name, "memory is no link", path("hbm", "gpu0", "total", 1.0))
     sends = spent(system, (15, part("communicating/nvlink", 0.5)))
     both = {**nvlink(system, "gpu1", 0.6), **nvlink(system, "gpu1:3", 0.9), **sends}
-    expected = on(system, "warning", path="nvlink", direction="transmit")
+    expected = on(system, "warning", sign="nvlink", path="nvlink", direction="transmit")
     yield Case(name, "all links of a GPU", both, ({**expected, "device": "gpu1"},))
     one = {**nvlink(system, "gpu1", 0.1), **nvlink(system, "gpu1:3", 0.9), **sends}
-    yield Case(name, "one link of a GPU", one, ({**expected, "device": "gpu1:3"},))
+    yield Case(name, "one link of a GPU", one)
     hidden = {**nvlink(system, "gpu1", 0.9), **spent(system, (15, BUSY))}
     yield Case(name, "NVLink behind the kernels", hidden)
     little = spent(system, (15, part("communicating/nvlink", 0.09)))
@@ -296,8 +313,11 @@ def link(system: System) -> Iterator[Case]:
 
 def disk(_: System) -> Iterator[Case]:
     name = "DgxDiskSaturated"
-    fires = ({"severity": "warning", "path": "disk", "device": "md0", "direction": "read"},)
-    yield Case(name, "just over", path("disk", "md0", "read", 0.51), fires)
+    for direction in ("read", "write", "total"):
+        one = {"severity": "warning", "path": "disk", "device": "md0", "direction": direction}
+        one["sign"] = direction
+        yield Case(name, f"{direction}, just over", path("disk", "md0", direction, 0.51), (one,))
+    fires = ({**one, "direction": "read", "sign": "read"},)
     yield Case(name, "just under", path("disk", "md0", "read", 0.49))
     yield Case(name, "just too short", path("disk", "md0", "read", 1.0, 4.75))
     yield Case(name, "long enough", path("disk", "md0", "read", 1.0, 6.5), fires)

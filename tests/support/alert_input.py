@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from agent.faults.monitoring import JOB
+from agent.catalogue import METRICS
+from agent.diagnosis.accounting import UNOBSERVED_SECONDS
+from agent.faults.silence import JOB
 from agent.sources.agent_health import LAST_TICK
 
 SCRAPE = 15
@@ -128,17 +130,28 @@ def notation(points: Points) -> str:
     return " ".join(words)
 
 
+OF_GPU = re.compile(r'gpu="\d+", uuid="[^"]+"')
 TARGET_LABELS = re.compile(r'instance="[^"]*", job="[^"]*"')
 
 
+def _dropped(series: str) -> bool:
+    """Whether a series of a GPU has lost the label that says of which."""
+    metric = METRICS.get(series.partition("{")[0])
+    return metric is not None and "uuid" in metric.labels and "uuid=" not in series
+
+
 def with_ticks(case: Case) -> Series:
-    """The series of a case, and the ticks of the agents whose scrapes succeed."""
+    """The series of a case, with the ticks of the agents whose scrapes succeed, and the GPUs."""
     series = dict(case.series)
     length = max(map(len, series.values()))
     for target in sorted({t for name in series for t in TARGET_LABELS.findall(name)}):
         up = next((p for n, p in series.items() if n.startswith(f"up{{{target}")), [1.0] * length)
         ticks = [1.7e9 + at * case.every if point else None for at, point in enumerate(up)]
         series.setdefault(f"{LAST_TICK}{{{target}}}", ticks)
+        gpus = {gpu for name in case.series for gpu in OF_GPU.findall(name)}
+        for gpu in gpus | ({""} if any(map(_dropped, case.series)) else set()):
+            of_gpu = f"{target}, {gpu}" if gpu else target
+            series.setdefault(f"{UNOBSERVED_SECONDS}{{{of_gpu}}}", [t and 1.0 for t in ticks])
     return series
 
 

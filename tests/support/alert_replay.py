@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.monitoring import JOB
+from agent.faults.silence import JOB
 from agent.faults.thresholds import AlertThresholds
 from agent.model import Kind, Snapshot
 from alerts.build import rules
@@ -180,7 +180,6 @@ def rules_of(alerts: Iterable[str], *, texts: bool) -> str:
     records = {r["record"]: r["expr"] for g in rule_groups() for r in g["rules"] if "record" in r}
     wanted = set(alerts)
     exprs = [r["expr"] for g in rule_groups() for r in g["rules"] if r.get("alert") in wanted]
-    exprs += _in_texts(wanted) if texts else []
     while found := set(RECORD.findall(" ".join(exprs))) & records.keys() - wanted:
         wanted |= found
         exprs = [records[name] for name in found]
@@ -196,9 +195,3 @@ def rules_of(alerts: Iterable[str], *, texts: bool) -> str:
         for group in rule_groups()
     ]
     return json.dumps({"groups": [group for group in kept if group["rules"]]})
-
-
-def _in_texts(alerts: Container[str]) -> list[str]:
-    """Texts query too."""
-    rules = [rule for group in rule_groups() for rule in group["rules"]]
-    return [text for r in rules if r.get("alert") in alerts for text in r["annotations"].values()]

@@ -10,7 +10,7 @@ from agent.faults.thresholds import AlertThresholds
 from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
-from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
+from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from exporters.messages import finding_text
 
 NOW = 10_000.0
@@ -51,19 +51,6 @@ def test_memory_at_its_limit_is_found() -> None:
     assert found(limit, (*degrees, 94.0)) == []
 
 
-def link_error(kind: str, count: float, link: str = "3") -> Series:
-    return nvlink.ERRORS, (*GPU, link, kind), count
-
-
-def test_errors_that_a_link_corrects_are_none() -> None:
-    assert found(link_error("crc_data", 1e6), link_error("ecc_data", 1e6)) == []
-    assert found(link_error("replay", 4.0)) == []
-    assert found(link_error("replay", 4.0), link_error("recovery", 1.0, "4")) == []
-    assert found(link_error("replay", 4.0), link_error("recovery", 1.0)) == [
-        ("link_errors", WARNING)
-    ]
-
-
 def test_links_of_a_missing_gpu_are_not_reported_beside_it() -> None:
     links = (
         (nvlink.LINKS, GPU, 17.0),
@@ -86,7 +73,6 @@ def test_events_are_found_for_as_long_as_they_alert(ago: float, there: bool) -> 
             (kernel_log.SWITCH_ERRORS, switch, 1.0),
             (kernel_log.SWITCH_ERROR_AT, switch, at),
         ),
-        ("clock_stepped", INFO): ((CLOCK_STEPS, (), 1.0), (CLOCK_STEPPED_AT, (), at)),
     }
     for wanted, series in events.items():
         assert found(*series) == [wanted] * there

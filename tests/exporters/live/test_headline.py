@@ -8,7 +8,7 @@ import pytest
 from agent.diagnosis.advice import ADVICE, ALERTS
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from agent.faults.workload import workload
+from agent.faults.workload import workload_faults
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from exporters.live.findings_document import findings_document
 from exporters.live.headline import GpuSummary, HeadlineFacts, banner
@@ -222,11 +222,7 @@ def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:
 
 
 def test_the_alert_of_a_state_is_as_grave_as_the_page_shows_it() -> None:
-    rules = [
-        rule
-        for rule in workload(RuleParameters(AlertThresholds())).rules
-        if isinstance(rule, Fault)
-    ]
+    rules = workload_faults(RuleParameters(AlertThresholds()))
     for state, (alert, severity) in ALERTS.items():
         declared = [
             Severity(rule.severity)

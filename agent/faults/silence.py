@@ -1,0 +1,96 @@
+"""Agents that do not answer, or only sometimes, or start again and again."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from agent.faults import places
+from agent.faults.model import CRITICAL, SAME_NODE, WARNING, Fault, HiddenBy, node_fault
+from agent.faults.thresholds import RuleParameters
+
+DOWN = "DgxAgentDown"
+JOB = "dgx-telemetry"
+"""The job label, by convention."""
+
+UP = f'up{{job="{JOB}"}}'
+"""Prometheus' own: 1 if the last scrape succeeded."""
+
+IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
+"""Selector without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
+
+SILENT = f"{IN_SERVICE} == 0"
+
+RARE = "5m"
+"""Window without a successful scrape: three fail in this and `silent_for`, where one range of
+`silent_for` does not hold two scrapes. One or two may fail by chance."""
+
+
+def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
+    """The agent, or its machine, does not answer, or only sometimes; or Prometheus asks none."""
+    hold = parameters.thresholds.silent_for
+    over = parameters.over(hold)
+    usual = partial(Fault, alert=DOWN, severity=CRITICAL, held=False)
+    yield usual(
+        place=places.NODE,
+        when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= 2 "
+        f"or max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 0)",
+        hold=hold,
+        labels={"sign": "silence"},
+        summary="agent does not answer",
+        sentence=(f"the agent has not answered for {hold}: nothing is known of its GPUs",),
+        do="See if the machine is up, then look at systemctl status dgx-telemetry.",
+        hidden_by=BY_RACK,
+    )
+    yield usual(
+        when=f"absent({UP})",
+        hold=hold,
+        labels={"sign": "no_target"},
+        summary="Prometheus has no agent to ask",
+        sentence=('Prometheus has had no target of the job "{{{{ $labels.job }}}}" for ' + hold,),
+        do="Look at its scrape configuration and its service discovery.",
+    )
+    yield sometimes(parameters)
+
+
+BY_RACK = (HiddenBy("DgxNodeMissing", ("cluster", "rack")),)
+
+
+def sometimes(parameters: RuleParameters) -> Fault:
+    """A target that fails now and then, and answers in between."""
+    answered = f"avg_over_time({IN_SERVICE}[{parameters.over(SOMETIMES)}])"
+    return Fault(
+        alert=DOWN,
+        held=False,
+        place=places.NODE,
+        severity=WARNING,
+        when=f"{answered} < {SELDOM:g} "
+        f"and max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 1",
+        hold=RARE,
+        labels={"sign": "sometimes"},
+        summary="agent answers only sometimes",
+        sentence=(f"the agent answered {{share:percent}} of the scrapes of {SOMETIMES}",),
+        figure="share",
+        do="Look at the network, at the load of the machine, and at the scrape timeout; "
+        "then at journalctl -u dgx-telemetry.",
+        hidden_by=(*BY_RACK, HiddenBy(DOWN, SAME_NODE, ('sign="silence"',))),
+    )
+
+
+SOMETIMES, SELDOM = "15m", 0.75
+"""Window, and share of its scrapes that succeed, below which an agent answers only sometimes."""
+
+MOST_STARTS = 4
+"""Of the agent within an hour: a person who installs it starts it twice or three times."""
+
+
+def restarting(parameters: RuleParameters) -> Fault:
+    """The agent starts again and again: all windows begin anew each time."""
+    starts = f'changes(process_start_time_seconds{{job="{JOB}"}}[{parameters.over("1h")}])'
+    return node_fault(
+        alert="DgxAgentRestarting",
+        when=f"{starts} >= {MOST_STARTS}",
+        summary="agent starts again and again",
+        sentence=(f"the agent started {{starts:once|times}} within an hour (limit {MOST_STARTS})",),
+        figure="starts",
+        do="Look at journalctl -u dgx-telemetry for the reason: an error, too little memory, a "
+        "watchdog.",
+    )

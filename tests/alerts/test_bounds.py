@@ -1,0 +1,61 @@
+"""Bounds of the rules, as they stand in the files: a person reads them at night."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config.settings import Settings
+from alerts.build import rules
+
+GROUPS = {name: yaml.safe_load(text)["groups"] for name, text in rules(Settings()).items()}
+RULES: list[dict[str, Any]] = [
+    rule for groups in GROUPS.values() for group in groups for rule in group["rules"]
+]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+FUNCTIONS = {"humanize", "humanizePercentage", "humanizeDuration", "printf", "match"}
+BUILT_IN = {"if", "else", "end", "with", "eq", "or", "not"}
+
+
+def title(rule: dict[str, Any]) -> str:
+    return f"{rule['alert']} {rule['labels']}" if "alert" in rule else rule["record"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=title)
+def test_an_expression_is_short(rule: dict[str, Any]) -> None:
+    assert len(rule["expr"]) <= (400 if "alert" in rule else 600)
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=title)
+def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
+    texts = rule["annotations"]
+    assert len(texts["summary"]) <= 100
+    assert len(texts["description"]) <= 400
+    for text in texts.values():
+        for action in re.findall(r"{{(.*?)}}", text):
+            words = (
+                re.sub(r'"[^"]*"|[$.]\S*|[\d.]+', "", action).replace("(", " ").replace(")", " ")
+            )
+            assert {*words.replace("|", " ").split()} <= FUNCTIONS | BUILT_IN, action
+    assert not re.search(r"limit 0\b(?!\.)", texts["description"])
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_is_small_and_has_its_interval(name: str) -> None:
+    for group in GROUPS[name]:
+        assert len(group["rules"]) <= 20
+        assert group["interval"]
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_record_stands_before_the_alerts_of_its_group(name: str) -> None:
+    for group in GROUPS[name]:
+        kinds = ["alert" in rule for rule in group["rules"]]
+        assert kinds == sorted(kinds)
+
+
+def test_every_alert_says_its_board_with_the_cluster() -> None:
+    for rule in ALERTS:
+        board = rule["annotations"].get("dashboard_url", "")
+        assert not board or "var-cluster" in board
