@@ -56,8 +56,7 @@ STATE = gauge(
     "pair; a new pair must lead for 3 seconds, except hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
-    shown=InDefault.WHICH,
-    which=lambda labels: labels[2] in (State.HUNG, State.BUSY),
+    shown=InDefault.FULL,
 )
 STATE_SECONDS = counter(
     "dgx_gpu_state_seconds_total",

@@ -48,7 +48,8 @@ INFO = gauge(
     "array names the arrays that a disk is a member of.",
     "/sys/block/<device>/device/model, md/level, slaves",
     ("device", "model", "kind", "array"),
-    shown=InDefault.FULL,
+    shown=InDefault.WHICH,
+    which=lambda labels: labels[-1] != "",  # of a member of an array
 )
 MEMBERS = gauge(
     "dgx_raid_members",

@@ -145,21 +145,22 @@ def test_the_reference_is_exact() -> None:
     tables = page[page.index("## Disks") :]
     assert tables == (
         "## Disks\n\n"
-        "| Name | Type | Labels | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- |\n"
-        "| `dgx_disk_read_bytes_total` | counter | `device` | Read. | /proc/diskstats |\n\n"
+        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| `dgx_disk_read_bytes_total` | counter | `device` | all | Read. | /proc/diskstats |\n\n"
         "## GPU\n\n"
-        "| Name | Type | Labels | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- |\n"
-        "| `dgx_gpu_odd_ratio` | gauge |  | Either \\|a\\| or &lt;b>. | x |\n"
-        "| `dgx_gpu_power_watts` | gauge | `gpu`, `uuid` | Power drawn. |"
+        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| `dgx_gpu_odd_ratio` | gauge |  | all | Either \\|a\\| or &lt;b>. | x |\n"
+        "| `dgx_gpu_power_watts` | gauge | `gpu`, `uuid` | all | Power drawn. |"
         " nvmlDeviceGetPowerUsage |\n\n"
         "## Signals\n\n"
         "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`,"
         " and free to change.\n\n"
-        "| Name | Type | Labels | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- |\n"
-        "| `dgx_loader_sleep_ratio` | internal | `gpu`, `uuid` | Loaders asleep. | /proc/*/stat |\n"
+        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| `dgx_loader_sleep_ratio` | internal | `gpu`, `uuid` |  | Loaders asleep. |"
+        " /proc/*/stat |\n"
     )
 
 
