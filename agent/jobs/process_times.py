@@ -11,6 +11,7 @@ sampled, once a read.
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from agent.bounds import MOST_DESCENDANTS, MOST_FOLLOWED, MOST_THREADS
@@ -30,6 +31,11 @@ ENGINE = 8.0
 """Times as long as the main thread and as any other, for which a single thread runs that launches
 in its place: the engine of a server, while the main thread answers clients. Chosen, not measured:
 between loaders, which run alike, and an engine, which runs alone."""
+
+ASKS_EACH = 0.005
+"""Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
+(`sys.getswitchinterval`). A main thread that spends most of its time so waits for another thread,
+which is no engine: it sleeps between two requests."""
 
 
 class Times(NamedTuple):
@@ -88,16 +94,18 @@ class _Process:
 
     started: float
     parent: int
+    met: float  # when it was first read
     state: str = ""
     whole: _Thread = field(default_factory=_Thread)
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
+    engine: int = 0  # the thread that launches in the main one's place, if any
+    woken: int = 0  # how often the main thread was put on a core until then
     asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
     unexplained: float = 0.0  # s that workers ran since then, beside those that are read
     listed: float | None = None
     surveyed: float = 0.0
-    met: float | None = None  # when it was first read
     dispatches: bool = False  # its threads sleep while its GPU works
     launched: Times | None = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
@@ -105,18 +113,26 @@ class _Process:
     busiest: float = 0.0  # share of the time for which the busiest did
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
     ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
-    _grown: float = 0.0  # what the last reading added to that
+    grown: float = 0.0  # what the last reading added to that, and is not reported yet
     due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def children(self, ended: float) -> float:
         """CPU time (s) of children that ended and were never read, a reading later: until then it
         is known which of those that were read have ended."""
-        known = min(self._grown, self.due)
+        known = min(self.grown, self.due)
         self.due -= known
-        found = self._grown - known
-        self._grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
+        found = self.grown - known
+        self.grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
         self.ended = ended
         return found
+
+    def choose_engine(self, active: list[tuple[float, int]], others: float) -> None:
+        """Take the thread that ran longest for the engine if it ran alone; `active` has the seconds
+        of each, the longest first, and `others` what the launching threads ran."""
+        next_most = max([others, *(ran for ran, _ in active[1:2])])
+        if active and active[0][0] > ENGINE * next_most:
+            self.engine = active.pop(0)[1]
+            self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
         """CPU time (s) of the threads that do not launch."""
@@ -206,7 +222,11 @@ class ProcessTimes:
             return None
         if known is None or known.started != stat.started:
             self._end(pid)
-            known = self._known[pid] = _Process(stat.started, stat.parent)
+            known = self._known[pid] = _Process(stat.started, stat.parent, met=at)
+            parent = self._known.get(stat.parent, known)
+            age = (processes.uptime(self._files) or inf) - stat.started
+            if parent.met < at and age < SEARCH_EVERY:  # all that it did: a compiler is brief
+                known.ended, known.whole.at = 0.0, at - age
         known.state = stat.state
         before = known.whole.at
         queued = known.whole.queued
@@ -226,7 +246,6 @@ class ProcessTimes:
         return known
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
-        process.met = at if process.met is None else process.met
         every = SEARCH_EVERY if at - process.met > processes.YOUNG else SEARCH_FIRST
         if process.listed is None or at - process.listed >= every:
             self._list_threads(pid, process, at)
@@ -292,9 +311,10 @@ class ProcessTimes:
             elif not used and found.pid in process.seconds:
                 process.asleep.add(found.pid)
         active.sort(reverse=True)
-        next_most = max(launched, active[1][0] if len(active) > 1 else 0.0)
-        if active and active[0][0] > ENGINE * max(next_most, ACTIVE * elapsed):
-            process.launching.setdefault(active.pop(0)[1], _Thread())
+        if self._asks_for_lock(pid, process, elapsed):
+            process.launching.pop(process.engine, None)
+        else:
+            process.choose_engine(active, max(launched, ACTIVE * elapsed))
         chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
         process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
         process.seconds = seconds
@@ -314,6 +334,15 @@ class ProcessTimes:
         except (FileNotFoundError, ValueError, IndexError, OverflowError):
             return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
 
+    def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
+        """Return whether the main thread mostly asked for the interpreter's lock since the last
+        list, by how often it was put on a core."""
+        before = process.woken
+        with suppress(OSError, ValueError, IndexError):
+            path = f"/proc/{pid}/task/{pid}/schedstat"
+            process.woken = int(self._files.reread(path).split()[2])
+        return ASKS_EACH * (process.woken - before) > elapsed / 2
+
     def _queued(self, pid: int) -> float:
         """Seconds for which the main thread of a process was ready without a core."""
         with suppress(OSError, ValueError, IndexError, OverflowError):
@@ -324,4 +353,4 @@ class ProcessTimes:
         """A process has ended: the kernel adds its time to that of its parent's children."""
         gone = self._known.pop(pid, None)
         if gone is not None and gone.parent in self._known:
-            self._known[gone.parent].due += gone.whole.ran + (gone.ended or 0.0)
+            self._known[gone.parent].due += gone.whole.ran + (gone.ended or 0.0) - gone.grown

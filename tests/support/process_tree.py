@@ -75,14 +75,17 @@ class ProcessTree:
     def occupy(self, *pids: int, gpu: tuple[str, str] = GPU) -> None:
         self.gpu_processes.set_processes(gpu, pids)
 
-    def thread(self, pid: int, tid: int, state: str, ran: float, queued: float = 0.0) -> None:
-        """A thread of the process is in this state; it ran and was ready for so many seconds."""
+    def thread(
+        self, pid: int, tid: int, state: str, ran: float, queued: float = 0.0, *, woken: int = 1
+    ) -> None:
+        """A thread of the process is in this state; it ran and was ready for so many seconds, and
+        was put on a core so often."""
         parent, name, started = self.parents[pid]
         rest = f"{round(ran * 100)} 0 0 0 20 0 1 0 {started * 100:.0f} 0 0"
         numbers = f"{parent} {pid} {pid} 0 -1 4194304 0 0 0 0 {rest}"
         folder = f"/proc/{pid}/task/{tid}"
         self.write(f"{folder}/stat", f"{tid} ({name}) {state} {numbers}{' 0' * 28}\n")
-        self.write(f"{folder}/schedstat", f"{ran * 1e9:.0f} {queued * 1e9:.0f} 1\n")
+        self.write(f"{folder}/schedstat", f"{ran * 1e9:.0f} {queued * 1e9:.0f} {woken}\n")
 
     def read(self, after: float = 1.0) -> Reading:
         self.clock.advance(after)
