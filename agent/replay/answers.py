@@ -99,6 +99,13 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
     return f"{index},{int(number)},{int(scope)}"
 
 
+def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
+    """`GPU,metric` for each metric of a request; `GPU,metric,again` where the GPU's first request,
+    which `asked` keeps by its length, was another: a window of 100 ms within each second."""
+    again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
+    return [f"{index},{metric.metricId}{again}" for metric in metrics]
+
+
 def union_member(value_type: int) -> str:
     """Integers are kept as all 64 bits of the union, for drivers that name the wrong type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"

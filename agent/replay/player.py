@@ -39,6 +39,7 @@ from agent.replay.answers import (
     TapeError,
     decode,
     field_key,
+    gpm_keys,
     identity,
     is_refusal,
     key_of,
@@ -224,6 +225,7 @@ class TapedNvml:
         self._clock = clock
         self._numbers = count(1)
         self._sampled: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._with_fields = {key.partition(",")[0] for key in tape.series[FIELDS]}
         self._special: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._fields,
@@ -323,7 +325,7 @@ class TapedNvml:
         if first is None or first != second:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
-        keys = [f"{first},{metric.metricId}" for metric in metrics]
+        keys = gpm_keys(self._asked, first, metrics)
         for metric, entry in zip(metrics, self._entries(GPM, keys), strict=True):
             metric.nvmlReturn, *known = entry
             if known:

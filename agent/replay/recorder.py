@@ -25,6 +25,7 @@ from agent.replay.answers import (
     TapeWriter,
     encode,
     field_key,
+    gpm_keys,
     identity,
     key_of,
     psutil_key,
@@ -44,6 +45,7 @@ class RecordingNvml:
         self._writer = writer
         self._masks = masks
         self._sampled: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._special: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._fields,
             "nvmlDeviceGetHandleByIndex": self._handle,
@@ -136,7 +138,7 @@ class RecordingNvml:
     def _gpm_metrics(self, request: Any) -> Any:
         index = self._sampled.get(identity(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
-        keys = [(GPM, f"{index},{metric.metricId}") for metric in metrics]
+        keys = [(GPM, key) for key in gpm_keys(self._asked, index, metrics)]
         answer = self._raw(keys, "nvmlGpmMetricsGet", request)
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
