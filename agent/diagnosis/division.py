@@ -18,6 +18,7 @@ from agent.diagnosis.inactive_share import (
     FACTS,
     Share,
     Shares,
+    awaited,
     divide_inactive,
     launch_overhead,
     no_requests,
@@ -115,6 +116,8 @@ def _with_work(e: Evidence) -> TimeSplit:
         own -= share
         parts[pair], found[pair] = share, facts
     inactive = _inactive(e, 1.0 - active)
+    if waits_for is None and Cause.PEER in inactive and (peer := awaited(e)) is not None:
+        waits_for = peer.gpu
     for cause, (share, facts) in inactive.items():
         pair, launching = _pair(cause), 0.0
         if cause is Cause.HOST_THREAD:

@@ -11,9 +11,11 @@ threshold but whom the wait belongs to.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.evidence import MESSAGES, SPINNING_POWER, Evidence
+from agent.diagnosis.active_share import waiting_for_peer
+from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
+from agent.series import KEPT
 from agent.sources import host, workload
 
 DATA_RATE = 5e6
@@ -23,6 +25,11 @@ is right on the tapes, but what a healthy host receives beside is taken for data
 COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100).
 With 1 one GPU of 112 fewer is right on the tapes."""
+
+PAGEABLE_RATE = 1.2e9
+"""Bytes a second of the inactive time from which a thread that runs meanwhile copies from or to
+pageable memory, through a buffer of its own. On H100s such copies bring 2.9 to 6.7 GB/s to the GPU,
+and 1.4 from it into fresh memory; what loaders bring from pinned memory comes beside work."""
 
 MOSTLY = 0.5
 """The larger part: of the inactive time that copies explain, at least, and of a core that other
@@ -51,6 +58,8 @@ def divide_inactive(e: Evidence) -> Shares:
     spins = max(0.0, ran - activity - copying)
     thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
     waiting = inactive - copying - thread
+    if not copying and _copied(e) > PAGEABLE_RATE * inactive and not _shares(e):
+        copying, thread = copying + thread, 0.0
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
@@ -60,6 +69,9 @@ def divide_inactive(e: Evidence) -> Shares:
         found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
     if serves(e):
         found[Cause.REQUESTS] = found.pop(Cause.UNKNOWN, 0.0)
+    elif (peer := awaited(e)) is not None:
+        found[Cause.PEER] = min(found.get(Cause.UNKNOWN, 0.0), _works(peer) - _works(e))
+        found[Cause.UNKNOWN] = found.get(Cause.UNKNOWN, 0.0) - found[Cause.PEER]
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
     found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
@@ -72,11 +84,16 @@ def divide_inactive(e: Evidence) -> Shares:
 def _copying(e: Evidence, inactive: float) -> float:
     """Share of time for which copies between host and GPU fill PCIe, as far as they explain most of
     the inactive time: they may as well run beside the GPU's work."""
-    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
+    if _shares(e):
         return 0.0  # kernels that wait for a peer read the host's memory meanwhile
     wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
     share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
+
+
+def _shares(e: Evidence) -> bool:
+    """Return whether PCIe may carry what GPUs of a job exchange."""
+    return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
 def _polls(e: Evidence) -> bool:
@@ -93,6 +110,8 @@ def serves(e: Evidence) -> bool:
     network looks alike in all but the first."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
+    if any(one.stopped for one in (e, *e.peers)):
+        return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # it may wait for a rank of another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
@@ -100,6 +119,22 @@ def serves(e: Evidence) -> bool:
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
     return e.host.launching is not None and messages and helpers < MOSTLY and not blocked
+
+
+def awaited(e: Evidence) -> Evidence | None:
+    """Return the GPU of its job that works longest while this one's process sleeps."""
+    if not e.history.nvlink_seen or _polls(e):
+        return None
+    longest = max(e.peers, key=_works, default=e)
+    return None if _works(longest) <= _works(e) else longest
+
+
+def _works(e: Evidence) -> float:
+    """Share of time that a GPU computes or its launching threads run beside it; its collectives
+    that spin for a peer do not count."""
+    waited = max((waiting_for_peer(e.second, peer.second) for peer in e.peers), default=0.0)
+    ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
+    return min(1.0, e.second.activity - waited + ran)
 
 
 def no_requests(e: Evidence) -> Found:
@@ -111,17 +146,30 @@ def no_requests(e: Evidence) -> Found:
     return bursts, Fact(FactKind.SERVER_POLLS, (Figure("cores", ran, None, CORES),))
 
 
+def _asleep(e: Evidence, *roles: str) -> float:
+    """Seconds a second that threads of these roles wait for files. The host counts for how long its
+    cores were idle for that, and sampled sleep shows whose threads it was. A core with other work
+    hides a wait, and other programs wait too: half to twice of what was sampled."""
+    seen = sum(e.host.share(role, "blocked") for role in roles)
+    counted, longer = e.context.samples.rate(host.IO_WAIT, seconds=SPAN), 0.0
+    if counted is None:
+        return seen
+    if e.context.blocked:
+        longer = sum(e.host.share(role, "blocked", seconds=KEPT) for role in roles)
+        counted *= longer / e.context.blocked
+    return sorted((seen / 2, counted, 2 * longer))[1]
+
+
 def _blocked(e: Evidence) -> float:
-    """Share of time that a launching thread sleeps uninterruptibly. Once a second is seldom: where
-    the kernel counts the time in which tasks of the job wait for I/O, and the workers do not, that
-    is it; the host's count is that of others too."""
-    sampled = e.host.own("blocked")
-    if e.host.share("working", "blocked") > sampled:
-        return sampled
-    counted = e.host.rate(workload.CGROUP_STALLED, "io")
-    if counted is None and sampled:
-        counted = e.context.samples.rate(host.PRESSURE, "io", "some")
-    return sampled if counted is None else counted
+    """Share of time that a launching thread waits for files; at least for as long as its cgroup
+    stalled, where no worker waits."""
+    own, stalled = _asleep(e, "launching", "dispatching"), 0.0
+    if not e.host.share("working", "blocked", seconds=KEPT):
+        stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
+    if stalled and not e.context.blocked:  # too short to be sampled
+        counted = e.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
+        own = min(counted, 1.0 / KEPT)
+    return max(own, stalled)
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
@@ -129,7 +177,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     it does. Where data comes over the network, the sleep of the busiest of them counts too; else
     what they do not explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
-    blocked = e.host.share("working", "blocked")
+    blocked = _asleep(e, "working")
     received = e.host.rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
     left, working = waiting - arriving, running + blocked
@@ -202,6 +250,14 @@ def comes_over_network(e: Evidence) -> Found:
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)
 
 
+def peer_works(e: Evidence) -> Found:
+    """A peer that works while the process of this GPU sleeps."""
+    peer = awaited(e)
+    if peer is None:
+        return ()
+    return (Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu),)
+
+
 def unexplained(e: Evidence) -> Found:
     """Return the facts of the remainder; a process that has just come to rest is not held yet."""
     if e.is_quiet:
@@ -225,6 +281,7 @@ FACTS = {
     Cause.PCIE: copies,
     Cause.HOST_THREAD: own_thread,
     Cause.CPU: workers_run,
+    Cause.PEER: peer_works,
     Cause.DISK: blocked_on_files,
     Cause.NETWORK: comes_over_network,
     Cause.UNKNOWN: unexplained,
@@ -279,6 +336,12 @@ def launch_rate(e: Evidence) -> float | None:
         return None
     by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
     return max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
+
+
+def _copied(e: Evidence) -> float:
+    """Bytes a second over PCIe in both directions, beside those of launches."""
+    whole = sum(rate or 0.0 for rate in e.pcie_rates)
+    return whole - (SENT_BY_LAUNCH + RECEIVED_BY_LAUNCH) * (launch_rate(e) or 0.0)
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:

@@ -11,7 +11,7 @@ from agent.diagnosis.thresholds import Thresholds
 from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
-from agent.series import SampleStore
+from agent.series import KEPT, SampleStore
 from agent.sources import disk, host, pcie, process, workload
 
 
@@ -125,6 +125,14 @@ class TickContext:
         ]
         busiest = max(found, key=lambda one: (one.busy, one.reads), default=None)
         return busiest if busiest and busiest.busy >= self.thresholds.disk_active else None
+
+    @cached_property
+    def blocked(self) -> float:
+        """Seconds a second that threads of all GPUs' processes were seen in uninterruptible
+        sleep."""
+        known = (labels for labels in self.samples.all(workload.THREADS) if labels[-1] == "blocked")
+        rates = (self.samples.rate(workload.THREADS, *one, seconds=KEPT) for one in known)
+        return sum(rate or 0.0 for rate in rates)
 
     @cached_property
     def sends_abroad(self) -> bool:

@@ -28,6 +28,12 @@ PRESSURE = counter(
     ("resource", "kind"),
     fastest=STEPWISE,
 )
+IO_WAIT = internal(
+    "dgx_workload_io_wait_seconds",
+    "Seconds since boot that cores were idle while a task of theirs waited for a disk, summed over "
+    "the cores.",
+    "psutil.cpu_times().iowait, of /proc/stat",
+)
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
 """The mounts of the host, then those that the agent itself sees: a service that must not look into
 /home has none below it, and no data set of anybody's there."""
@@ -53,7 +59,8 @@ FABRIC_MANAGER = gauge(
 
 
 class CpuBusy:
-    """Difference between two readings of the cores' times; the first yields nothing."""
+    """Difference between two readings of the cores' times; the first yields nothing. And the time
+    that they waited for disks."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil
@@ -70,6 +77,7 @@ class CpuBusy:
         if before is None:
             out.pending = True
             return
+        out.add(IO_WAIT, getattr(times, "iowait", 0.0))
         # the kernel may take back a little iowait
         rested, worked = (max(0.0, new - old) for new, old in zip(now, before, strict=True))
         if rested + worked <= 0.0:
@@ -180,7 +188,7 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (
-        (ReadKey("cpu", "busy"), (BUSY,), busy),
+        (ReadKey("cpu", "busy"), (BUSY, IO_WAIT), busy),
         (ReadKey("pressure", "totals"), (PRESSURE,), partial(_pressure, files)),
     ):
         yield Read(key, metrics, run, options.every, varies=True)

@@ -18,16 +18,14 @@ WITHIN = 0.10
 OUT = Path(__file__).parents[2] / "agent/diagnosis/confidence.toml"
 RELABELLED = (
     "main-process",
-    "pageable-copies",
     "hang-",
     "compile",
     "off-policy",
     "gpt-accumulating",
     *("poisson-server", "bursty-server", "generation-server"),
 )
-"""Begins of names: what a main thread prepares itself was `cpu`, copies that it makes through a
-buffer were `pcie`, requests that a server waits for `unknown`; hangs are seconds of other states
-until they are known."""
+"""Begins of names: what a main thread prepares itself was `cpu`, requests that a server waits for
+`unknown`; hangs are seconds of other states until they are known."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
 

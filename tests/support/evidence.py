@@ -11,7 +11,7 @@ from agent.limits.paths import PathAccount, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
 from agent.series import SampleStore
-from agent.sources import workload
+from agent.sources import host, workload
 
 NOW = 100.0
 Labels = tuple[str, ...]
@@ -23,14 +23,15 @@ Wires = Mapping[tuple[str, str, Labels, str], tuple[float, float]]
 
 
 def grows(metric: Metric) -> bool:
-    """Return whether it counts up: counters, and the data kept of the job's own cgroup and
-    network."""
+    """Return whether it counts up: counters, and the data kept of the host's disks and the job's
+    own cgroup and network."""
     counted = (workload.CGROUP_READ, workload.CGROUP_WRITTEN, workload.THREADS)
     return metric.name.endswith("_total") or metric in (
         *counted,
         workload.CGROUP_STALLED,
         workload.RECEIVED,
         workload.PROCESS_BYTES,
+        host.IO_WAIT,
     )
 
 

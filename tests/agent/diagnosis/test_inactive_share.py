@@ -58,6 +58,11 @@ def stalled(share: float) -> Figures:
     return {(work.CGROUP_STALLED, (*GPU, "io")): share}
 
 
+def idle_for_disks(share: float) -> Figures:
+    """Seconds a second that cores of the host are idle while a task of theirs waits for a disk."""
+    return {(host.IO_WAIT, ()): share}
+
+
 def copied(sent: float, received: float) -> Figures:
     return {(pcie.TRANSMITTED, GPU): sent, (pcie.RECEIVED, GPU): received}
 
@@ -65,7 +70,6 @@ def copied(sent: float, received: float) -> Figures:
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
 QUIET_DISK: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 1e3, (disk.BUSY, ("nvme0n1",)): 0.01}
 NFS: Figures = {(host.NETWORK_MOUNTS, ("nfs4",)): 1}
-HOST_IO: Figures = {(host.PRESSURE, ("io", "some")): 0.5}
 ARRIVES: Figures = {(work.RECEIVED, GPU): 60e6}
 LIMIT = 63e9
 SLOT: Wires = {("pcie", "gpu0", GPU, "receive"): (0.5, LIMIT)}
@@ -166,8 +170,8 @@ ROWS: dict[str, Row] = {
         {**threads(0.5, (0.5, 0.0, 0.0)), **stalled(0.4)},
     ),
     "samples saw more than its cgroup counts": Row(
-        {DISK: 0.1, UNKNOWN: 0.4},
-        FactKind.UNEXPLAINED,
+        {DISK: 0.4, UNKNOWN: 0.1},
+        FactKind.BLOCKED,
         {**threads(0.5, (0.5, 0.0, 0.4)), **stalled(0.1)},
     ),
     "its cgroup counts the loaders' waits": Row(
@@ -175,11 +179,30 @@ ROWS: dict[str, Row] = {
         FactKind.BLOCKED,
         {**threads(0.5, (0.5, 0.0, 0.1), (0.0, 0.0, 2.0), workers=2), **stalled(0.9)},
     ),
-    "without a cgroup the host counts": Row(
-        {DISK: 0.5}, FactKind.BLOCKED, {**threads(0.5, (0.5, 0.0, 0.1)), **HOST_IO}
+    "the host counts what was sampled seldom": Row(
+        {DISK: 0.35, UNKNOWN: 0.15},
+        FactKind.BLOCKED,
+        {**threads(0.5, (0.5, 0.0, 0.2)), **idle_for_disks(0.35)},
+    ),
+    "others on the host wait much longer": Row(
+        {DISK: 0.2, UNKNOWN: 0.3},
+        FactKind.UNEXPLAINED,
+        {**threads(0.5, (0.5, 0.0, 0.1)), **idle_for_disks(5.0)},
+    ),
+    "other work on its core hides a wait from the host": Row(
+        {DISK: 0.2, UNKNOWN: 0.3},
+        FactKind.UNEXPLAINED,
+        {**threads(0.5, (0.5, 0.0, 0.4)), **idle_for_disks(0.01)},
+    ),
+    "waits too short to be sampled": Row(
+        {DISK: 0.07, UNKNOWN: 0.43},
+        FactKind.UNEXPLAINED,
+        {**threads(0.5, (0.5, 0.0, 0.0)), **idle_for_disks(0.07), **stalled(0.01)},
     ),
     "what others on the host wait for is not its wait": Row(
-        {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, {**threads(0.5, (0.5, 0.0, 0.0)), **HOST_IO}
+        {UNKNOWN: 0.5},
+        FactKind.UNEXPLAINED,
+        {**threads(0.5, (0.5, 0.0, 0.0)), **idle_for_disks(0.5)},
     ),
     "writes a checkpoint": Row(
         {DISK: 0.5},
@@ -244,10 +267,22 @@ ROWS: dict[str, Row] = {
         {**threads(0.5, (0.5, 0.0, 0.0)), **copied(0.0, 0.2 * COPY_RATE * LIMIT)},
         SLOT,
     ),
-    "pageable copies are the thread's own": Row(
-        {THREAD: 0.8},
+    "copies from pageable memory": Row(
+        {PCIE: 0.8},
+        FactKind.COPIES_TO_GPU,
+        {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.0, 0.05 * LIMIT)},
+        SLOT,
+    ),
+    "copies to pageable memory": Row(
+        {PCIE: 0.97},
+        FactKind.COPIES_TO_GPU,
+        {**threads(0.03, (1.0, 0.0, 0.0)), **copied(1.35e9, 1e6)},
+        SLOT,
+    ),
+    "the thread prepares what is copied beside work": Row(
+        {THREAD: 0.5},
         FactKind.ONE_THREAD,
-        {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.0, 0.1 * LIMIT)},
+        {**threads(0.5, (1.0, 0.0, 0.0)), **copied(0.0, 0.4e9)},
         SLOT,
     ),
     # nothing to be explained, or not to be seen
@@ -257,7 +292,7 @@ ROWS: dict[str, Row] = {
         {**threads(0.02, (1.0, 0.0, 0.0)), **copied(0.0, 0.5 * DATA_RATE)},
     ),
     "a checkpoint while the GPU rests": Row(
-        {DISK: 0.9, UNKNOWN: 0.1},
+        {DISK: 0.92, UNKNOWN: 0.08},
         FactKind.JOB_WRITES,
         {
             **threads(0.0, (0.06, 0.0, 0.92)),

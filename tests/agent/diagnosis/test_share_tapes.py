@@ -23,7 +23,7 @@ from tests.support.nightly import NIGHTLY, shortly
 from tests.support.repository import TAPES
 
 SHARES = TAPES / "shares"
-CPU, PCIE, HOST_THREAD = "starved/cpu", "starved/pcie", "starved/host_thread"
+CPU, HOST_THREAD = "starved/cpu", "starved/host_thread"
 
 MEANS: dict[str, str] = {
     "main-process": CPU,
@@ -33,12 +33,9 @@ MEANS: dict[str, str] = {
     "off-policy": CPU,
     "host-optimiser": CPU,
     "jax-augmenting": CPU,
-    "pageable-copies": PCIE,
-    "pageable-clips": PCIE,
 }
-"""Loads whose label was given when `cpu` and `pcie` meant something else: what the launching thread
-prepares itself, or copies from pageable memory itself, is `host_thread` now. The tapes keep the
-label; its time counts as `host_thread` here."""
+"""Loads whose label was given when `cpu` meant something else: what the launching thread prepares
+itself is `host_thread` now. The tapes keep the label; its time counts as `host_thread` here."""
 
 LINKS = "links show traffic, and not how much of it stands alone: without GPM none of it"
 SHARDED = "collectives of ranks that launch kernel by kernel spin for milliseconds"
