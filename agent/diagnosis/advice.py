@@ -117,8 +117,8 @@ TEXTS: dict[Advice, str] = {
     Advice.RAISE_POWER: "Look at the power supplies and at the power limit "
     "(nvidia-smi -q -d POWER).",
     Advice.CHECK_VOLTAGE: "Look at nvidia-smi -q -d PERFORMANCE; if it lasts, ask the vendor.",
-    Advice.MOVE_FEWER_BYTES: "Move fewer bytes: keep data on the GPU, send smaller types, "
-    "decode on the GPU; pin memory and overlap copies with work.",
+    Advice.MOVE_FEWER_BYTES: "Pin memory and overlap copies with work; move fewer bytes: keep "
+    "data on the GPU, send smaller types, decode on the GPU.",
     Advice.BALANCE: peer_advice(),
     Advice.READ_OR_WRITE: f"If the job reads: {_small(READ_FASTER)} If it writes: "
     f"{_small(CHECKPOINT)}",

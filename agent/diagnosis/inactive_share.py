@@ -26,10 +26,11 @@ COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100).
 With 1 one GPU of 112 fewer is right on the tapes."""
 
-PAGEABLE_RATE = 1.2e9
-"""Bytes a second of the inactive time from which a thread that runs meanwhile copies from or to
-pageable memory, through a buffer of its own. On H100s such copies bring 2.9 to 6.7 GB/s to the GPU,
-and 1.4 from it into fresh memory; what loaders bring from pinned memory comes beside work."""
+PAGEABLE_RATE = 2.6e9
+"""Bytes a second of the inactive time from which a thread that runs meanwhile copies from pageable
+memory to the GPU, through a buffer of its own: 2.9 to 10 GB/s on H100s and H200s. Half of that
+where it copies into fresh memory (1.4). Copies in both directions are those of an offload, and
+pinned."""
 
 MOSTLY = 0.5
 """The larger part: of the inactive time that copies explain, at least, and of a core that other
@@ -58,7 +59,7 @@ def divide_inactive(e: Evidence) -> Shares:
     spins = max(0.0, ran - activity - copying)
     thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
     waiting = inactive - copying - thread
-    if not copying and _copied(e) > PAGEABLE_RATE * inactive and not _shares(e):
+    if not copying and not _shares(e) and _through_buffer(e, inactive):
         copying, thread = copying + thread, 0.0
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
@@ -94,6 +95,16 @@ def _copying(e: Evidence, inactive: float) -> float:
 def _shares(e: Evidence) -> bool:
     """Return whether PCIe may carry what GPUs of a job exchange."""
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
+
+
+def _through_buffer(e: Evidence, inactive: float) -> bool:
+    """Return whether as much is copied in one direction as a thread copies from or to pageable
+    memory, beside what launches take."""
+    sent, received = (rate or 0.0 for rate in e.pcie_rates)
+    if (launches := launch_rate(e)) is not None:
+        return received - RECEIVED_BY_LAUNCH * launches >= PAGEABLE_RATE * inactive
+    one_way = sent >= RECEIVED_BY_COPY * received
+    return one_way and sent >= PAGEABLE_RATE / 2 * inactive
 
 
 def _polls(e: Evidence) -> bool:
@@ -336,12 +347,6 @@ def launch_rate(e: Evidence) -> float | None:
         return None
     by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
     return max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
-
-
-def _copied(e: Evidence) -> float:
-    """Bytes a second over PCIe in both directions, beside those of launches."""
-    whole = sum(rate or 0.0 for rate in e.pcie_rates)
-    return whole - (SENT_BY_LAUNCH + RECEIVED_BY_LAUNCH) * (launch_rate(e) or 0.0)
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:

@@ -181,15 +181,11 @@ def test_one_thread_that_runs_in_place_of_the_main_one_launches(
     assert launching + found.working.running == pytest.approx(whole, abs=0.011)
 
 
-@pytest.mark.parametrize("after", [0, 20], ids=["from the start", "later"])
-def test_a_thread_that_holds_the_interpreters_lock_does_not_launch(
-    alone: ProcessTree, after: int
-) -> None:
-    """The main thread sleeps, and asks for the lock each 5 ms: others look like a server."""
+def test_who_holds_the_interpreters_lock_launches_nothing(alone: ProcessTree) -> None:
+    """It looks like an engine, until the main thread wakes every 5 ms to ask for the lock."""
     reader = Reader(alone)
-    for second in range(after + 24):
-        woken = 200 * max(0, second - after)
-        alone.thread(MAIN, MAIN, "S", 0.03 * second, woken=woken)
+    for second in range(44):
+        alone.thread(MAIN, MAIN, "S", 0.03 * second, woken=200 * max(0, second - 20))
         alone.does(MAIN, "S", 1.02 * second)
         named(alone, 110, "python3", 0.99 * second)
         found = reader.found()
@@ -201,20 +197,15 @@ def test_a_thread_that_holds_the_interpreters_lock_does_not_launch(
 
 
 def test_a_compiler_counts_whole_although_its_own_children_are_brief(tree: ProcessTree) -> None:
-    """Each runs for less than the time between two searches, and waits for what it began itself."""
-    reader, done = Reader(tree), 0.0
-    for second in range(40):
-        start, pid = 2 * (second // 2), 500 + second // 2
-        if second % 2 == 0:
-            tree.start(pid, MAIN, at=5000.0 - 1.0)
-            tree.does(pid, "S", 0.0, ended=0.9)
-        else:
-            tree.end(pid)
-            done = 0.9 * (start // 2 + 1)
-            tree.write(f"/proc/{MAIN}/task/{MAIN}/children", "")
-        tree.does(MAIN, "S", 0.0, ended=done)
+    reader = Reader(tree)
+    for pid in range(500, 520):
+        tree.start(pid, MAIN, at=4999.0)
+        tree.does(pid, "S", 0.0, ended=0.9)
         reader.found()
-    assert reader.working.running == pytest.approx(done, rel=0.15)
+        tree.end(pid)
+        tree.does(MAIN, "S", 0.0, ended=0.9 * (pid - 499))
+        reader.found()
+    assert reader.working.running == pytest.approx(0.9 * 20, rel=0.15)
 
 
 def test_descendants_work_for_the_gpu_and_say_how_many_do(tree: ProcessTree) -> None:

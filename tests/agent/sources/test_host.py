@@ -237,9 +237,12 @@ def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: HostBench) -> None:
     assert not first.samples
     assert not first.absences
     bench.psutil.times = (101, 1, 11, 1005, 51, 1, 1, 0)
-    assert values(bench.read(host, "busy")) == {("dgx_cpu_busy_ratio",): 0.25}
+    assert values(bench.read(host, "busy")) == {
+        ("dgx_cpu_busy_ratio",): 0.25,
+        ("dgx_workload_io_wait_seconds",): 51.0,
+    }
     bench.psutil.times = (102, 1, 11, 1005, 50.5, 1, 1, 0)  # iowait is taken back
-    assert values(bench.read(host, "busy")) == {("dgx_cpu_busy_ratio",): 1.0}
+    assert values(bench.read(host, "busy"))["dgx_cpu_busy_ratio",] == 1.0
     still = bench.read(host, "busy")
     assert {a.reason for a in still.absences} == {Reason.UNKNOWN}
 
