@@ -227,7 +227,7 @@ class ProcessTimes:
             parent = self._known.get(stat.parent, known)
             age = (processes.uptime(self._files) or inf) - stat.started
             if parent.met < at and age < SEARCH_EVERY:  # all that it did: a compiler is brief
-                known.ended, known.whole.at = 0.0, at - age
+                known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
         before = known.whole.at
         queued = known.whole.queued
