@@ -162,9 +162,11 @@ def _asleep(e: Evidence, *roles: str) -> float:
     cores were idle for that, and sampled sleep shows whose threads it was. A core with other work
     hides a wait, and other programs wait too: half to twice of what was sampled."""
     seen = sum(e.host.share(role, "blocked") for role in roles)
-    counted, longer = e.context.samples.rate(host.IO_WAIT, seconds=SPAN), 0.0
-    if counted is None:
-        return seen
+    samples, longer = e.context.samples, 0.0
+    counted = samples.rate(host.IO_WAIT, seconds=SPAN)
+    if not counted:  # some kernels count nothing
+        counts = samples.value(host.IO_WAIT) or e.host.rate(workload.CGROUP_STALLED, "io") == 0.0
+        return 0.0 if counts and counted is not None else seen
     if e.context.blocked:
         longer = sum(e.host.share(role, "blocked", seconds=KEPT) for role in roles)
         counted *= longer / e.context.blocked
