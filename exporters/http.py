@@ -18,7 +18,7 @@ from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from exporters.access_control import AccessControl
 from exporters.dcgm import OFF, DcgmExposition
-from exporters.job_words import jobs_document
+from exporters.jobs_json import jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
 from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate, weights

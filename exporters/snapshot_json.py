@@ -1,17 +1,21 @@
 """The snapshot as one JSON document, signals included: for programs and the live page."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
 from agent.diagnosis.accounting import LONGEST
+from agent.diagnosis.advice import SUMMARIES, advice
 from agent.errors import encodable
-from agent.model import GPU_LABELS, Absence, Sample, Snapshot
+from agent.model import GPU_LABELS, Absence, Fact, Figure, Pair, Sample, Snapshot, Verdict
 from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
-from exporters.messages import Document, finding_document, verdict_document, verdict_figures
+from agent.status.words import fact_text, pair_name
+
+Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
 """By name and further labels: whether a device has one at most, and the entry."""
@@ -56,7 +60,7 @@ def document(snapshot: Snapshot, now: float) -> Document:
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
     verdicts = verdicts_of(snapshot, now)
-    found = {
+    return {
         "time": instant(snapshot.wall),
         "timestamp": snapshot.wall,
         "tick": snapshot.tick,
@@ -79,9 +83,6 @@ def document(snapshot: Snapshot, now: float) -> Document:
         ],
         "sources": sources_of(SampleStore.of(snapshot, now)),
     }
-    if snapshot.findings is not None:
-        found["findings"] = [finding_document(finding) for finding in snapshot.findings]
-    return found
 
 
 def instant(wall: float) -> str:
@@ -138,3 +139,53 @@ def sources_of(samples: SampleStore) -> list[Document]:
             shown = bool(value) if metric is agent_health.SOURCE_UP else value
             entries.setdefault(source, {"source": source})[key] = shown
     return [entries[name] for name in sorted(entries)]
+
+
+def figures_document(figures: Iterable[Figure]) -> Document:
+    """Figures as numbers, by name; `limit` is what they were held against."""
+    return {
+        name: {"value": value, "limit": limit, "unit": unit} for name, value, limit, unit in figures
+    }
+
+
+def fact_document(fact: Fact) -> Document:
+    return {
+        "kind": fact.kind.value,
+        "sentence": fact_text(fact),
+        "figures": figures_document(fact.figures),
+        "names": list(fact.names),
+        "gpu": fact.gpu.labels[0] if fact.gpu else None,
+    }
+
+
+def shares_document(shares: Mapping[Pair, float]) -> Document:
+    """Shares of the last ten seconds, 0-1, by `state/cause`; those above 0."""
+    return {pair_name(pair): round(share, 4) for pair, share in shares.items() if share}
+
+
+def verdict_document(verdict: Verdict, now: float) -> Document:
+    """A verdict in words, with how long it has stood at `now` (s) and what to do about it."""
+    summary = SUMMARIES[verdict.pair]
+    evidence = [fact_text(fact) for fact in verdict.evidence]
+    return {
+        "state": verdict.state.value,
+        "cause": verdict.cause.value,
+        "quality": verdict.quality.value,
+        "confidence": round(verdict.confidence, 2),
+        "seconds": now - verdict.since,
+        "gaps": verdict.gaps,
+        "summary": summary,
+        "sentence": f"{summary}: {', '.join(evidence)}",
+        "evidence": evidence,
+        "doubts": [fact_text(fact) for fact in verdict.doubts],
+        "advice": advice(verdict),
+    }
+
+
+def verdict_figures(verdict: Verdict) -> Document:
+    """The values behind the words: shares of the time, facts with their figures."""
+    return {
+        "shares": shares_document(verdict.shares),
+        "facts": [fact_document(fact) for fact in verdict.evidence],
+        "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
+    }

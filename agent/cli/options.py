@@ -29,7 +29,6 @@ from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.status.build import StatusBoard
 from agent.status.source import StatusSource
 from alerts.receivers import Receivers
-from exporters.live.view import View
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 
 SECTIONS: tuple[type[Section], ...] = (
@@ -121,28 +120,15 @@ async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
+    agent.faults.observe(poller.latest)  # of the first tick little was known
     return poller.latest
 
 
 def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+    """The same for a command that looks once."""
+    agent.faults.waits = False
     agent.start()
     return asyncio.run(first_snapshot(agent, longest))
-
-
-def view_of(agent: Agent, hardware: Hardware) -> View:
-    """Return the view that clients may query."""
-    return View(
-        diagnosis=agent.diagnosis,
-        samples=agent.poller.samples,
-        latest=lambda: agent.poller.latest,
-        system=lambda: agent.recognise(agent.gpus.inventory),
-        uptime=lambda: uptime(hardware.host.files),
-        now=agent.clock.monotonic,
-        jobs=lambda: agent.jobs.current,
-        thresholds=lambda: agent.settings[AlertThresholds],
-        simulated=hardware.simulated,
-        host=gethostname(),
-    )
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:

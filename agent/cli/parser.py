@@ -165,7 +165,7 @@ COMMANDS = {
         "dgx-telemetry check --json --bundle /tmp/bundle.tar.gz\n"
         "dgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
         (
-            *(CONFIG, SIMULATE, REPLAY),
+            *(CONFIG, SIMULATE, AGENT, REPLAY),
             _switch("--json", "JSON instead of text"),
             _flag(
                 "--timeout",

@@ -26,7 +26,6 @@ from agent.cli.options import (
     hardware_of,
     settings_of,
     stop_signal,
-    view_of,
 )
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write
@@ -267,7 +266,7 @@ async def _serve(
     agent: Agent, hardware: Hardware, *, web: WebFile, hours: HourlySums, reload: Reload
 ) -> bool:
     poller, again, board = agent.poller, asyncio.Event(), board_of(agent, hardware)
-    feed = Feed(view_of(agent, hardware), board)
+    feed = Feed(board)
     notify_socket = journal.NotifySocket.of()
     poller.config_ok = lambda: reload.good and web.good
     poller.certificate_ends = lambda: web.now.certificate_ends

@@ -2,19 +2,21 @@
 
 import argparse
 import http.client
-import json
 from array import array
 from base64 import b64decode
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
+
+import msgspec
 
 from agent import __version__
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer, fetched, opened, place
-from exporters.live.page_state import whole
-from exporters.messages import Document
+from agent.status.history import History
+from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 PATIENCE = 10.0
@@ -39,12 +41,19 @@ class Recent:
 
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
 
-    def take(self, frame: Document) -> None:
-        for gpu in frame["gpus"]:
-            now = next(m["value"] for m in gpu["meters"] if m["name"] == "activity")
-            self.rings.setdefault(gpu["uuid"], deque(maxlen=SPAN)).append(now)
+    @classmethod
+    def of(cls, history: History) -> "Recent":
+        """Return what a history of this process holds."""
+        found = cls()
+        found.take_history(history.document())
+        return found
 
-    def take_history(self, history: Document) -> None:
+    def take(self, status: Status) -> None:
+        for gpu in status.gpus:
+            ring = self.rings.setdefault(gpu.uuid, deque(maxlen=SPAN))
+            ring.append(gpu.figures.activity_ratio)
+
+    def take_history(self, history: dict[str, Any]) -> None:
         """Take in what an agent remembers, or what came since."""
         series = history["series"]["activity"]
         for uuid, kept in history["gpus"].items():
@@ -64,59 +73,69 @@ class Recent:
         return "".join(LEVELS[level] for level in levels)
 
 
+class _Agent(msgspec.Struct):
+    version: str
+
+
+class _Versioned(msgspec.Struct):
+    """A status, or what an older agent sent in its place, as far as its version goes."""
+
+    machine: _Agent
+
+
 @dataclass(slots=True)
 class RunningAgent:
-    """One agent, by its address (`http://HOST:PORT`), with the first frame that was asked for."""
+    """One agent, by its address (`http://HOST:PORT`), with the first status that was asked for."""
 
     url: str
     recent: Recent = field(default_factory=Recent)
-    first: Document = field(default_factory=dict)
+    first: Status = field(init=False)
 
-    def frames(self, patience: float = PATIENCE) -> Iterator[Document]:
-        """A frame every second. Raises NoAnswer where the agent does not answer, or ends."""
-        machine: Document = {}
-        where = place(self.url)
+    @property
+    def place(self) -> str:
+        return place(self.url)
+
+    def statuses(self, patience: float = PATIENCE) -> Iterator[Status]:
+        """A status every second. Raises NoAnswer where the agent does not answer, or ends."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
                     if name == "history":
-                        self.recent.take_history(content)
-                    elif name == "machine":
-                        machine = content
-                        version = content["machine"]["version"]
+                        self.recent.take_history(msgspec.json.decode(content))
+                    elif name in ("status", "machine"):
+                        version = msgspec.json.decode(content, type=_Versioned).machine.version
                         if version != __version__:
-                            raise NoAnswer(  # noqa: TRY301
-                                f"{where} is of version {version}, not {__version__}"
-                            )
-                    elif name == "tick":
-                        frame = whole(machine, content)
-                        frame["runbook"] = f"{where}/runbook.html"
-                        self.recent.take(frame)
-                        yield frame
+                            why = f"is of version {version}, not {__version__}"
+                            raise NoAnswer(f"{self.place} {why}")  # noqa: TRY301
+                    if name == "status":
+                        status = msgspec.json.decode(content, type=Status)
+                        self.recent.take(status)
+                        yield status
             except (OSError, http.client.HTTPException) as error:
-                raise NoAnswer(f"{where} does not answer any more: {error}") from error
+                raise NoAnswer(f"{self.place} does not answer any more: {error}") from error
             except NoAnswer:
                 raise
             except Exception as error:  # whatever it answers
-                raise NoAnswer(f"{where} does not answer as an agent does: {error!r}") from error
-        raise NoAnswer(f"{where} does not answer any more: it has ended the stream")
+                why = f"does not answer as an agent does: {error!r}"
+                raise NoAnswer(f"{self.place} {why}") from error
+        raise NoAnswer(f"{self.place} does not answer any more: it has ended the stream")
 
-    def snapshot(self) -> Document:
+    def snapshot(self) -> dict[str, Any]:
         """All values, as `/api/v1/snapshot` has them. Raises NoAnswer."""
-        found: Document = fetched(f"{self.url}/api/v1/snapshot")
+        found: dict[str, Any] = fetched(f"{self.url}/api/v1/snapshot")
         return found
 
 
-def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
-    name = ""
+def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
+    name = b""
     while raw := stream.readline(LONGEST_EVENT):
         if len(raw) == LONGEST_EVENT:
             raise ValueError(f"an event has more than {LONGEST_EVENT} bytes")
-        word, _, value = raw.decode(errors="replace").rstrip("\n").partition(": ")
-        if word == "event":
+        word, _, value = raw.rstrip(b"\n").partition(b": ")
+        if word == b"event":
             name = value
-        elif word == "data":
-            yield name, json.loads(value)
+        elif word == b"data":
+            yield name.decode(errors="replace"), value
 
 
 def address_of(here: HttpConfig) -> str:
@@ -134,11 +153,11 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAge
     here = settings[HttpConfig]
     agent = RunningAgent((arguments.agent or address_of(here)).rstrip("/"))
     try:
-        agent.first = next(agent.frames(HASTE))
+        agent.first = next(agent.statuses(HASTE))
     except NoAnswer as error:
         if arguments.agent:
             raise
         with_tls = " (with TLS or passwords: --agent https://USER:PASSWORD@NAME:PORT)"
-        why = f"No agent to ask, so this machine is read here, without history and jobs: {error}"
+        why = f"No agent to ask, so this machine is read here, without its history: {error}"
         return None, why + with_tls * bool(here.web_config_file)
     return agent, ""

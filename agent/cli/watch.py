@@ -11,25 +11,26 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
 
+from msgspec.structs import replace
+
 from agent.cli import once
 from agent.cli.assembly import Agent
-from agent.cli.options import first_snapshot, hardware_of, settings_of, settled, view_of
+from agent.cli.once import StatusView
+from agent.cli.options import board_of, first_snapshot, hardware_of, settings_of, settled
 from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import local, prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import Failure, printable
 from agent.polling.intervals import TICK
-from agent.report.questions import NoAnswer, place
-from exporters.live.findings_document import findings_document
-from exporters.live.page_state import PageState, whole
-from exporters.messages import Document
+from agent.report.questions import NoAnswer
+from agent.status.model import GpuStatus, Level
 
 RETRY = 2.0
 """Seconds after which an agent that no longer answers is asked again."""
@@ -42,8 +43,13 @@ ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
 BOLD, RED, YELLOW, GREEN = "1", "31", "33", "32"
-LEVELS = {"wrong": RED, "costly": YELLOW, "good": GREEN}
-SORTS = "index", "activity", "memory", "power"
+COLOURS: dict[Level | None, str] = {Level.CRITICAL: RED, Level.WARNING: YELLOW, Level.GOOD: GREEN}
+SORTS: dict[str, Callable[[GpuStatus], float]] = {
+    "index": lambda gpu: gpu.gpu,
+    "activity": lambda gpu: -(gpu.figures.activity_ratio or 0.0),
+    "memory": lambda gpu: -(gpu.figures.memory_used_bytes or 0.0),
+    "power": lambda gpu: -(gpu.figures.power_watts or 0.0),
+}
 HELP = (
     "a  all of it: GPUs, jobs, data paths (at the start)",
     "0-9  one GPU: why, what to do, who is on it; 1 then 2 is GPU 12",
@@ -71,39 +77,39 @@ class ViewChoice:
     """Choices made by keys; `gpu` is an index, `top` the first line of a scrolled view."""
 
     shown: str = "a"
-    gpu: str = ""
+    gpu: int = 0
     sort: str = "index"
     top: int = 0
     ended: bool = False
 
-    def press(self, key: str, gpus: Iterable[str] = ()) -> None:
+    def press(self, key: str, gpus: Collection[int] = ()) -> None:
         """Take one key; one that means nothing changes nothing."""
         if key in SCROLL:
             self.top = max(0, self.top + SCROLL[key])
         elif key == "q":
             self.ended = True
         elif key.isdigit():
-            longer = self.gpu + key
-            self.gpu = longer if self.shown == "g" and longer in gpus else key
+            longer = 10 * self.gpu + int(key)
+            self.gpu = longer if self.shown == "g" and longer in gpus else int(key)
             self.shown, self.top = "g", 0
         elif key == "s":
-            self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+            names = [*SORTS]
+            self.sort = names[(names.index(self.sort) + 1) % len(names)]
         elif key in ("a", "h", "?"):
             self.shown, self.top = key.replace("?", "h"), 0
 
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the last frame, the history, and their origin."""
+    """Content of the screen: the last status with its history, and their origin."""
 
     source: str = ""
-    recent: Recent = field(default_factory=Recent)
-    frame: Document | None = None
+    look: StatusView | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, frame: Document | None, source: str) -> None:
-        """Take in a frame, or why there is none: the one before stays."""
-        self.frame, self.source = frame or self.frame, source
+    def put(self, look: StatusView | None, source: str) -> None:
+        """Take in a status, or why there is none: the one before stays."""
+        self.look, self.source = look or self.look, source
         self.changed.set()
 
 
@@ -137,15 +143,14 @@ async def _watch(
         reading = asyncio.create_task(_read_here(arguments, settings, note, shown))
         reading.add_done_callback(lambda _: shown.changed.set())
     else:
-        shown.recent = agent.recent
         Thread(target=_follow, args=(agent, shown, loop), daemon=True).start()
     while not choice.ended and not (reading and reading.done()):
         await shown.changed.wait()
         shown.changed.clear()
-        if shown.frame is None:
+        if shown.look is None:
             screen.say(shown.source)
         else:
-            screen.draw(shown.frame, choice, shown)
+            screen.draw(shown.look, choice, shown.source)
     if reading:
         reading.cancel()
         with suppress(asyncio.CancelledError):
@@ -154,12 +159,13 @@ async def _watch(
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
     """Read the frames of an agent on a separate thread, and reconnect whenever it stops."""
-    where = f"from the agent at {place(agent.url)}"
+    where = f"from the agent at {agent.place}"
     with suppress(RuntimeError):  # the loop has ended
         while True:
             try:
-                for frame in agent.frames():
-                    loop.call_soon_threadsafe(shown.put, frame, where)
+                for status in agent.statuses():
+                    look = StatusView(status, agent.recent, f"{agent.place}/runbook.html")
+                    loop.call_soon_threadsafe(shown.put, look, where)
             except Exception as error:  # whatever it answers, it may answer rightly again
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
                 loop.call_soon_threadsafe(shown.put, None, why)
@@ -172,25 +178,23 @@ async def _read_here(
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
-    view = view_of(agent, hardware)
-    page_state = PageState(view)
+    board = board_of(agent, hardware)
     shown.put(None, FIRST)
     agent.start()
     await first_snapshot(agent)
+    recent = Recent.of(board.history)
     while True:
-        known = await asyncio.to_thread(findings_document, view, page_state.known)
-        page_state.take(view.latest(), known)
-        frame = whole(page_state.machine(), page_state.tick())
-        shown.recent.take(frame)
-        shown.put(frame, note)
+        status = board.status()
+        recent.take(status)
+        shown.put(StatusView(status, recent), note)
         await clock.sleep(TICK)
         await agent.poller.tick()
 
 
 def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
-    gpus = [gpu["gpu"] for gpu in shown.frame["gpus"]] if shown.frame else []
+    numbers = {gpu.gpu for gpu in shown.look.status.gpus} if shown.look else set()
     for key in KEY.findall(keys):
-        choice.press(key, gpus)
+        choice.press(key, numbers)
     shown.changed.set()
 
 
@@ -223,9 +227,9 @@ class Screen:
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
-    def draw(self, frame: Document, choice: ViewChoice, shown: Shown) -> None:
-        """One frame, scrolled to what fits; the size is asked each time."""
-        first, body, source, keys = text(frame, choice, shown, terminal_width())
+    def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
+        """One status, scrolled to what fits; the size is asked each time."""
+        first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)
             return
@@ -237,20 +241,20 @@ class Screen:
             source = f"lines {choice.top + 1} to {end} of {len(body)}; Up and Down scroll"
         lines = [first, *part, source, keys]
         if self.coloured:
-            lines[1] = f"\x1b[{BOLD};{LEVELS.get(frame['level'], BOLD)}m{lines[1]}\x1b[0m"
+            colour = COLOURS.get(look.status.level, BOLD)
+            lines[1] = f"\x1b[{BOLD};{colour}m{lines[1]}\x1b[0m"
         print(HOME + "\n".join(line + TO_END for line in lines) + CLEAR, end="", flush=True)
 
 
 def text(
-    frame: Document, choice: ViewChoice, shown: Shown, width: int
+    look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """One frame: the line of the machine, what was chosen, where it comes from, and the keys."""
-    at = local(frame["timestamp"]).strftime("%H:%M:%S")
-    first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"
-    first = cut(first, width - len(at) - 2)
+    """One status: the line of the machine, what was chosen, where it comes from, and the keys."""
+    at, machine = f"{local(look.status.at.timestamp()):%H:%M:%S}", look.status.machine
+    first = cut(f"{machine.host}  {machine.text}", width - len(at) - 2)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
-    body = [printable(line) for line in _body(frame, choice, shown.recent, width)]
-    return f"{first}{at:>{width - len(first)}}", body, cut(shown.source, width), cut(keys, width)
+    body = [printable(line) for line in _body(look, choice, width)]
+    return f"{first}{at:>{width - len(first)}}", body, cut(source, width), cut(keys, width)
 
 
 def cut(line: str, width: int) -> str:
@@ -258,37 +262,39 @@ def cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
-def _body(frame: Document, choice: ViewChoice, recent: Recent, width: int) -> Iterator[str]:
-    yield from once.verdict(frame, width)
+def _body(look: StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
+    yield from once.verdict(look, width)
     yield ""
     if choice.shown == "h":
         yield from HELP
     elif choice.shown == "g":
-        yield from _one(frame, choice.gpu, recent, width)
+        yield from _one(look, choice.gpu, width)
     else:
-        frame = {**frame, "gpus": sorted(frame["gpus"], key=partial(_rank, choice.sort))}
-        yield from once.body(frame, recent, width)
+        gpus = sorted(look.status.gpus, key=SORTS[choice.sort])
+        yield from once.body(look._replace(status=replace(look.status, gpus=tuple(gpus))), width)
 
 
-def _rank(by: str, gpu: Document) -> float:
-    values = {meter["name"]: meter["value"] or 0.0 for meter in gpu["meters"]}
-    return int(gpu["gpu"]) if by == "index" else -values[by]
-
-
-def _one(frame: Document, index: str, recent: Recent, width: int) -> Iterator[str]:
-    found = [gpu for gpu in frame["gpus"] if gpu["gpu"] == index]
-    if not found:
-        yield f"There is no GPU {index}."
+def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
+    gpu = next((gpu for gpu in look.status.gpus if gpu.gpu == number), None)
+    if gpu is None:
+        yield f"There is no GPU {number}."
         return
-    yield from once.gpus(frame, recent, width, only=index)
-    yield from once.times(found, width)
-    (gpu,) = found
+    yield from once.gpus(look._replace(status=replace(look.status, gpus=(gpu,))), width)
     yield ""
-    yield from prose(f"{gpu['sentence']}. {gpu['advice']}", width)
-    yield from prose(gpu["note"], width)
-    for one in gpu["processes"]:
-        held = "" if one["bytes"] is None else f", {one['bytes'] / once.GIB:.1f} GiB"
-        held += "" if one["share"] is None else f", {one['share']:.0%} of the time"
-        user = f", of {one['user']}" if one["user"] else ""
-        yield f"  {one['program'] or 'process'}, pid {one['pid']}{user}{held}"
-    yield f"  {gpu['uuid']}"
+    for one in look.status.findings:
+        if one.id in gpu.findings:
+            yield from prose(one.brief, width)
+    reasons = ", ".join(why.text for why in gpu.why)
+    yield from prose(f"{gpu.text}" + f": {reasons}" * bool(reasons) + f". {gpu.do or ''}", width)
+    yield from prose(gpu.note or "", width)
+    for process in gpu.processes:
+        held = process.memory_bytes
+        parts = [
+            process.program or "process",
+            f"pid {process.pid}",
+            process.user and f"of {process.user}",
+            None if held is None else f"{held / once.GIB:.1f} GiB",
+            None if process.time_ratio is None else f"{process.time_ratio:.0%} of the time",
+        ]
+        yield f"  {', '.join(filter(None, parts))}"
+    yield f"  {gpu.uuid}"

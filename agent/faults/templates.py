@@ -32,7 +32,7 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """The sentence of a fault, as `exporters/messages.py` fills it in, as a Go template."""
+    """The sentence of a fault, as `agent/status/words.py` fills it in, as a Go template."""
     parts = (_part(fault, part) for part in fault.sentence)
     return "".join(part for part in parts if part is not None)
 

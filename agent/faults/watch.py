@@ -105,6 +105,7 @@ class FaultWatch:
     spec: Callable[[], SystemSpec | None]
     active: tuple[ActiveFault, ...] = ()  # the gravest first
     events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, the newest last
+    waits: bool = True  # for a late read to end by itself: a command that looks once cannot
     looked: float | None = None  # when (agent clock, s)
     first: float | None = None  # when it looked first
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last look
@@ -186,7 +187,7 @@ class FaultWatch:
         standing = self._standing[id_of(finding)]
         fault = by_kind()[finding.kind]
         hold, alert = self._alert(fault, finding, at - standing.began)
-        late = finding.kind in READS and alert is AlertState.HOLDING
+        late = self.waits and finding.kind in READS and alert is AlertState.HOLDING
         shown = replace(finding, severity=Severity.INFO) if late else finding
         over = finding.kind in EVENTS and at - standing.changed > OF_LATE
         since = standing.event.since

@@ -36,6 +36,14 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
     return f"{metrics} metric{'s' * (metrics > 1)} not known: {reasons}"
 
 
+def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
+    """Return where and why, with the metrics that are absent there for that reason."""
+    metrics: dict[str, list[str]] = {}
+    for one in found:
+        metrics.setdefault(one.text, []).append(one.metric)
+    return [*metrics.items()]
+
+
 def _where(places: Sequence[Mapping[str, str]]) -> str:
     """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: what exactly is absent, by labels."""
     further: dict[str, dict[str, None]] = {}  # by GPU

@@ -13,14 +13,14 @@ from agent.model import Pair, Snapshot
 from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
-from agent.status.findings import by_gpu, finding_statuses
+from agent.status.findings import by_gpu, finding_statuses, no_better
 from agent.status.gpus import Judged, RowContext, gpu_status, instances, judged, processes
 from agent.status.groups import group_status, grouped
 from agent.status.headline import HeadlineInput, headline
 from agent.status.history import History
 from agent.status.jobs import ended_job, running_job
 from agent.status.links import FarEnds, nvlink_graph
-from agent.status.machine import host_status, machine_status
+from agent.status.machine import host_status, machine_status, source_statuses
 from agent.status.model import (
     AbsenceStatus,
     FindingStatus,
@@ -29,6 +29,7 @@ from agent.status.model import (
     HeadlineClause,
     PathKind,
     PathStatus,
+    SourceStatus,
     Status,
 )
 from agent.status.paths import Way, Ways, link_rates, path_kinds, path_rows, path_statuses
@@ -61,6 +62,14 @@ class TickParts(NamedTuple):
     clauses: tuple[HeadlineClause, ...]
 
 
+class Looked(NamedTuple):
+    """Parts of the status that change with a look for faults."""
+
+    snapshot: Snapshot | None
+    absences: tuple[AbsenceStatus, ...]
+    sources: tuple[SourceStatus, ...]
+
+
 @dataclass(slots=True, eq=False)
 class StatusBoard:
     """A listener of the poller: keeps the last 15 minutes, and builds the status of a tick when it
@@ -73,7 +82,7 @@ class StatusBoard:
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _status: Status | None = None
     _json: bytes = b""
-    _absences: tuple[object, tuple[AbsenceStatus, ...]] = (None, ())
+    _last_look: Looked = field(default_factory=lambda: Looked(None, (), ()))
 
     def __post_init__(self) -> None:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
@@ -105,7 +114,7 @@ class StatusBoard:
         source, samples = self.source, self.source.samples
         seen = self._seen(snapshot)
         gpus, findings, paths, silent = seen.gpus, seen.findings, seen.paths, seen.silent
-        jobs, absences = source.jobs(), self._absent()
+        jobs, (_, absences, sources) = source.jobs(), self._looked()
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         bandwidth, system = source.diagnosis.bandwidth, source.system()
         graph, links = nvlink_graph(samples, system, self._ends.ends, bandwidth, paths)
@@ -135,6 +144,7 @@ class StatusBoard:
             links=links,
             graph=graph,
             host=host_status(samples),
+            sources=sources,
             absences=absences,
             unknown=summary(absences),
             events=event_statuses(source.faults.events, receipts, snapshot, silent=silent),
@@ -163,7 +173,7 @@ class StatusBoard:
     def _groups(self, seen: TickParts) -> tuple[GpuGroup, ...]:
         said = {clause.do for clause in seen.clauses}
         groups = (
-            group_status(one, seen.gpus, seen.snapshot, full=seen.full)
+            group_status(one, seen.snapshot, full=seen.full)
             for one in ([] if seen.silent else grouped(seen.gpus))
         )
         return tuple(_without(one, said, seen.findings) for one in groups)
@@ -174,7 +184,7 @@ class StatusBoard:
             seen.snapshot,
             self.source.samples,
             seen.silent,
-            {uuid: [one.id for one in found] for uuid, found in seen.of_gpus.items()},
+            seen.of_gpus,
             processes(seen.snapshot),
             instances(self.source.samples),
             {pid: job.receipt.name for job in named for pid in job.pids},
@@ -187,12 +197,13 @@ class StatusBoard:
         ailing = {device for one in seen.findings for device in one.devices}
         return path_kinds(seen.paths, rates, ailing)
 
-    def _absent(self) -> tuple[AbsenceStatus, ...]:
-        """Return the absences at the last look for faults: they need the whole snapshot."""
+    def _looked(self) -> Looked:
+        """Return what the last look for faults shows: it takes a whole snapshot."""
         seen = self.source.faults.snapshot
-        if self._absences[0] is not seen:
-            self._absences = seen, absence_statuses(seen.absences(seen.at))
-        return self._absences[1]
+        if self._last_look.snapshot is not seen:
+            absences = absence_statuses(seen.absences(seen.at))
+            self._last_look = Looked(seen, absences, source_statuses(seen))
+        return self._last_look
 
 
 def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[FindingStatus, ...]:
@@ -201,10 +212,16 @@ def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[Fi
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs, without the first step that is `said` above."""
+    """Return a group with the findings of its GPUs, and no better than these; without the first
+    step that is `said` above."""
     devices = {f"gpu{number}" for number in group.gpus}
-    own = tuple(one.id for one in findings if devices.intersection(one.devices))
-    return replace(group, findings=own, do=None if group.do in said else group.do)
+    own = [one for one in findings if devices.intersection(one.devices)]
+    return replace(
+        group,
+        findings=tuple(one.id for one in own),
+        level=no_better(group.level, own),
+        do=None if group.do in said else group.do,
+    )
 
 
 def _once(

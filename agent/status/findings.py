@@ -8,7 +8,7 @@ from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Snapshot
 from agent.ranges import ranges
-from agent.status.model import AlertStatus, FindingStatus
+from agent.status.model import AlertStatus, FindingStatus, Level
 from agent.status.words import (
     LEVEL,
     alert_status,
@@ -94,6 +94,12 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
         when = f"would fire after {duration(one.hold)}"
         return alert_status(name, severity, AlertState.HOLDING, when)
     return alert_status(name, severity, AlertState.OFF, "does not fire")
+
+
+def no_better(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
+    """Return the level of what these findings are about: not good beside one that is critical."""
+    grave = any(one.level is Level.CRITICAL and not one.over for one in findings)
+    return Level.CRITICAL if grave and level is Level.GOOD else level
 
 
 def by_gpu(

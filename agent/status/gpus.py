@@ -8,13 +8,32 @@ from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import by_kind
 from agent.faults.monitoring import ABSENT
 from agent.jobs.job import Job
-from agent.model import LOST_STATES, GpuIdentity, Metric, Pair, Reason, Snapshot, State, Verdict
+from agent.model import (
+    LOST_STATES,
+    Cause,
+    GpuIdentity,
+    Metric,
+    Pair,
+    Reason,
+    Snapshot,
+    State,
+    Verdict,
+)
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
 from agent.sources import instances as mig
+from agent.status.findings import no_better
 from agent.status.history import SETTLED, SPAN, History
 from agent.status.jobs import hang_action
-from agent.status.model import GpuFigures, GpuStatus, InstanceStatus, Level, ProcessStatus, Why
+from agent.status.model import (
+    FindingStatus,
+    GpuFigures,
+    GpuStatus,
+    InstanceStatus,
+    Level,
+    ProcessStatus,
+    Why,
+)
 from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
@@ -179,7 +198,7 @@ class RowContext(NamedTuple):
     snapshot: Snapshot
     samples: SampleStore
     silent: bool  # the driver does not respond: no figure is shown
-    findings: Mapping[str, Sequence[str]]  # ids by UUID
+    findings: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
     processes: Mapping[str, tuple[ProcessStatus, ...]]
     instances: Mapping[str, tuple[InstanceStatus, ...]]
     named: Mapping[int, str]  # titles of jobs that have a name, by pid
@@ -191,11 +210,12 @@ SILENT = "it no longer answers"
 def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
     """Return the row of one GPU."""
     key, at = gpu.identity.key, context.snapshot
-    whole = not (context.silent or gpu.lost)
+    whole, told = not (context.silent or gpu.lost), gpu.lost or not context.silent
     verdict = gpu.verdict if whole else None
-    level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
+    own = context.findings.get(key.uuid, ())
+    level = no_better(LEVEL[severity(gpu.pair)], own) if gpu.pair and whole else None
     who = context.processes.get(key.uuid, ()) if not gpu.lost else ()
-    text = SUMMARIES[gpu.pair] if gpu.pair else gpu.why
+    text = _text(gpu)
     hang = gpu.job.hang if gpu.job else None
     awaited = next((c for c in hang.culprits if c.gpu == key), None) if hang else None
     return GpuStatus(
@@ -211,7 +231,7 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         gaps_seconds=round(verdict.gaps) if verdict else 0,
         why=tuple(Why(text=fact_text(f)) for f in verdict.evidence) if verdict else (),
         doubts=tuple(Why(text=fact_text(f)) for f in verdict.doubts) if verdict else (),
-        do=(gpu.do or None) if whole or gpu.lost else None,
+        do=gpu.do if gpu.do and told and gpu.do not in {one.do for one in own} else None,
         note=f"the others wait for its process, pid {awaited.pid}" if awaited else None,
         basis=BASIS[verdict.quality] if verdict else None,
         confidence=round(verdict.confidence, 2) if verdict else None,
@@ -223,9 +243,17 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         who=_who(who, context.named),
         processes=who,
         instances=context.instances.get(key.uuid, ()),
-        findings=tuple(context.findings.get(key.uuid, ())),
+        findings=tuple(one.id for one in own),
         job=gpu.job.receipt.id if gpu.job else None,
     )
+
+
+def _text(gpu: Judged) -> str:
+    """`starved by disk`; `waiting for GPU 1`."""
+    if gpu.pair is None:
+        return gpu.why
+    late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None
+    return SUMMARIES[gpu.pair] if late is None else f"waiting for GPU {late}"
 
 
 def _figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:

@@ -54,19 +54,17 @@ def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level 
     return Level.WARNING if warned else LEVEL[severity(pair)]
 
 
-def group_status(
-    members: Members, all_of: Sequence[Judged], snapshot: Snapshot, *, full: bool
-) -> GpuGroup:
-    """Return a group as it is shown; `all_of` are the GPUs of the machine."""
+def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGroup:
+    """Return a group as it is shown."""
     pair, gpus = members
     share, window = _share_of_group(pair, gpus) if pair else (None, None)
     facts = [fact_text(f) for g in gpus[:1] if g.verdict for f in g.verdict.evidence]
-    why = facts if gpus[0].pair == pair else []
+    why = facts if gpus[0].pair == pair and pair and severity(pair) else []
     if why and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]) and gpus[1:]:
         why[0] = f"for example GPU {gpus[0].number}: {why[0]}"
     jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
     return GpuGroup(
-        name="the GPU" if len(all_of) == 1 else listed([gpu.number for gpu in gpus]),
+        name=listed([gpu.number for gpu in gpus]),
         gpus=tuple(gpu.number for gpu in gpus),
         level=level_of(pair, gpus, full=full),
         state=pair[0] if pair else None,

@@ -12,6 +12,7 @@ from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, Severity, Snapshot, State
+from agent.status.findings import no_better
 from agent.status.gpus import Judged
 from agent.status.groups import Members, group_text, grouped, level_of, listed
 from agent.status.model import AlertStatus, FindingStatus, HeadlineClause, Level
@@ -117,7 +118,8 @@ def _driver_hangs(facts: HeadlineInput, silent: float) -> HeadlineClause:
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     hold = seconds(by_kind()["driver_hangs"].hold)
-    if silent >= hold:
+    known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
+    if known or silent >= hold:
         return found
     return replace(found, level=Level.WARNING, do=wait(hold))
 
@@ -170,7 +172,7 @@ def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClaus
     alert = _alert(pair[0], facts, gpus) if pair else None
     costly = bool(pair and pair[0] in ALERTS)
     return HeadlineClause(
-        level=worst_level(levels),
+        level=no_better(worst_level(levels), facts.findings),
         text=capital("; ".join(texts)),
         gpus=tuple(gpu.number for gpu in gpus),
         since=began(facts.snapshot, max(gpu.seconds for gpu in gpus)) if costly else None,

@@ -194,8 +194,7 @@ class History:
             "timestamp": self.timestamp,
             "slots": slots,
             "states": [None, *map(pair_name, PAIRS), "lost/none"],
-            "words": {"lost/none": "lost"}
-            | {pair_name(p): words for p, words in SUMMARIES.items()},
+            "words": {"lost/none": "lost"} | {pair_name(p): w for p, w in SUMMARIES.items()},
             "series": {series.name: series.document() for series in (*SERIES, SHARE)},
             "gpus": {
                 uuid: {

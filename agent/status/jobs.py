@@ -145,11 +145,17 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the id of the last job of the same name and user that began before and has ended; a
-    nameless one has none."""
-    alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
-    same = [one for one in alike if receipt.name and one.labels.user == receipt.labels.user]
-    return max(same, key=lambda one: one.began).id if same else None
+    """Return the id of the last job of the same name and user that ended before; of a nameless one
+    there is none."""
+    own = receipt.name, receipt.labels.user
+    return next(
+        (
+            one.id
+            for one in ended
+            if receipt.name and (one.name, one.labels.user) == own and one.began < receipt.began
+        ),
+        None,
+    )
 
 
 def receipt_level(receipt: Receipt) -> Level | None:

@@ -188,7 +188,7 @@ def _meshes(
                 peer=b,
                 lane=lane,
                 lanes=len(near),
-                up=not down,
+                up=int(not down),
                 links=1,
                 down=tuple(end.number for end in down if end.gpu == a),
                 ratio=ratio,

@@ -4,10 +4,12 @@ from msgspec.structs import replace
 
 from agent.jobs.job import percent
 from agent.model import Reason, Snapshot
+from agent.polling.reads import OFF
 from agent.series import SampleStore
 from agent.sources import host, system
+from agent.sources.agent_health import SOURCE_UP
 from agent.status.history import SETTLED
-from agent.status.model import HostStatus, MachineStatus
+from agent.status.model import HostStatus, MachineStatus, SourceStatus
 from agent.status.source import StatusSource
 from agent.status.words import moment
 
@@ -31,7 +33,7 @@ def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
         driver_version=info.get("driver_version") or None,
         gpus=None if gpus is None else int(gpus),
         gpus_expected=None if expected is None else int(expected),
-        models=tuple(sorted({gpu.model for gpu in source.inventory.gpus})),
+        models=tuple(sorted({gpu.model or "model not known" for gpu in source.inventory.gpus})),
         reason=absence.reason if absence else None,
         simulated=source.simulated,
         version=source.version,
@@ -49,7 +51,20 @@ def _sentence(machine: MachineStatus) -> str:
         return f"{name}, {why}"
     of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
     simulated = "Simulated, not this host's GPUs: " * machine.simulated
-    return f"{simulated}{name}, driver {machine.driver_version}, {machine.gpus}{of} GPUs"
+    driver = machine.driver_version or "not known"
+    count = machine.gpus_expected or machine.gpus
+    gpus = f"{machine.gpus}{of} GPU{'s' * (count != 1)}"
+    return f"{simulated}{name}, driver {driver}, {gpus}"
+
+
+def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
+    """Return the sources by name: those that answer, that do not, and that are off."""
+    samples = (s for reading in snapshot.readings.values() for s in reading.samples)
+    up = {s.labels[0]: bool(s.value) for s in samples if s.metric is SOURCE_UP}
+    off = {key.source for key in snapshot.readings if key.part == OFF}
+    states = {name: "up" if answers else "down" for name, answers in up.items()}
+    states |= dict.fromkeys(off, "off")
+    return tuple(SourceStatus(source=name, state=states[name]) for name in sorted(states))
 
 
 def host_status(samples: SampleStore) -> HostStatus:

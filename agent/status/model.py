@@ -288,7 +288,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
     hours: str  # its GPU-hours and what became of them
     money: str | None = None
     saving: str | None = None
-    before: str | None  # id of the last job of its name and user that ended earlier
+    before: str | None  # id of the last run before of the same name and user
     findings: tuple[str, ...] = ()
 
 
@@ -353,6 +353,13 @@ class HostStatus(Struct, frozen=True, kw_only=True):
     text: str
 
 
+class SourceStatus(Struct, frozen=True, kw_only=True):
+    """A source of values: `up`, `down`, or `off` by the settings."""
+
+    source: str
+    state: str
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """All that is so at one tick. `sound` is a sentence where no finding is known, else null."""
 
@@ -375,6 +382,7 @@ class Status(Struct, frozen=True, kw_only=True):
     links: tuple[LinkStatus, ...]
     graph: NvlinkGraph
     host: HostStatus
+    sources: tuple[SourceStatus, ...]
     absences: tuple[AbsenceStatus, ...]
     unknown: str | None  # how many metrics are absent, and for which reasons
     events: tuple[EventStatus, ...]

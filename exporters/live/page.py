@@ -53,7 +53,7 @@ def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
 async def _serve_index(
     text: str, feed: Feed, headers: Mapping[str, str], _: web.Request
 ) -> web.Response:
-    whole = text.replace(PLACE, f"{PLACE}{await feed.first()}")
+    whole = text.replace(PLACE, f"{PLACE}{feed.first()}")
     return web.Response(body=whole.encode(), headers=headers)  # never stored
 
 
@@ -94,7 +94,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
         return response
     try:
         await response.write(RETRY)
-        await feed.join(client)
+        feed.join(client)
         await send(feed, client, response)
     except (ConnectionError, TimeoutError):
         pass  # it went away, or does not read

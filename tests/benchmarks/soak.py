@@ -25,7 +25,7 @@ from pathlib import Path
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.options import view_of
+from agent.cli.options import board_of
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
 from agent.model import Kind, Metric, Snapshot
@@ -115,7 +115,7 @@ class Soak:
         page = Client()
         for tick in range(ROUND):
             if tick == PAGE_OPENS:
-                await self.feed.join(page)
+                self.feed.join(page)
             elif tick == PAGE_CLOSES:
                 self.feed.leave(page)
             if tick < STORMY and tick % STRIKE_EVERY == 0:
@@ -197,7 +197,7 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     set_mig(machine, 0, on=False)
     bench.run(ROUND - STORMY)
     exposition = Exposition(lambda: agent.poller.latest, clock.monotonic)
-    feed = Feed(view_of(agent, hardware))
+    feed = Feed(board_of(agent, hardware))
     agent.poller.listeners.append(feed)
     random_faults = RandomFaults(machine, plugs, agent, agent.settings)
     return Soak(bench, random_faults, exposition, feed, series_of(agent.poller.latest))

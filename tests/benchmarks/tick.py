@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.options import view_of
+from agent.cli.options import board_of
 from agent.config.settings import Settings
 from exporters.live.feed import Client, Feed
 from tests.support.frozen_clock import FrozenClock
@@ -66,7 +66,7 @@ def machine(name: str) -> tuple[Agent, Feed, FrozenClock, list[ReadFirst]]:
     agent = Agent(Settings(), hardware, clock, inline=True)
     workers = [ReadFirst(worker) for worker in agent.poller.workers]
     agent.poller.workers = workers  # type: ignore[assignment]
-    feed = Feed(view_of(agent, hardware))
+    feed = Feed(board_of(agent, hardware))
     agent.poller.listeners.append(feed)
     return agent, feed, clock, workers
 
@@ -94,7 +94,7 @@ async def measure(name: str, ticks: int, warm_up: int) -> TickCost:
     gc.freeze()  # as the agent does once it is built
     no_page = await play(ticks)
     client = Client()
-    await feed.join(client)
+    feed.join(client)
     one_page = await play(ticks, client)
     return TickCost(no_page, one_page)
 

@@ -3,7 +3,6 @@ out, with planted names, wired as `run` wires it."""
 
 import asyncio
 import gzip
-import json
 import logging
 import re
 import tarfile
@@ -13,14 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiohttp import ClientSession
 
 from agent import simulator
 from agent.cli import check
 from agent.cli.assembly import Agent, Hardware, recorded
-from agent.cli.once import page
-from agent.cli.options import board_of, view_of
+from agent.cli.once import StatusView, page
+from agent.cli.options import board_of
 from agent.cli.run import _listen
 from agent.cli.running_agent import asked
 from agent.config.settings import Settings
@@ -29,9 +29,8 @@ from agent.diagnosis.hours import HourlySums
 from agent.hardware.files import FileTree
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from agent.status.model import Status
 from exporters.live.feed import Feed
-from exporters.live.findings_document import findings_document
-from exporters.live.page_state import PageState, whole
 from exporters.server import Server
 from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile
@@ -97,7 +96,7 @@ class Planted:
         shown = Disclosure(self.agent.configuration)
         self.hours = HourlySums(self.agent.diagnosis.accounts, state, lambda: shown.names)
         self.board = board_of(self.agent, self.hardware)
-        self.feed = Feed(view_of(self.agent, self.hardware), self.board)
+        self.feed = Feed(self.board)
         self.agent.poller.listeners += [self.feed, self.hours]
 
     def reload(self, *, info: bool) -> None:
@@ -142,14 +141,14 @@ class Planted:
                 found["openmetrics"] = await answer.text()
             async with client.get(f"{base}/api/v1/stream") as answer:
                 text = ""
-                while "event: tick" not in text or not text.endswith("\n\n"):
+                while "event: status" not in text or not text.endswith("\n\n"):
                     text += (await answer.content.readany()).decode()
                 found["stream"] = text
             options = Namespace(simulate=None, replay=None, agent=base)
             asking, _ = await asyncio.to_thread(asked, options, self.agent.settings)
             assert asking
-            shown = page(asking.first, 200, asking.recent)
-            found["once --agent"] = "\n".join([json.dumps(asking.first), *shown])
+            shown = page(StatusView(asking.first, asking.recent), 200)
+            found["once --agent"] = "\n".join([as_text(asking.first), *shown])
             for by in ("node", "job", "user", "account"):
                 html = folder / f"{by}.html"
                 words = ("--agent", base, "--by", by, "--html", str(html))
@@ -160,21 +159,22 @@ class Planted:
 
     def of_commands(self, folder: Path) -> dict[str, str]:
         """Return the texts of `once`, `check` and its bundle on the same agent."""
-        latest, view = self.agent.poller.latest, view_of(self.agent, self.hardware)
-        state = PageState(view)
-        state.take(latest, findings_document(view))
-        frame = whole(state.machine(), state.tick())
-        said = "\n".join(check.page(latest, None))
-        texts = check.bundled(self.hardware, latest, said, 0)
+        status = self.board.status()
+        said = "\n".join(check.page(StatusView(status)))
+        texts = check.bundled(self.hardware, self.agent.poller.latest, status, said)
         check.write(folder / "bundle.tar.gz", texts)
         with tarfile.open(folder / "bundle.tar.gz") as archive:
             files = [archive.extractfile(member) for member in archive.getmembers()]
             packed = b"".join(one.read() for one in files if one)
         return {
-            "once": json.dumps(frame) + "\n".join(page(frame, 200)),
+            "once": as_text(status) + "\n".join(page(StatusView(status), 200)),
             "check": texts["check.txt"],
             "bundle": packed.decode(),
         }
+
+
+def as_text(status: Status) -> str:
+    return msgspec.json.encode(status).decode()
 
 
 def leaks(found: dict[str, str]) -> dict[str, set[str]]:
@@ -229,13 +229,9 @@ async def test_a_tape_names_no_one(tmp_path: Path) -> None:
 async def test_a_page_that_stays_open_shows_no_names_once_they_are_off(tmp_path: Path) -> None:
     planted = Planted(tmp_path, info=True)
     await planted.lives()
-    view = view_of(planted.agent, planted.hardware)
-    state, known = PageState(view), findings_document(view)
-    state.take(planted.agent.poller.latest, known)
-    before = json.dumps(state.machine())
+    before = as_text(planted.board.status())
     planted.reload(info=False)
     await planted.tick(1)
-    state.take(planted.agent.poller.latest, known)  # understood while they were on
-    after = json.dumps([state.machine(), state.tick()])
+    after = as_text(planted.board.status())
     assert PLANTED.search(before)
     assert not PLANTED.search(after)

@@ -11,16 +11,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Hang, Saving
 from agent.model import BUSY, Cause, GpuKey, Pair, State
+from agent.status.jobs import cost_text, hours_text, receipt_text, run_before, saving_text
 from exporters.http import AgentPages
-from exporters.job_words import (
-    cost_text,
-    hours_text,
-    jobs_document,
-    receipt_text,
-    row,
-    run_before,
-    saving_text,
-)
+from exporters.jobs_json import jobs_document
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
 
@@ -54,7 +47,7 @@ def test_a_run_before_is_of_the_same_name_and_user() -> None:
     found = simulated("gtx-1080:training").run(20).agent.jobs.current.running[0].receipt
     now = replace(found, id="2-2", name="train", labels=JobLabels(user="ada"), began=200.0)
     before = replace(now, id="1-1", began=100.0, ended=150.0)
-    assert run_before(now, [now, before])
+    assert run_before(now, [now, before]) == "1-1"
     assert not run_before(before, [now, before]), "what came later is not before"
     assert not run_before(now, [replace(before, labels=JobLabels(user="eve"))])
     assert not run_before(now, [replace(before, name="other")])
@@ -91,5 +84,5 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
         assert saving_text(found).endswith("for the same work"), "a GPU at rest sets no pace"
     waits = replace(job, receipt=found, hang=Hang(0.0))
     (document,) = jobs_document(shown._replace(running=(waits,)))["running"]
-    assert row(waits)["saving"] == "it does no work until its hang ends"
+    assert saving_text(waits.receipt, hung=True) == "it does no work until its hang ends"
     assert document["receipt"].endswith("; it does no work until its hang ends")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
-from agent.cli.options import board_of, view_of
+from agent.cli.options import board_of
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
@@ -29,8 +29,8 @@ from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
 from tests.stack.running import clean_environment
-from tests.support.live_machines import simulation
 from tests.support.repository import ROOT
+from tests.support.statuses import simulation
 
 PAGE_HELD_AFTER, PAGE_SELDOM = 10.0, 1 / 15
 """For tests of the page: no one learns more from waiting a minute."""
@@ -119,7 +119,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = Agent(config, hardware, clock, inline=bool(pairs))
-    feed = Feed(view_of(agent, hardware), board_of(agent, hardware))
+    feed = Feed(board_of(agent, hardware))
     agent.poller.listeners.append(feed)
     for played, seconds in pairs:
         machine.set_scenario(played)

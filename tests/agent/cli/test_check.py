@@ -4,16 +4,12 @@ import re
 
 import pytest
 
-from agent.cli.check import page
-from agent.specs.sheets import load
-from tests.support.machines import simulated
-
-SYSTEMS = load().systems
+from agent.cli.check import exit_status, page
+from tests.support.statuses import shown
 
 
 def test_limits_are_a_table_with_origin_and_source() -> None:
-    bench = simulated("dgx-1-v100:pcie-degraded").run(12)
-    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-1-v100"], width=200))
+    lines = list(page(shown("dgx-1-v100:pcie-degraded").run(12).look, width=200))
     table = lines[lines.index("Limits:") + 1 : lines.index("Absent values:") - 1]
     assert table[0].split() == ["path", "device", "direction", "limit", "origin", "source"]
     rows = [re.sub(r"(\d) ([GM]b?B?/s)", r"\1\2", row).split(maxsplit=5) for row in table[1:]]
@@ -26,32 +22,16 @@ def test_limits_are_a_table_with_origin_and_source() -> None:
 
 @pytest.mark.parametrize("system", ["dgx-h100", "dgx-1-p100@580", "k40"])
 def test_it_fits_eighty_columns(system: str) -> None:
-    bench = simulated(system).run(12)
-    spec = bench.agent.recognise(bench.agent.gpus.inventory)
-    assert max(map(len, page(bench.agent.poller.latest, spec))) <= 80
-
-
-@pytest.mark.parametrize(
-    ("machine", "last"),
-    [
-        ("dgx-station-v100:training", "No hardware fault found."),
-        ("dgx-station-v100:starved-disk", "No hardware fault found. GPUs 0-3 starved by disk "),
-        ("dgx-station-v100:held", "No hardware fault found. GPUs 0-3 occupied by an idle process"),
-        ("dgx-station-v100:starved-disk+pcie-degraded", "GPUs 0-3 starved by disk "),
-    ],
-)
-def test_what_gpus_lose_is_said_without_a_fault_too(machine: str, last: str) -> None:
-    bench = simulated(machine).run(70 if "held" in machine else 24)
-    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-station-v100"], width=200))
-    assert lines[-1].startswith(last)
-    assert lines[-1].endswith(("found.", " % of the time: see `once`."))
+    assert max(map(len, page(shown(system).run(12).look))) <= 80
 
 
 def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
-    bench = simulated("dgx-h100:nvlink-down").run(8)
-    said = " ".join(" ".join(page(bench.agent.poller.latest, SYSTEMS["dgx-h100"])).split())
+    machine = shown("dgx-h100:nvlink-down").run(8)
+    said = " ".join(" ".join(page(machine.look)).split())
     assert re.search(
-        r"critical: GPU 0: NVLink 2 is down.* reset all its GPUs at once .* \(alert DgxNvlinkDown "
-        r"\(critical: pages on-call immediately\) fires after 3 min; more: RUNBOOK.md#Dgx",
+        r"GPU 0: NVLink 2 is down.* reset all its GPUs at once .* alert DgxNvlinkDown "
+        r"\(critical: pages on-call immediately\) would fire after 3 min; more: RUNBOOK.md#dgx",
         said,
     )
+    assert exit_status(machine.status) == 3
+    assert exit_status(shown("dgx-h100:starved-disk").run(8).status) == 0

@@ -20,11 +20,10 @@ from agent.config.settings import Settings
 from agent.model import Reason, Snapshot
 from agent.sources import power, system
 from agent.sources.agent_health import SOURCE_UP
-from exporters.messages import UNKNOWN
 from tests.support.frozen_clock import FrozenClock
-from tests.support.live_machines import watched
 from tests.support.machine_controls import upgrade_driver
 from tests.support.machines import AgentBench, simulated
+from tests.support.statuses import shown
 
 BUSY = "dgx_gpu_state_seconds_total"
 
@@ -86,14 +85,14 @@ def test_meanwhile_gpus_are_absent_with_a_reason_and_the_host_is_not(
 
 
 def test_the_page_and_the_service_manager_say_so_and_are_not_alarmed(file: Path) -> None:
-    machine = watched("dgx-h100:training", DriverConfig(release_file=str(file))).run(5)
+    machine = shown("dgx-h100:training", DriverConfig(release_file=str(file))).run(5)
     file.touch()
     machine.run(8)
     sentence = f"o GPU is watched: the driver is released by {file}"
-    page = machine.frame()
-    assert page["headline"] == f"N{sentence}"
-    assert page["level"] == UNKNOWN
-    assert [finding["severity"] for finding in page["findings"]] == ["info"]
+    status = machine.status
+    assert status.headline[0].text == f"N{sentence}"
+    assert status.level is None
+    assert [finding.level for finding in status.findings] == ["info"]
     assert condition_of(machine.bench.agent) == f"N{sentence}."
 
 

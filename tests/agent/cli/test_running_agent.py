@@ -1,21 +1,21 @@
 """`once` and `watch` ask the agent that runs, and say so where none does."""
 
 from argparse import Namespace
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import msgspec
 import pytest
 
-from agent.cli.once import page
+from agent.cli.once import StatusView, page
 from agent.cli.running_agent import SPAN, Recent, RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
-from agent.status.history import History
-from exporters.live.feed import event
 from exporters.settings import HttpConfig
-from tests.support.live_machines import watched
+from tests.support.statuses import shown as machine_of
 
 
 @contextmanager
@@ -40,16 +40,13 @@ def serving(*events: bytes) -> Iterator[str]:
 
 
 def stream_of(name: str, seconds: int) -> list[bytes]:
-    machine = watched(name)
-    history, state = (
-        History(machine.view.diagnosis.inventory, machine.view.samples),
-        machine.page_state,
-    )
-    for _ in range(seconds):
-        history.take(machine.tick())
-    machine.frame()
-    parts = {"history": history.document(), "machine": state.machine(), "tick": state.tick()}
-    return [event(kind, content) for kind, content in parts.items()]
+    board = machine_of(name).run(seconds).board
+    history = msgspec.json.encode(board.history.document())
+    return [event("history", history), event("status", board.json())]
+
+
+def event(name: str, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
 def test_the_running_agent_is_asked_with_its_past() -> None:
@@ -60,14 +57,14 @@ def test_the_running_agent_is_asked_with_its_past() -> None:
         )
         assert agent is not None
         assert note == ""
-        lines = list(page(agent.first, 80, agent.recent))
+        lines = list(page(StatusView(agent.first, agent.recent), 80))
         assert lines[0].startswith("4 GPUs starved by disk")
         (row,) = (line for line in lines if line.startswith("    0"))
         assert row[-2:].strip()
         assert row[-3] == " "
         assert max(map(len, lines)) <= 80
         with pytest.raises(NoAnswer, match="does not answer any more"):
-            list(agent.frames())
+            list(agent.statuses())
 
 
 def test_who_does_not_answer_is_named() -> None:
@@ -75,7 +72,7 @@ def test_who_does_not_answer_is_named() -> None:
     nothing = Namespace(simulate=None, replay=None, agent="")
     agent, note = asked(nothing, here)
     assert agent is None
-    assert "read here, without history and jobs: http://127.0.0.1:1 does not answer" in note
+    assert "read here, without its history: http://127.0.0.1:1 does not answer" in note
     assert "--agent https://" in note
     with pytest.raises(NoAnswer, match=r"http://127\.0\.0\.1:2 does not answer"):
         asked(Namespace(simulate=None, replay=None, agent="http://127.0.0.1:2"), here)
@@ -85,15 +82,16 @@ def test_who_does_not_answer_is_named() -> None:
 @pytest.mark.parametrize(
     ("events", "why"),
     [
-        ([event("machine", {"machine": {"version": "0.0"}})], "is of version 0.0, not "),
-        ([event("tick", {})], "does not answer as an agent does"),
-        ([b"event: tick\ndata: {\n\n"], "does not answer as an agent does"),
+        ([event("machine", b'{"machine": {"version": "0.0"}}')], "is of version 0.0, not "),
+        ([event("status", b'{"machine": {"version": "0.0"}}')], "is of version 0.0, not "),
+        ([event("status", b"{}")], "does not answer as an agent does"),
+        ([event("status", b"{")], "does not answer as an agent does"),
     ],
 )
 def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:
     with serving(*events) as url:
         with pytest.raises(NoAnswer, match=why):
-            next(RunningAgent(url).frames())
+            next(RunningAgent(url).statuses())
         here = Settings(HttpConfig(listen=url.removeprefix("http://")))
         agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
         assert agent is None
@@ -101,10 +99,7 @@ def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: s
 
 
 def test_the_past_is_drawn_in_parts_with_gaps() -> None:
-    recent = Recent()
     values = [None] * (SPAN // 3) + [0.0] * (SPAN // 3) + [1.0] * (SPAN // 3)
-    for value in values:
-        gpu = {"uuid": "GPU-0", "meters": [{"name": "activity", "value": value}]}
-        recent.take({"gpus": [gpu]})
+    recent = Recent({"GPU-0": deque(values, maxlen=SPAN)})
     assert recent.line("GPU-0", 6) == "  ▁▁██"
     assert recent.line("GPU-1", 3) == "   "

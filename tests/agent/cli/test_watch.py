@@ -12,48 +12,41 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
-from agent.cli import watch
-from agent.cli.running_agent import RunningAgent
-from agent.cli.watch import KEY, SORTS, Screen, Shown, ViewChoice, text
-from tests.support.live_machines import Document, Watched, watched
+from agent.cli.once import StatusView
+from agent.cli.watch import KEY, SORTS, Screen, ViewChoice, text
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
+from tests.support.statuses import shown as machine_of
 
 WIDTH = 80
 
 
 @pytest.fixture(scope="module")
-def machine() -> Watched:
-    return watched("dgx-station-v100:starved-disk").run(24)
+def look() -> StatusView:
+    return machine_of("dgx-station-v100:starved-disk").run(24).look
 
 
-@pytest.fixture(scope="module")
-def frame(machine: Watched) -> Document:
-    return machine.frame()
-
-
-def shown(frame: Document, keys: str) -> list[str]:
+def shown(look: StatusView, keys: str) -> list[str]:
     choice = ViewChoice()
     for key in keys:
         choice.press(key)
-    first, body, *last = text(frame, choice, Shown(), WIDTH)
+    first, body, *last = text(look, choice, "", WIDTH)
     return [first, *body, *last]
 
 
 def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    many = watched("sixteen:training").run(6).frame()
+    many = machine_of("sixteen:training").run(6).look
     choice, screen = ViewChoice(), Screen(whole=True)
-    numbers = [gpu["gpu"] for gpu in many["gpus"]]
+    numbers = range(16)
 
     def drawn(keys: str) -> list[str]:
         for key in KEY.findall(keys):
             choice.press(key, numbers)
-        screen.draw(many, choice, Shown())
+        screen.draw(many, choice, "")
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out).splitlines()
 
     first = drawn("")
@@ -61,10 +54,10 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
     assert first[-2].startswith("lines 1 to 21 of ")
     assert drawn("\x1b[B")[1] == first[2]
     assert drawn("\x1bOB\x1b[5~") == first
-    assert drawn("\x1b[F")[-3].endswith(" has all.")
+    assert drawn("\x1b[F")[-3].endswith("all.")
     assert drawn("\x1b[H") == first
     assert [line for line in drawn("12") if line.startswith("   12")]
-    assert choice.gpu == "12"
+    assert choice.gpu == 12
     assert [line for line in drawn("3") if line.startswith("    3")]
 
 
@@ -78,10 +71,8 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
         ("x", "  gpu  state"),
     ],
 )
-def test_a_key_shows_what_it_is_for(
-    machine: Watched, frame: Document, keys: str, says: str
-) -> None:
-    lines = shown(frame, keys)
+def test_a_key_shows_what_it_is_for(look: StatusView, keys: str, says: str) -> None:
+    lines = shown(look, keys)
     assert any(line.startswith(says) or says in line for line in lines)
     assert re.search(r" \d\d:\d\d:\d\d$", lines[0])
     assert "4 GPUs starved by disk" in lines[1]
@@ -89,23 +80,19 @@ def test_a_key_shows_what_it_is_for(
     assert max(map(len, lines)) <= WIDTH
 
 
-def test_what_does_not_fit_a_row_is_marked(frame: Document) -> None:
-    frame = {**frame, "machine": {**frame["machine"], "host": "h" * 90}}
-    first, _, source, keys = text(frame, ViewChoice(), Shown("s" * 90), 40)
+def test_what_does_not_fit_a_row_is_marked(look: StatusView) -> None:
+    status = replace(look.status, machine=replace(look.status.machine, host="h" * 90))
+    first, _, source, keys = text(look._replace(status=status), ViewChoice(), "s" * 90, 40)
     assert re.fullmatch(r"h+\.\.\.  \d\d:\d\d:\d\d", first)
     assert (source[-3:], keys[-3:], {*map(len, (first, source, keys))}) == ("...", "...", {40})
 
 
-def test_gpus_are_sorted_by_what_s_has_chosen(machine: Watched, frame: Document) -> None:
+def test_gpus_are_sorted_by_what_s_has_chosen(look: StatusView) -> None:
     for presses, name in enumerate(SORTS):
-        rows = [line for line in shown(frame, "s" * presses) if line[4:5].isdigit()]
-        values = {
-            gpu["gpu"]: [m["value"] for m in gpu["meters"] if m["name"] == name]
-            for gpu in frame["gpus"]
-        }
-        wanted = sorted(values, key=lambda gpu: values[gpu], reverse=name != "index")
+        rows = [line for line in shown(look, "s" * presses) if line[4:5].isdigit()]
+        wanted = [str(gpu.gpu) for gpu in sorted(look.status.gpus, key=SORTS[name])]
         assert [row[4] for row in rows] == wanted
-        assert f"({name})" in shown(frame, "s" * presses)[-1]
+        assert f"({name})" in shown(look, "s" * presses)[-1]
 
 
 @pytest.fixture
@@ -152,26 +139,3 @@ def test_a_terminal_is_taken_and_given_back(
         read_until(ours, "\x1b[?1049l")
         assert process.wait(PATIENCE) == 0
     assert termios.tcgetattr(theirs) == before
-
-
-@pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), KeyError("gpus")])
-def test_an_agent_whose_answer_breaks_is_asked_again(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The terminal would show the last frame for ever."""
-    asked: list[Exception | None] = []
-
-    class Broken(RunningAgent):
-        def frames(self, patience: float = 0.0) -> Iterator[Document]:
-            asked.append(error if not asked else None)
-            if asked[-1] is None:
-                raise KeyboardInterrupt  # the test is over
-            raise error
-            yield
-
-    said: list[str] = []
-    loop = SimpleNamespace(call_soon_threadsafe=lambda _put, _frame, why: said.append(why))
-    monkeypatch.setattr(watch, "RETRY", 0.0)
-    with pytest.raises(KeyboardInterrupt):
-        watch._follow(Broken("http://127.0.0.1:1"), watch.Shown(), cast(Any, loop))
-    assert type(error).__name__ in said[0]

@@ -7,7 +7,7 @@ from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import doubts
 from agent.model import Metric
 from agent.sources import activity, power
-from exporters.messages import fact_text
+from agent.status.words import fact_text
 from tests.support.evidence import GPU, evidence
 
 SILENT: dict[tuple[Metric, tuple[str, ...]], float] = {

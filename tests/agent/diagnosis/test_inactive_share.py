@@ -17,7 +17,7 @@ from agent.diagnosis.tick_context import GpuHistory, TickContext
 from agent.model import Absence, Cause, Fact, Reading, Reason, State
 from agent.sources import activity, disk, host, nvlink, pcie, process
 from agent.sources import workload as work
-from exporters.messages import fact_text
+from agent.status.words import fact_text
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, NOW, Figures, Wires, bandwidth, evidence, store
 

@@ -11,7 +11,8 @@ from agent.diagnosis.job_watch import CostConfig
 from agent.jobs.job import GroupedBy, Job
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
-from exporters.job_words import jobs_document, receipt_text, row
+from agent.status.jobs import receipt_text, sentence
+from exporters.jobs_json import jobs_document
 from tests.support.machine_controls import start_process, stop_process
 from tests.support.machines import AgentBench, played, simulated
 from tests.support.nightly import shortly
@@ -183,7 +184,7 @@ def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time() -
 def test_the_document_is_json_and_says_what_the_page_says(name: str) -> None:
     jobs = played(name, 4).at(45).jobs
     (job,) = json.loads(json.dumps(jobs_document(jobs), allow_nan=False))["running"]
-    assert job["sentence"] == row(jobs.running[0])["sentence"]
+    assert job["sentence"] == sentence(jobs.running[0])
     assert job["sentence"]
     assert (job["steps_per_second"] is None) == (job["why_no_steps"] is not None)
 

@@ -15,7 +15,7 @@ from agent.polling.xid_watch import handle_address
 from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
 from agent.specs.sheets import SpecConfig, load
-from exporters.messages import finding_text
+from agent.status.words import finding_text
 from tests.support.machines import AgentBench, Played, played, simulated
 from tests.support.nightly import covering
 

@@ -11,7 +11,7 @@ from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
-from exporters.messages import finding_text
+from agent.status.words import finding_text
 
 NOW = 10_000.0
 GPU = ("0", "GPU-0")

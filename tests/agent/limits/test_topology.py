@@ -12,7 +12,7 @@ from agent.faults.findings import findings
 from agent.limits.topology import Weights, differences, weights
 from agent.sources import nvlink
 from agent.specs.sheets import SystemSpec, load
-from exporters.messages import finding_text
+from agent.status.words import finding_text
 from tests.support.call_count import calls_of
 from tests.support.machines import AgentBench, simulated
 

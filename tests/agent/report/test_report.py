@@ -19,7 +19,7 @@ from agent.cli.parser import run_command
 from agent.cli.report import as_html
 from agent.model import Cause, State
 from agent.report.gpu_time import GpuTime, Report, as_csv, document, ordered
-from exporters.job_words import jobs_document
+from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
 from tests.support.certificates import Authority, Pair
 from tests.support.machines import simulated

@@ -8,7 +8,7 @@ from agent.limits.paths import LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reason
 from agent.sources import network
-from exporters.messages import finding_text
+from agent.status.words import finding_text
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machines import AgentBench

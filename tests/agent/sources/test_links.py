@@ -10,7 +10,7 @@ from agent.hardware.fields import FieldId
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
 from agent.sources import clocks, fabric, memory, nvlink, pcie, system
-from exporters.messages import finding_text
+from agent.status.words import finding_text
 from tests.support.machines import AgentBench, simulated
 
 H100 = "dgx-h100{}:training"

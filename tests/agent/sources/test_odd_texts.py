@@ -7,13 +7,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.cli.check import STATUS
-from agent.cli.once import machine
-from agent.faults.findings import findings
-from agent.model import Reason, Severity
+from agent.cli.check import exit_status
+from agent.model import Reason
 from agent.sources import activity, ecc, gpu, instances, memory, power, process, system
-from exporters.live.page_state import identity
 from tests.support.machines import AgentBench, simulated
+from tests.support.statuses import status_of
 
 NO_UTF8 = b"NVIDIA \xff\xfe"
 
@@ -61,9 +59,9 @@ def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
     assert absence is not None
     assert absence.reason is Reason.FAILED
     assert "ZeroDivisionError: the bindings" in absence.detail
-    assert "does not answer" not in machine(identity(bench.samples))
-    found = list(findings(bench.agent.poller.latest))
-    assert max(STATUS[f.severity] for f in found) == STATUS[Severity.WARNING]
+    status = status_of(bench)
+    assert "does not answer" not in status.machine.text
+    assert exit_status(status) == 1
 
 
 # ---- answers of another shape than NVML declares, from the start

@@ -6,6 +6,7 @@ import pytest
 
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.check import page
+from agent.cli.once import StatusView
 from agent.clock import SystemClock
 from agent.config.decoding import Mismatch, decode
 from agent.config.settings import Settings
@@ -15,6 +16,7 @@ from agent.sources import disk, nvlink, xid
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.table import NAMES, SourcesConfig
 from tests.support.machines import AgentBench, simulated
+from tests.support.statuses import status_of
 
 OFF = Settings(SourcesConfig(("disk", "infiniband", "nvlink", "workload", "xid")))
 
@@ -42,7 +44,7 @@ def test_it_is_neither_up_nor_down_and_nothing_is_wrong(bench: AgentBench) -> No
 
 
 def test_check_names_it(bench: AgentBench) -> None:
-    lines = [line.strip() for line in page(bench.agent.poller.latest, None)]
+    lines = [line.strip() for line in page(StatusView(status_of(bench)))]
     assert "off: disk infiniband nvlink workload xid" in lines
 
 

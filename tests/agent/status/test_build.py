@@ -1,40 +1,10 @@
 """The status of simulated machines: the same for all who ask, and sound in its parts."""
 
-from dataclasses import dataclass
-
 import msgspec
 import pytest
 
-from agent.cli.assembly import Agent, Hardware
-from agent.cli.options import board_of
-from agent.config.settings import Settings
-from agent.simulator import build as built
-from agent.status.build import StatusBoard
-from agent.status.model import Level, Status
-from tests.support.frozen_clock import FrozenClock
-from tests.support.live_machines import simulation
-from tests.support.machines import AgentBench
-
-
-@dataclass
-class Shown:
-    """A simulated machine under a frozen clock, and its board."""
-
-    bench: AgentBench
-    board: StatusBoard
-
-    def run(self, seconds: int) -> Status:
-        self.bench.run(seconds)
-        return self.board.status()
-
-
-def shown(name: str) -> Shown:
-    clock = FrozenClock()
-    machine = built(simulation(name), clock)
-    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    agent = Agent(Settings(), hardware, clock, inline=True)
-    return Shown(AgentBench(agent, clock, machine), board_of(agent, hardware))
-
+from agent.status.model import Level
+from tests.support.statuses import shown
 
 MACHINES = (
     "dgx-station-v100:checkpoint",
@@ -51,13 +21,13 @@ def test_a_status_asked_for_each_second_is_that_of_one_asked_once(name: str) -> 
     for _ in range(20):
         often.run(2)
         often.board.json()
-    once.bench.run(40)
+    once.run(40)
     assert msgspec.json.decode(often.board.json()) == msgspec.json.decode(once.board.json())
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_the_parts_of_a_status_fit_one_another(name: str) -> None:
-    status = shown(name).run(40)
+    status = shown(name).run(40).status
     ids = {one.id for one in status.findings}
     rows = {gpu.gpu for gpu in status.gpus}
     assert sorted(n for group in status.groups for n in group.gpus) == sorted(rows)

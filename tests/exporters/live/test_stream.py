@@ -15,11 +15,10 @@ from agent.model import Snapshot
 from exporters.http import AgentPages
 from exporters.live.feed import Client, Feed
 from exporters.live.page import MOST_STREAMS, STANDING, send
-from exporters.live.page_state import whole
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
-from tests.support.live_machines import Watched, watched
 from tests.support.patience import PATIENCE
+from tests.support.statuses import Shown, shown
 
 
 class Event(NamedTuple):
@@ -64,7 +63,7 @@ class Page:
 class LivePageBench:
     """A server with a feed whose ticks the test plays."""
 
-    machine: Watched
+    machine: Shown
     feed: Feed
     server: Server
     session: ClientSession
@@ -76,8 +75,13 @@ class LivePageBench:
         """So many ticks in which nothing new was read; the last of them."""
         for _ in range(ticks):
             self.last = after(self.last)
-            self.feed(self.last)
+            self.hear(self.last)
         return self.last
+
+    def hear(self, snapshot: Snapshot) -> None:
+        """Let the board take in a tick, then the feed."""
+        self.machine.board(snapshot)
+        self.feed(snapshot)
 
     async def open(self, place: str = "") -> Page:
         headers = {"Last-Event-ID": place} if place else {}
@@ -101,9 +105,9 @@ def after(snapshot: Snapshot) -> Snapshot:
 
 @asynccontextmanager
 async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[LivePageBench]:
-    machine = await asyncio.to_thread(lambda: watched(name).run(5))
+    machine = await asyncio.to_thread(lambda: shown(name).run(5))
     last = await asyncio.to_thread(machine.tick)
-    feed = Feed(machine.view, **{"keepalive": 0.1, **feed_of})  # who is gone is found by writing
+    feed = Feed(machine.board, **{"keepalive": 0.1, **feed_of})  # who is gone is found by writing
     poller, clock = machine.bench.agent.poller, machine.bench.clock
     exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
     app = AgentPages(exposition, lambda: poller.latest, feed=feed).application()
@@ -123,29 +127,29 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
 async def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
     async with bench() as there:
         page = await there.open()
-        names = [(await page.next()).name for _ in range(3)]
-        assert names == ["history", "machine", "tick"]
-        history, machine, tick = page.events
+        names = [(await page.next()).name for _ in range(2)]
+        assert names == ["history", "status"]
+        history, tick = page.events
         assert history.data["whole"]
         assert history.data["newest"] == tick.data["second"] == 5
-        assert whole(machine.data, tick.data)["gpus"][0]["state"] == "busy"
+        assert tick.data["gpus"][0]["state"] == "busy"
         for _ in range(3):
             played_tick = there.play().tick
             event = await page.next()
-            assert (event.name, event.data["tick"]) == ("tick", played_tick)
+            assert (event.name, event.data["tick"]) == ("status", played_tick)
 
 
 async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
     async with bench() as there:
         page = await there.open()
-        place = (await page.until("tick")).place
+        place = (await page.until("status")).place
         page.response.close()
         await there.pages(0)
         there.play(4)
         again = await there.open(place)
         history = await again.next()
         assert (history.data["whole"], history.data["slots"]) == (False, 4)
-        assert [(await again.next()).name for _ in range(2)] == ["machine", "tick"]
+        assert (await again.next()).name == "status"
         for strange in ("another-3", "nonsense", f"{place}0", "-"):
             stranger = await there.open(strange)
             assert (await stranger.next()).data["whole"], strange
@@ -155,13 +159,13 @@ async def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> Non
     async with bench() as there:
         slow, quick, also = clients = Client(), Client(), Client()
         for client in clients:
-            await there.feed.join(client)
+            there.feed.join(client)
             there.feed.news(client)
         for _ in range(20):
             there.play()
-            assert there.feed.news(quick)[0] is there.feed.news(also)[0]  # made once for all
+            assert there.feed.news(quick) == there.feed.news(also)
         events = [event.split(b"\n")[0] for event in there.feed.news(slow)]
-        assert events == [b"event: history", b"event: tick"]
+        assert events == [b"event: history", b"event: status"]
         assert there.feed.news(slow) == []
 
 
@@ -173,10 +177,10 @@ async def test_a_page_that_does_not_read_delays_nothing_else() -> None:
         writer.write(b"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         await there.pages(1)
         page = await there.open()
-        await page.until("tick")
+        await page.until("status")
         for _ in range(50):
             tick = there.play().tick
-            assert (await page.until("tick")).data["tick"] == tick
+            assert (await page.until("status")).data["tick"] == tick
         assert there.feed.pages == 2
         writer.close()
 
@@ -201,19 +205,19 @@ def names_of(data: bytes) -> list[str]:
 async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
     async with bench() as there:
         client, page = Client(), Stuck()
-        await there.feed.join(client)
+        there.feed.join(client)
         sending = asyncio.create_task(send(there.feed, client, page))
         for _ in range(100):
             there.play()
             await asyncio.sleep(0)
-        assert [names_of(data) for data in page.taken] == [["history", "machine", "tick"]]
+        assert [names_of(data) for data in page.taken] == [["history", "status"]]
         page.free.set()
         async with asyncio.timeout(PATIENCE):
             while len(page.taken) < 2:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0)
         first, *_, last = names_of(page.taken[1])
-        assert (first, last) == ("history", "tick")
-        assert names_of(page.taken[1]).count("tick") == 1
+        assert (first, last) == ("history", "status")
+        assert names_of(page.taken[1]).count("status") == 1
         assert f'"tick":{there.last.tick},'.encode() in page.taken[1]
         there.feed.close()
         await asyncio.wait_for(sending, PATIENCE)
@@ -222,7 +226,7 @@ async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
 async def test_a_page_that_never_reads_is_given_up() -> None:
     async with bench(deadlines=0.01) as there:
         client = Client()
-        await there.feed.join(client)
+        there.feed.join(client)
         with pytest.raises(TimeoutError):
             await send(there.feed, client, Stuck())
 
@@ -232,7 +236,7 @@ async def test_pages_are_bounded_in_number() -> None:
         pages = [await there.open() for _ in range(MOST_STREAMS)]
         await there.pages(MOST_STREAMS)
         for page in pages:
-            await page.until("tick")
+            await page.until("status")
         async with there.session.get(f"{there.address}/api/v1/stream") as refused:
             assert refused.status == 503
             assert refused.headers["Retry-After"] == "5"
@@ -243,25 +247,25 @@ async def test_pages_are_bounded_in_number() -> None:
             page.response.close()
         there.play()  # who is gone is found out when written to
         await there.pages(1)
-        await (await there.open()).until("tick")
+        await (await there.open()).until("status")
 
 
 async def test_a_clock_that_stands_is_reported_by_a_heartbeat() -> None:
     async with bench() as there:
         page = await there.open()
-        await page.until("tick")
+        await page.until("status")
         async with asyncio.timeout(PATIENCE):
             while (await page.response.content.readline()) != b": no tick\n":
                 pass
         there.play()
-        await page.until("tick")
+        await page.until("status")
 
 
 async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
     async with bench() as there:
         pages = [await there.open() for _ in range(3)]
         for page in pages:
-            await page.until("tick")
+            await page.until("status")
         there.server.runner._shutdown_timeout = 600.0  # were it to wait for the streams
         async with asyncio.timeout(PATIENCE):
             await there.server.cleanup()
@@ -271,74 +275,37 @@ async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
         assert there.feed.pages == 0
 
 
-async def test_an_index_is_made_once_a_tick_for_all_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_index_has_what_the_stream_sends_first() -> None:
     async with bench() as there:
         there.play()
-        before = there.feed.refreshes
-        texts = await asyncio.gather(*(there.feed.first() for _ in range(40)))
-        assert [name for name, _ in json.loads(texts[0])] == ["history", "machine", "tick"]
-        assert len(set(texts)) == 1
-        assert there.feed.refreshes == before + 1
-        there.play()
-        monkeypatch.delattr(Feed, "news")
-        with pytest.raises(AttributeError):
-            await there.feed.first()
+        text = there.feed.first()
+        assert [name for name, _ in json.loads(text)] == ["history", "status"]
+        assert there.feed.first() is text, "made once a tick"
         assert there.feed.pages == 0
-
-
-async def test_nothing_is_made_while_no_page_is_open() -> None:
-    async with bench() as there:
-        there.play(30)
-        assert there.feed._page_state is None
-        assert there.feed.refreshes <= 1  # one look every 20 ticks, for since when things are wrong
-        page = await there.open()
-        await page.until("tick")
-        assert there.feed.refreshes <= 3
-        page.response.close()
-        await there.pages(0)
-        there.play()
-        assert there.feed._page_state is None
 
 
 async def test_news_is_shown_within_ten_ticks() -> None:
     async with bench() as there:
         page = await there.open()
-        tick = (await page.until("tick")).data
-        assert (tick["banner"][0]["level"], tick["findings"]) == ("good", [])
+        tick = (await page.until("status")).data
+        assert (tick["level"], tick["findings"]) == ("good", [])
         there.machine.bench.machine.driver.xid(0, 48)
-        first = there.last.tick
+        first = there.machine.board.tick
         async with asyncio.timeout(PATIENCE):
             while not tick["findings"]:
                 there.feed(await asyncio.to_thread(there.machine.tick))
-                if there.feed._refreshing:
-                    await there.feed._refreshing
-                tick = (await page.until("tick")).data
-        assert tick["banner"][0]["level"] == "wrong"
+                tick = (await page.until("status")).data
+        assert tick["level"] == "critical"
         assert tick["tick"] - first < 10
 
 
-async def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> Snapshot:
-        raise ZeroDivisionError
-
-    async with bench() as there:
-        object.__setattr__(there.feed.view, "latest", broken)
-        page = await there.open()
-        tick = (await page.until("tick")).data
-        assert tick["gpus"][0]["state"] == "busy"
-        assert "event=look_failed" in caplog.text
-
-
 async def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
-    async with bench() as there:
-        early = Feed(there.machine.view)
-        client = Client()
-        await early.join(client)
-        assert early.news(client) == []
-        early(there.last)
-        assert len(early.news(client)) == 3
+    machine, client = shown("k40:training"), Client()
+    early = Feed(machine.board)
+    early.join(client)
+    assert early.news(client) == []
+    await asyncio.to_thread(machine.tick)
+    assert len(early.news(client)) == 2
 
 
 async def test_asking_for_the_head_opens_nothing() -> None:

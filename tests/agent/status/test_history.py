@@ -10,14 +10,22 @@ import pytest
 
 from agent.model import Snapshot
 from agent.status.history import MOST_GPUS, SERIES, SPAN, History
-from tests.support.live_machines import Watched, watched
 from tests.support.machine_controls import lose, restore
+from tests.support.statuses import Shown
+from tests.support.statuses import shown as machine_of
 
 Document = dict[str, Any]
 
 
-def played(machine: Watched, seconds: int, history: History | None = None) -> History:
-    history = history or History(machine.view.diagnosis.inventory, machine.view.samples)
+def history_of(machine: Shown) -> History:
+    source = machine.board.source
+    return History(source.diagnosis.inventory, source.samples)
+
+
+def played(machine: Shown, seconds: int, history: History | None = None) -> History:
+    history = history or History(
+        machine.board.source.diagnosis.inventory, machine.board.source.samples
+    )
     for _ in range(seconds):
         history.take(machine.tick())
     return history
@@ -27,6 +35,9 @@ def later(snapshot: Snapshot, seconds: float) -> Snapshot:
     """The same once more, so many seconds on."""
     at, wall = snapshot.at + seconds, snapshot.wall + seconds
     return replace(snapshot, tick=snapshot.tick + 1, at=at, wall=wall)
+
+
+OWN = [tracemalloc.Filter(True, "*/status/history.py")]
 
 
 def codes(text: str, size: int = 1) -> list[int]:
@@ -43,18 +54,23 @@ def values(document: Document, uuid: str, name: str) -> list[float | None]:
     return [None if code == series["gap"] else code * series["scale"] for code in found]
 
 
-def only_gpu(machine: Watched) -> str:
-    return machine.view.diagnosis.inventory().gpus[0].uuid
+def only_gpu(machine: Shown) -> str:
+    return machine.board.source.diagnosis.inventory().gpus[0].uuid
 
 
 def test_codes_mean_what_was_read() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     history = played(machine, 6)
     document, uuid = history.document(), only_gpu(machine)
     assert (document["whole"], document["newest"], document["slots"]) == (True, 5, 6)
     assert states(document, uuid)[-1] == "busy/none"
-    frame = machine.frame()
-    shown = {meter["name"]: meter["value"] for meter in frame["gpus"][0]["meters"]}
+    now = machine.status.gpus[0].figures
+    shown = {
+        "activity": now.activity_ratio,
+        "memory": now.memory_used_bytes,
+        "power": now.power_watts,
+        "temperature": now.temperature_celsius,
+    }
     for series in SERIES:
         latest = values(document, uuid, series.name)[-1]
         assert latest == pytest.approx(shown[series.name], abs=series.scale)
@@ -62,20 +78,20 @@ def test_codes_mean_what_was_read() -> None:
 
 
 def test_a_second_has_its_shares() -> None:
-    machine = watched("dgx-h100:exposed-communication")
+    machine = machine_of("dgx-h100:exposed-communication")
     document, uuid = played(machine, 30).document(), only_gpu(machine)
     scale = document["series"]["share"]["scale"]
     last = {
         pair: codes(text)[-1] * scale for pair, text in document["gpus"][uuid]["shares"].items()
     }
-    shown = {p: s for p, s in machine.frame()["gpus"][0]["shares"].items() if s > scale}
+    shown = {p: s for p, s in machine.status.gpus[0].shares.items() if s > scale}
     assert {p: s for p, s in last.items() if s > scale} == pytest.approx(shown, abs=scale)
     assert sum(last.values()) == pytest.approx(1.0, abs=3 * scale)
     assert last["communicating/nvlink"] > 0.2
 
 
 def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     uuid = only_gpu_after(machine)
     history = played(machine, 1)
     machine.bench.clock.advance(1.0)  # one second without a tick
@@ -92,13 +108,13 @@ def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> 
     assert values(history.document(), uuid, "power")[-7:-2] == [None] * 5
 
 
-def only_gpu_after(machine: Watched, seconds: int = 4) -> str:
+def only_gpu_after(machine: Shown, seconds: int = 4) -> str:
     machine.run(seconds)
     return only_gpu(machine)
 
 
 def test_a_second_that_comes_twice_is_written_once() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     history = played(machine, 4)
     again = later(machine.tick(), -0.5)
     history.take(again)
@@ -107,9 +123,9 @@ def test_a_second_that_comes_twice_is_written_once() -> None:
 
 
 def test_a_gpu_that_is_lost_and_back_is_one_gpu_with_its_loss() -> None:
-    machine = watched("dgx-station-v100:training")
+    machine = machine_of("dgx-station-v100:training")
     history = played(machine, 4)
-    uuid = machine.view.diagnosis.inventory().gpus[2].uuid
+    uuid = machine.board.source.diagnosis.inventory().gpus[2].uuid
     lose(machine.bench.machine, 2)
     played(machine, 4, history)
     restore(machine.bench.machine, 2)
@@ -122,7 +138,7 @@ def test_a_gpu_that_is_lost_and_back_is_one_gpu_with_its_loss() -> None:
 
 
 def test_what_was_missed_is_reported_alone() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     history = played(machine, 10)
     uuid = only_gpu(machine)
     whole, part = history.document(), history.document(since=6)
@@ -134,7 +150,7 @@ def test_what_was_missed_is_reported_alone() -> None:
 
 
 def test_the_ring_holds_its_span_and_no_more() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     history = played(machine, 3)
     last, uuid = machine.tick(), only_gpu(machine)
     for second in range(SPAN + 50):
@@ -147,17 +163,17 @@ def test_the_ring_holds_its_span_and_no_more() -> None:
 
 
 def test_sixteen_gpus_fit_in_half_a_megabyte_for_ever() -> None:
-    machine = watched("sixteen:training").run(4)
+    machine = machine_of("sixteen:training").run(4)
     last = machine.tick()
     tracemalloc.start()
     try:
-        history = History(machine.view.diagnosis.inventory, machine.view.samples)
+        history = history_of(machine)
         for second in range(SPAN):
             history.take(later(last, second))
-        full = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/live/*")])
+        full = tracemalloc.take_snapshot().filter_traces(OWN)
         for second in range(SPAN, 3 * SPAN):
             history.take(later(last, second))
-        after = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/live/*")])
+        after = tracemalloc.take_snapshot().filter_traces(OWN)
     finally:
         tracemalloc.stop()
     sizes = [sum(trace.size for trace in taken.traces) for taken in (full, after)]
@@ -167,7 +183,7 @@ def test_sixteen_gpus_fit_in_half_a_megabyte_for_ever() -> None:
 
 
 def test_gpus_that_come_and_go_are_bounded_and_forgotten() -> None:
-    machine = watched("k40:training")
+    machine = machine_of("k40:training")
     history = played(machine, 4)
     last = machine.tick()
     for number in range(2 * MOST_GPUS):

@@ -16,24 +16,13 @@ from agent.model import (
     Figure,
     Finding,
     GpuKey,
-    Reason,
     Severity,
     SignalQuality,
     State,
     Verdict,
 )
-from exporters.live.timeline import hold
-from exporters.messages import (
-    FACTS,
-    duration,
-    fact_document,
-    fact_text,
-    finding_document,
-    finding_notifies,
-    finding_text,
-    verdict_document,
-    verdict_figures,
-)
+from agent.status.words import FACTS, duration, fact_text, finding_text
+from exporters.snapshot_json import fact_document, verdict_document, verdict_figures
 
 GPU, PEER = GpuKey(3, "GPU-3"), GpuKey(0, "GPU-0")
 
@@ -166,9 +155,6 @@ def test_a_finding_is_said_with_its_gpu(text: str) -> None:
     finding = FINDING_TEXTS[text]
     assert finding_text(finding) == text
     assert finding_text(finding, named=False) == text.removeprefix("GPU 3: ")
-    shown = json.loads(json.dumps(finding_document(finding)))
-    assert (shown["sentence"], shown["kind"]) == (text, finding.kind)
-    assert shown["uuid"] == ("GPU-3" if finding.gpu else None)
 
 
 def test_sentences_of_facts_fit_several_gpus() -> None:
@@ -203,30 +189,6 @@ def test_a_verdict_is_reported_in_words_and_in_values() -> None:
     assert values["facts"][0]["figures"] == {
         "peer_activity": {"value": 0.16, "limit": None, "unit": "ratio"}
     }
-
-
-@pytest.mark.parametrize(
-    ("kind", "severity", "named", "early", "later"),
-    [
-        ("xid", "critical", "79", "after 2 min", "now"),
-        ("xid", "warning", "63", "after 9 min", "now"),
-        ("values_absent", "warning", Reason.STALLED, "after 2 min", "now"),
-        ("values_absent", "warning", Reason.DENIED, "", ""),
-        ("ecc_lifetime", "warning", "", "", ""),
-        ("clocks_held_down", "warning", "", "", ""),
-        ("gpu_not_answering", "warning", "", "after 1 min", "now"),
-        ("links_down", "critical", "", "after 3 min", "now"),
-    ],
-)
-def test_a_finding_says_when_its_alert_fires(
-    kind: str, severity: str, named: str, early: str, later: str
-) -> None:
-    finding = Finding(kind, Severity(severity), GPU, named if kind == "xid" else "", (), (named,))
-    for stood, when in ((0.0, early), (3600.0, later)):
-        said = finding_notifies(finding, stood)
-        assert said.endswith(f") fires {when}" if when else "warning: no alert")
-    late = 120.0 if named == Reason.STALLED else 60.0 * (kind == "gpu_not_answering")
-    assert hold(finding) == late, "for which there is nothing to do"
 
 
 @pytest.mark.parametrize(
