@@ -78,10 +78,27 @@ SUBJECT = (
     "{{ else if .GroupLabels.rack }}rack {{ .GroupLabels.rack }}"
     "{{ else }}several nodes{{ end }}"
 )
-TEXT = (
-    "{{ range .Alerts }}{{ .Labels.alertname }} ({{ .Labels.severity }}, {{ .Status }}): "
-    "{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}\n\n{{ end }}"
+NAMED_NODES = 5
+"""Nodes of one message that are named; the rest are counted."""
+
+_NEW_NODE = (
+    '{{ if ne .Labels.instance $last }}{{ $last = .Labels.instance }}{{ $nodes = printf "%s." '
+    f"$nodes }}}}{{{{ if le (len $nodes) {NAMED_NODES} }}}}\n{{{{ .Labels.instance }}}}:"
+    '{{ else }}{{ $more = printf "%s." $more }}{{ end }}{{ end }}'
 )
+_DEVICE = (
+    f"{{{{ if le (len $nodes) {NAMED_NODES} }}}}{{{{ with .Labels.gpu }}}} GPU {{{{ . }}}}"
+    "{{ end }}{{ with .Labels.device }} {{ . }}{{ end }}{{ with .Labels.xid }} (XID {{ . }})"
+    '{{ end }}{{ if eq .Status "resolved" }} (resolved){{ end }}{{ end }}'
+)
+TEXT = (
+    "{{ with index .Alerts 0 }}{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}"
+    '{{ end }}\n{{ $last := "" }}{{ $nodes := "" }}{{ $more := "" }}'
+    f"{{{{ range .Alerts }}}}{_NEW_NODE}{_DEVICE}{{{{ end }}}}"
+    "{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n"
+)
+"""The text of one alert, then its GPUs and devices by node: Alertmanager sorts by instance. A
+template cannot add, so it counts nodes by the length of a text."""
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
