@@ -15,7 +15,7 @@ echo $$ >>$STATE_DIRECTORY/hour-1.json
 systemd-notify --ready --pid=$PPID
 exec sleep 600
 """
-STATE = "/var/lib/dgx-telemetry"
+STATE, OLD_PLACE = "/var/lib/dgx-telemetry", "/var/lib/private/dgx-telemetry"
 HOLD = "mount --bind /var /var && mount -o remount,ro,bind /var"
 OLDER = f"""
 systemctl stop dgx-telemetry; mkdir -m 0700 -p /var/lib/private && mv {STATE} /var/lib/private
@@ -53,6 +53,41 @@ def test_it_serves_where_var_is_read_only_and_keeps_hours_where_not(machine: Con
     assert written(machine) == 3
     machine.run(OLDER)
     assert written(machine) == 4, "what an older release kept"
+    assert left(machine).split() in ([], [OLD_PLACE]), "its folder is in use until the next start"
+    assert not machine.run(f"ls -A {OLD_PLACE} 2>/dev/null", check=False), "a copy with names"
+    machine.run(f"{OLDER}mkdir -p {STATE}.new; echo names >{STATE}.new/hour-1.json")
+    assert written(machine) == 5, "a move that was interrupted in its copy"
+    machine.run(f"{OLDER}rm {STATE}")
+    assert written(machine) == 6, "and behind its removal of the link"
+    machine.run("mkdir -p /var/lib/private/dgx-telemetry")
+    assert written(machine) == 7, "beside a copy that an earlier move left"
+    assert not left(machine)
     machine.run(HOLD)
-    assert written(machine) == 4, "a later start"
+    assert written(machine) == 7, "a later start"
     machine.run("umount /var")
+
+
+def left(machine: Container) -> str:
+    return machine.run(f"ls -d /var/lib/private/dgx-telemetry {STATE}.new 2>/dev/null", check=False)
+
+
+PRERM = (ROOT / "deploy/debian/prerm").read_text().splitlines()[3]
+OWN = ("Environment=STATE_DIRECTORY", "ReadWritePaths=")
+
+
+def test_an_older_release_starts_again_and_has_the_hours(machine: Container) -> None:
+    """0.2.0 (cced224) lets systemd keep its state, below /var/lib/private."""
+    before = written(machine)
+    place = "/etc/systemd/system/dgx-telemetry.service"
+    newer = machine.run(f"cat {place}")
+    head, _, rest = newer.partition("ExecStartPre=")
+    older = head + rest.partition("chown -Rh --reference=/run/dgx-telemetry/ dgx-telemetry'\n")[2]
+    lines = [line for line in older.splitlines() if not line.startswith(OWN)]
+    state = "StateDirectory=dgx-telemetry\nStateDirectoryMode=0700\n"
+    machine.write(place, "\n".join(lines).replace("[Service]\n", f"[Service]\n{state}") + "\n")
+    machine.run(f"systemctl daemon-reload; {PRERM}")
+    assert written(machine) == before + 1
+    machine.write(place, newer)
+    machine.run("systemctl daemon-reload")
+    assert [written(machine) for _ in range(2)] == [before + 2, before + 3], "the newer one again"
+    assert not left(machine)
