@@ -29,6 +29,7 @@ from agent.cli.options import board_of
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
 from agent.model import Kind, Metric, Snapshot
+from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from exporters.live.feed import Client, Feed
@@ -38,7 +39,7 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machine_controls import reload_driver, set_mig
 from tests.support.machines import OPENMETRICS, TEXT, AgentBench
-from tests.support.random_faults import CALM, XIDS, RandomFaults
+from tests.support.random_faults import CALM, XIDS, HostileSlurm, RandomFaults
 
 ROUND = 280
 """Ticks of one round: random faults, then calm until the slowest reads have run and what went away
@@ -185,7 +186,9 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     smaller = replace(parsed.system, buses=parsed.system.buses[:gpus])
     machine = simulation.build(replace(parsed, system=smaller), clock)
     plugs = Hotplug(machine.host)
-    hardware = Hardware(lambda: machine.nvml, plugs.wrapped(), simulated=True)
+    slurm = HostileSlurm()
+    host = replace(plugs.wrapped(), schedulers=slurm)
+    hardware = Hardware(lambda: machine.nvml, host, simulated=True)
     agent = Agent(config or Settings(), hardware, clock, inline=True)
     bench = AgentBench(agent, clock, machine).run(3)
     for gpu in machine.gpus:
@@ -199,12 +202,13 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     exposition = Exposition(lambda: agent.poller.latest, clock.monotonic)
     feed = Feed(board_of(agent, hardware))
     agent.poller.listeners.append(feed)
-    random_faults = RandomFaults(machine, plugs, agent, agent.settings)
+    random_faults = RandomFaults(machine, plugs, agent, agent.settings, slurm)
     return Soak(bench, random_faults, exposition, feed, series_of(agent.poller.latest))
 
 
-WITH_PROCESSES = Settings(ProcessConfig(series=4), JobConfig(info=True))
-CONFIGS: Mapping[str, Settings] = {"default": Settings(), "processes": WITH_PROCESSES}
+SLURM = AllocationConfig(slurm=True)
+WITH_PROCESSES = Settings(ProcessConfig(series=4), JobConfig(info=True), SLURM)
+CONFIGS: Mapping[str, Settings] = {"default": Settings(SLURM), "processes": WITH_PROCESSES}
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ from random import Random
 
 from agent.cli.assembly import Agent
 from agent.config.settings import Section, Settings
+from agent.hardware.schedulers import Schedulers
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.simulator import SimulatedSystem, scenarios
 from agent.sources.disk import DiskConfig
@@ -52,6 +53,29 @@ CONFIGS: tuple[tuple[Section, ...], ...] = (
 )
 
 
+HOSTILE: tuple[list[str] | Exception, ...] = (
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    RecursionError("too deep"),
+    TimeoutError("squeue does not answer in 5 s"),
+    MemoryError(),
+    ["JobId=7 UserId=\udcff\x1b[2J Nodes=node[00001-99999] GRES=gpu:8(IDX:0-99999)"] * 3000,
+    ["", "=", "JobId= Nodes=[ GRES=gpu:1g.10gb:1(IDX:2)", "JobId=9", "\0" * 9999],
+)
+"""Answers of Slurm."""
+
+
+class HostileSlurm(Schedulers):
+    """Answers as it was told to; without a job in calm."""
+
+    def __init__(self) -> None:
+        self.answer: list[str] | Exception = []
+
+    def slurm(self, host: str) -> list[str]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
 @dataclass(slots=True)
 class RandomFaults:
     """Strikes a machine at random, always the same for the same seed; `heal` makes it whole."""
@@ -61,6 +85,7 @@ class RandomFaults:
     agent: Agent
     home: Settings
     """Settings that `heal` restores."""
+    slurm: HostileSlurm = field(default_factory=HostileSlurm)
     random: Random = field(default_factory=lambda: Random(7))
     struck: dict[str, int] = field(default_factory=dict)
 
@@ -73,6 +98,7 @@ class RandomFaults:
     def heal(self) -> None:
         """Everything is there again, and trains; what was plugged in or started is gone."""
         self.follow(self.home)
+        self.slurm.answer = []
         self.machine.driver.failures.clear()
         self.machine.driver.hung = False
         for name in list(self.plugs.devices):
@@ -137,6 +163,9 @@ class RandomFaults:
     def reset(self) -> None:
         reset_gpu(self.machine, self.gpu())
 
+    def answer(self) -> None:
+        self.slurm.answer = self.random.choice(HOSTILE)
+
     def xid(self) -> None:
         self.machine.driver.xid(self.gpu(), self.random.choice(XIDS))
 
@@ -167,6 +196,7 @@ STRIKES: dict[str, Callable[[RandomFaults], None]] = {
     "calls work": RandomFaults.work,
     "driver reloaded": RandomFaults.reload_driver,
     "GPU reset": RandomFaults.reset,
+    "answer of Slurm": RandomFaults.answer,
     "XID": RandomFaults.xid,
     "MIG": RandomFaults.partition,
     "configuration": RandomFaults.reload,
