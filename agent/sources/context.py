@@ -7,7 +7,7 @@ from typing import TypeVar
 from agent.clock import Clock
 from agent.config.settings import Configuration, Settings
 from agent.hardware.device import NvmlDevice
-from agent.hardware.files import FileTree, read_int
+from agent.hardware.files import FileTree, names_in, read_int
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.model import Absent, GpuIdentity, Metric, ReadKey, Reason
@@ -48,6 +48,11 @@ class Listing:
             self._known, self._until = known, now + intervals.LINKS
             self._devices = self.find(names)
         return self._devices
+
+
+def is_virtual(files: FileTree, device: str) -> bool:
+    """Return whether a device is a virtual function (SR-IOV): it comes and goes with its pod."""
+    return "physfn" in names_in(files, f"{device}/device")
 
 
 def flag(files: FileTree, path: str, most: int = 1) -> bool | None:

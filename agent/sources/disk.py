@@ -93,7 +93,7 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
     """The read of the counters of every whole disk."""
 
     def find(names: Collection[str]) -> list[str]:
-        return [disk for disk in whole_disks(host.files, options) if disk in names]
+        return [disk for disk in whole_disks(host.files, options) if counted(disk) in names]
 
     listing = Listing(find)
 
@@ -103,12 +103,12 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
         if not disks:
             raise Absent(Reason.MISSING, NO_DISK)
         for disk in bounded(out, READ_BYTES, disks, "disk.ignore"):
-            of = stats[disk]
+            of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
             # arrays on kernels before 5.10 count no time
-            counted = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
-            out.add(BUSY, of.busy_time / 1000 if counted else NO_BUSY_TIME, disk)
+            timed = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
+            out.add(BUSY, of.busy_time / 1000 if timed else NO_BUSY_TIME, disk)
 
     return read
 
@@ -167,13 +167,20 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
     return disk not in now or "faulty" in state or dead
 
 
+def counted(disk: str) -> str:
+    """The name in /proc/diskstats of a disk in /sys, which has no slashes (cciss!c0d0)."""
+    return disk.replace("!", "/")
+
+
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
     """The arrays first."""
     ignored = options.settings[DiskConfig].ignore
     found = [
         name
         for name in names_in(files, BLOCK)
-        if not ignored.search(name) and text_or_nothing(files, f"{BLOCK}/{name}/hidden") != "1"
+        if not ignored.search(name)
+        and text_or_nothing(files, f"{BLOCK}/{name}/hidden") != "1"
+        and text_or_nothing(files, f"{BLOCK}/{name}/size") != "0"  # no medium
     ]
     return sorted(found, key=lambda name: not name.startswith("md"))
 

@@ -21,7 +21,7 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE, WIRE_SPEED
-from agent.sources.context import HostOptions, bounded
+from agent.sources.context import HostOptions, bounded, is_virtual
 
 CLASS = "/sys/class/infiniband"
 _PORT = f"{CLASS}/<device>/ports/<port>"
@@ -119,6 +119,7 @@ class InfinibandPorts:
             self._ports = {
                 (device, port): f"{CLASS}/{device}/ports/{port}"
                 for device in names_in(self._files, CLASS)
+                if not is_virtual(self._files, f"{CLASS}/{device}")
                 for port in names_in(self._files, f"{CLASS}/{device}/ports")
             }
             self._refused.clear()

@@ -12,7 +12,7 @@ from agent.model import Absent, InDefault, Metric, ReadKey, Reason, counter, gau
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE, WIRE_SPEED
-from agent.sources.context import HostOptions, Listing, bounded
+from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 
 class NetworkConfig(Section, frozen=True):
@@ -66,6 +66,7 @@ def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[st
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:
         return named
+    named = [name for name in named if not is_virtual(files, f"{NET}/{name}")]
     return [name for name in named if names_in(files, f"{NET}/{name}/device")] or named
 
 
