@@ -24,24 +24,45 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
             for s in (State.STARVED, State.THROTTLED)
         },
     }
-    lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip()]
+    lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip(), "", "# Contents", ""]
+    lines += [f"- {title}: {', '.join(map(_link, names))}" for title, names in _contents(groups)]
+    every = [rule for group in groups for rule in group.rules if isinstance(rule, Fault)]
     for group in groups:
         faults = [rule for rule in group.rules if isinstance(rule, Fault)]
-        if faults:
+        if faults and group.title:
             lines += ["", f"# {group.title}"]
         for alert in dict.fromkeys(fault.alert for fault in faults):
+            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups have rules of it
+                continue
             page = (PAGES / f"{alert}.md").read_text(encoding="utf-8").rstrip()
             for mark, text in generated.items():
                 page = page.replace(mark, text)
             lines += ["", f'## <a id="{alert}"></a>{alert}', "", page]
             lines += ["", "<details><summary>When it fires</summary>", ""]
-            for fault in (fault for fault in faults if fault.alert == alert):
+            for fault in (one for one in every if one.alert == alert):
                 hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
                 labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
                 lines += [f"- {fault.severity}, {hold}{f' ({labels})' * bool(labels)}:", ""]
                 lines += ["  ```promql", f"  {fault.expr}", "  ```", ""]
             lines.append("</details>")
     return "\n".join(lines) + "\n"
+
+
+def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each part with its alerts; a group without a title belongs to the part before it."""
+    parts: dict[str, list[str]] = {}
+    title, seen = "", set[str]()
+    for group in groups:
+        title = group.title or title
+        for rule in group.rules:
+            if isinstance(rule, Fault) and rule.alert not in seen:
+                seen.add(rule.alert)
+                parts.setdefault(title, []).append(rule.alert)
+    yield from parts.items()
+
+
+def _link(alert: str) -> str:
+    return f"[{alert}](#{alert})"
 
 
 TEMPLATE = Path(__file__).with_name("runbook.template.html")

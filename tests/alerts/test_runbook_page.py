@@ -35,7 +35,8 @@ def test_it_is_well_formed_and_every_link_has_its_anchor(served: str) -> None:
         "case",
     }
     links = {node.get("href", "") for node in tree.iter("a")}
-    assert {link.removeprefix("#") for link in links if link.startswith("#")} == {"reset", "case"}
+    linked = {link.removeprefix("#") for link in links if link.startswith("#")}
+    assert linked == {*alert_names(), "reset", "case"}
     assert "`" not in "".join(tree.itertext()).replace("promql", "")
 
 
