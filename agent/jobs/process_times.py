@@ -32,12 +32,6 @@ ENGINE = 8.0
 in its place: the engine of a server, while the main thread answers clients. Chosen, not measured:
 between loaders, which run alike, and an engine, which runs alone."""
 
-ASKS_EACH = 0.005
-"""Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
-(`sys.getswitchinterval`). A main thread that spends most of its time so waits for another thread,
-which is no engine. That of a server sleeps, or wakes more often for its clients (1,558 times a
-second)."""
-
 
 class Times(NamedTuple):
     """Seconds of threads: on a core, ready without one, asleep uninterruptibly (D)."""
@@ -342,7 +336,7 @@ class ProcessTimes:
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
             process.woken = int(self._files.reread(path).split()[2])
-        return elapsed / 2 < ASKS_EACH * (process.woken - before) < elapsed * 2
+        return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _queued(self, pid: int) -> float:
         """Seconds for which the main thread of a process was ready without a core."""
