@@ -80,8 +80,9 @@ def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
         if key.path == "pcie" and key.of == finding.gpu and path.until >= now
         if path.ratio is not None
     ]
-    far = bool(ratios) and max(ratios) < NEAR
-    return text + f"; not near its limit now ({percent(max(ratios))})" * far
+    if not ratios or max(ratios) >= NEAR:
+        return text
+    return f"{text}; not near its limit now ({percent(max(ratios))})"
 
 
 def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
