@@ -54,7 +54,8 @@ def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Pat
         assert fetched(port, trust) == ""
         assert fetched(port, None, "alice:a") == ""
         web_file(folder, users.replace("alice", "bob"))
-        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http")
+        agent.line("event=web_config_failed .*tls_server_config is gone, expected it")
+        web_file(folder, TLS + users.replace("alice", "bob"))
         agent.line("event=web_config_loaded")
         eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), "the new users")
         assert fetched(port, trust, "alice:a") == ""
@@ -66,7 +67,7 @@ def test_another_web_configuration_needs_a_restart(folder: Path) -> None:
     config.write_text(f'web_config_file = "{web_file(folder, "")}"')
     with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
         agent.line("event=nvml_connected")
-        config.write_text("")
+        config.write_text("[job]\ninfo = true\n")
         agent.process.send_signal(signal.SIGHUP)
         agent.line("event=needs_a_restart key=web_config_file")
 
@@ -78,8 +79,8 @@ def test_another_web_configuration_needs_a_restart(folder: Path) -> None:
 def test_who_listens_wide_and_unguarded_is_warned_once(
     folder: Path, listen: str, *, guarded: bool, warns: bool
 ) -> None:
-    path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n" if guarded else "")
-    with Running(*RUN, f"{listen}:0", "--web.config.file", path) as agent:
+    path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n")
+    with Running(*RUN, f"{listen}:0", *(("--web.config.file", path) if guarded else ())) as agent:
         agent.line("event=nvml_connected")
         assert agent.end(signal.SIGTERM) == 0
         agent.line("event=stopped")
