@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from gzip import compress
-from itertools import filterfalse
 from math import isfinite
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from agent.limits.paths import PATH_LABELS
 from agent.model import Kind, Sample, Snapshot
 from agent.sources import nvlink
 from exporters.default_set import DefaultSet
-from exporters.settings import MetricsConfig
+from exporters.settings import Families, MetricsConfig
 
 
 class Format(NamedTuple):
@@ -129,14 +128,18 @@ class ExpositionLines:
         return [top, *lines] if lines else []
 
 
-LINK_TRAFFIC = frozenset(nvlink.PER_LINK)
+LINK_TRAFFIC = frozenset(metric.name for metric in nvlink.PER_LINK)
 
 
-def of_one_link(sample: Sample) -> bool:
-    """Return whether a sample is of what a single NVLink carries."""
-    metric, labels, _ = sample
-    is_path = metric.labels[: len(PATH_LABELS)] == PATH_LABELS
-    return metric in LINK_TRAFFIC or (is_path and labels[0] == "nvlink" and ":" in labels[1])
+def without_single_links(families: Families) -> dict[str, list[Sample]]:
+    """Leave out the traffic and the limits of single NVLinks, as devices gpu0:3."""
+    found = {name: its for name, its in families.items() if name not in LINK_TRAFFIC}
+    for name, samples in found.items():
+        if samples[0].metric.labels[: len(PATH_LABELS)] == PATH_LABELS:
+            found[name] = [
+                one for one in samples if one.labels[0] != "nvlink" or ":" not in one.labels[1]
+            ]
+    return found
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
@@ -214,9 +217,10 @@ class Exposition:
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
         """The text of a snapshot at a time (monotonic seconds)."""
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
-        samples = snapshot.samples(at)
-        families = by_metric(samples if self._per_link() else filterfalse(of_one_link, samples))
-        chosen = self._selected().of(families, self._default.choose(families, at))
+        families = by_metric(snapshot.samples(at))
+        if not self._per_link():
+            families = without_single_links(families)
+        chosen = self._selected().of(families, lambda: self._default.choose(families, at))
         return lines.write(chosen).encode() + form.encode(self._registry)
 
     def look(self, snapshot: Snapshot) -> None:

@@ -3,7 +3,7 @@ The page, the API and the diagnosis have everything."""
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
@@ -95,11 +95,15 @@ class MetricsConfig(Section, frozen=True):
                 if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
                     raise Mismatch(f"{key}[{place}]", shown(pattern.pattern), _expected(pattern))
 
-    def of(self, full: Families, default: Families) -> Families:
+    def of(self, full: Families, default: Callable[[], Families]) -> Families:
         """Return the families to export, of all there are and of those of the default set."""
-        found = dict(full if self.set == "full" else default)
-        found |= {name: full[name] for name in full if _matches(self.keep, name)}
-        return {name: its for name, its in found.items() if not _matches(self.drop, name)}
+        found = full if self.set == "full" else default()
+        if self.keep and found is not full:
+            kept = {name: its for name, its in full.items() if _matches(self.keep, name)}
+            found = {**found, **kept}
+        if self.drop:
+            found = {name: its for name, its in found.items() if not _matches(self.drop, name)}
+        return found
 
     @property
     def missed(self) -> list[str]:

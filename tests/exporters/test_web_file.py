@@ -118,6 +118,7 @@ def test_a_guard_that_is_dropped_is_reported(
         (TLS + USERS, "basic_auth_users: {}", "tls_server_config"),
         (TLS, "tls_server_config:\n", "tls_server_config"),
     ],
+    ids=[str(number) for number in range(11)],  # a hash differs in each process
 )
 def test_a_guard_that_a_reload_no_longer_has_stays(
     folder: Path, first: str, then: str, gone: str, caplog: pytest.LogCaptureFixture
