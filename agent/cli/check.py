@@ -85,7 +85,7 @@ def without_answer(why: str, seconds: float) -> Answer:
         sentence = (
             f"this machine did not answer within {seconds:g} s: its driver or its kernel hangs"
         )
-        do = "Drain the node, see dmesg, and reboot it."
+        do = "Drain the node, see `dmesg`, and reboot it."
     finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}
     text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' * bool(alert)}")
     document = {"status": STATUS[severity], "findings": [finding | {"action": do}]}

@@ -40,7 +40,7 @@ def of_each(summary: str) -> str:
 def hang_advice(who: str = "each rank") -> str:
     """Return the process to examine in a job that hangs, before its end destroys the evidence."""
     return (
-        f"Look at {who} first with py-spy dump (stopped, waiting for input, or an exception?), "
+        f"Look at {who} first with `py-spy dump` (stopped, waiting for input, or an exception?), "
         "before the job is ended; start the next run with NCCL_DEBUG=INFO."
     )
 
@@ -115,8 +115,8 @@ TEXTS: dict[Advice, str] = {
     Advice.FIND_RANK: hang_advice(),
     Advice.COOL: "Check the cooling: fans, inlet temperature, dust, neighbours in the rack.",
     Advice.RAISE_POWER: "Look at the power supplies and at the power limit "
-    "(nvidia-smi -q -d POWER).",
-    Advice.CHECK_VOLTAGE: "Look at nvidia-smi -q -d PERFORMANCE; if it lasts, ask the vendor.",
+    "(`nvidia-smi -q -d POWER`).",
+    Advice.CHECK_VOLTAGE: "Look at `nvidia-smi -q -d PERFORMANCE`; if it lasts, ask the vendor.",
     Advice.MOVE_FEWER_BYTES: "Pin memory and overlap copies with work; move fewer bytes: keep "
     "data on the GPU, send smaller types, decode on the GPU.",
     Advice.BALANCE: peer_advice(),
@@ -133,7 +133,7 @@ TEXTS: dict[Advice, str] = {
     "torch.compile for many small kernels, loader processes for what it prepares itself.",
     Advice.PROFILE: "The host shows no reason. That is normal for a server without requests or a "
     "notebook. A job that should be at work waits for a service, a lock or the like: "
-    "profile it (py-spy, Nsight Systems).",
+    "profile it (`py-spy`, Nsight Systems).",
     Advice.SHOW_PROCESSES: "Let the agent see the processes on this GPU: as root, with "
     "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
     "is in a container. Until then it cannot see what they wait for.",

@@ -24,7 +24,7 @@ from agent.model import Figure
 from agent.sources import fabric, gpu, host, kernel_log, nvlink, system
 
 FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
-LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
+LOG = "Look at `systemctl status nvidia-fabricmanager` and /var/log/fabricmanager.log."
 
 REGISTERED = 3
 """State of a GPU that has joined the fabric."""
@@ -33,7 +33,8 @@ COSTLY = "!~crc_data|ecc_data"
 """Kinds of NVLink errors that are trouble; data errors that a link corrects itself are not."""
 
 HEALTH = {
-    "degraded_bandwidth": "its bandwidth is degraded, links are down; look at nvidia-smi nvlink -s",
+    "degraded_bandwidth": "its bandwidth is degraded, links are down; look at "
+    "`nvidia-smi nvlink -s`",
     "route_recovery": "routes to it are being recovered; if it lasts, restart the Fabric Manager",
     "route_unhealthy": "routes to it are unhealthy; drain the node and restart the Fabric Manager",
     "access_timeout_recovery": "it recovers from a timeout; drain the node and reset the GPU",
@@ -41,11 +42,11 @@ HEALTH = {
     "Fabric Manager",
     "no_partition": "it belongs to no partition; assign one with the Fabric Manager",
     "manager_disconnected": "the Fabric Manager is not connected to it; restart the Fabric Manager",
-    "unhealthy": "its health is not good, and no kind says why; look at nvidia-smi -q, Fabric",
+    "unhealthy": "its health is not good, and no kind says why; look at `nvidia-smi -q`, Fabric",
     "registration_error": "its registration completed with an error, and CUDA may not start on it; "
     "restart the Fabric Manager",
 }
-TOPOLOGY = "Compare nvidia-smi topo -m with the system's; open a support case."
+TOPOLOGY = "Compare `nvidia-smi topo -m` with the system's; open a support case."
 
 BY_MISSING = HiddenBy(MISSING, SAME_NODE)
 BY_SWITCH = HiddenBy(FABRIC, SAME_NODE, ('sign="switch"',))
@@ -77,8 +78,8 @@ def joining() -> tuple[Fault, ...]:
             labels={"sign": "manager"},
             summary="Fabric Manager is not running",
             sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
-            do="No program that uses several GPUs starts. Start it: systemctl start "
-            f"nvidia-fabricmanager, of the driver's own version. {LOG}",
+            do="No program that uses several GPUs starts. Start it: `systemctl start "
+            f"nvidia-fabricmanager`, of the driver's own version. {LOG}",
             hidden_by=(BY_MISSING, BY_SWITCH),
         ),
         gpu_fault(
@@ -140,7 +141,7 @@ def switch(parameters: RuleParameters) -> Fault:
         names=("sxid",),
         figure="times",
         do="Jobs that use it have failed. Drain the node and reset all GPUs and switches "
-        "(nvidia-smi --gpu-reset), or reboot; if it comes back, open a support case.",
+        "(`nvidia-smi --gpu-reset`), or reboot; if it comes back, open a support case.",
     )
 
 
@@ -199,7 +200,7 @@ def link_errors(parameters: RuleParameters) -> Fault:
         figure="errors",
         device="link",
         do="Each costs time, and a link that goes on like this fails in the end. Look at "
-        "nvidia-smi nvlink -e, and plan a reset of the GPU.",
+        "`nvidia-smi nvlink -e`, and plan a reset of the GPU.",
         hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
     )
 

@@ -60,15 +60,15 @@ DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, rea
 BY_DRIVER = (HiddenBy("DgxAgentBlind", SAME_NODE, ('sign="driver"',)),)
 
 REPLACE = (
-    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it after its jobs "
+    "Drain the node, read its XID errors (`dmesg -T | grep -i xid`) and reboot it after its jobs "
     "have ended or saved a checkpoint: a lost GPU cannot be reset. If it does not come back, open "
     "a support case."
 )
 
 CALLS_HANG = ("driver calls hang or fail: {metrics:metric is|metrics are} absent", " ({names})")
 RESET_SILENT = (
-    "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i GPU; if it goes on, drain the node, "
-    "let its job end, and reset the GPU or reboot."
+    "Look at `dmesg` for XID 119 or 120 and at `nvidia-smi -q -i GPU`; if it goes on, drain the "
+    "node, let its job end, and reset the GPU or reboot."
 )
 
 
@@ -124,7 +124,7 @@ def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
             labels={"sign": "no_driver"},
             summary="no GPU answers",
             sentence=("none of its GPUs answers: the driver is gone",),
-            do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+            do="Look at `nvidia-smi` and at the kernel's log (`dmesg`); load the driver or reboot.",
         ),
     )
 
@@ -250,8 +250,8 @@ REFUSING = Fault(
     kind="gpu_refuses",
     look=_refusing,
     sentence=("it does not report {0}, and the other GPUs of its model do",),
-    do="Compare nvidia-smi -q of both; drain the node and reset the GPU, or reboot. If it goes on, "
-    "open a support case.",
+    do="Compare `nvidia-smi -q` of both; drain the node and reset the GPU, or reboot. If it goes "
+    "on, open a support case.",
 )
 
 

@@ -94,8 +94,8 @@ def slow_port() -> Fault:
         limit=paths.SPEC,
         device="device",
         names=("path",),
-        do="Look at its cable or transceiver, at the port of the switch, and at ethtool or "
-        "ibstat for the rate.",
+        do="Look at its cable or transceiver, at the port of the switch, and at `ethtool` or "
+        "`ibstat` for the rate.",
     )
 
 
@@ -142,7 +142,7 @@ def infiniband_errors(parameters: RuleParameters) -> Iterator[Fault]:
                 f"(limit {most})",
             ),
             figure="errors",
-            do=f"{CABLE}; ibstat, mlxlink -d.",
+            do=f"{CABLE}; `ibstat`, `mlxlink -d`.",
             hidden_by=(HiddenBy(FLAPPING, SAME_PORT), HiddenBy(ERRORS, SAME_PORT, (DOWN,))),
         )
 
@@ -162,7 +162,7 @@ def down(parameters: RuleParameters) -> Fault:
         labels={"sign": "down"},
         summary="InfiniBand port down",
         sentence=("port {device}:{0} is down; it was up within the last day",),
-        do=f"{CABLE}; ibstat, mlxlink -d.",
+        do=f"{CABLE}; `ibstat`, `mlxlink -d`.",
         hidden_by=(HiddenBy(FLAPPING, SAME_PORT),),
     )
 
@@ -175,7 +175,7 @@ SAME_MEMBER = (*SAME_NODE, "array", "member")
 def arrays() -> tuple[Fault, ...]:
     """An array without a member, which is named where it is known."""
     do = "See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
-    do += "and add it again (mdadm --add)."
+    do += "and add it again (`mdadm --add`)."
     return (
         Fault(
             alert=RAID,
@@ -272,7 +272,7 @@ def disks() -> Iterator[Fault]:
             sentence=(f"disk {{device}} {sentence}",),
             device="device",
             names=("kind",),
-            do=f"{do} See smartctl -a /dev/DISK and dmesg.",
+            do=f"{do} See `smartctl -a /dev/DISK` and `dmesg`.",
             hidden_by=(
                 HiddenBy(RAID, SAME_MEMBER, ('member!=""',)),
                 HiddenBy(FAILING, SAME_DEVICE, ('sign="last_copy"',)),
@@ -294,5 +294,5 @@ def chassis() -> Iterator[Fault]:
             sentence=("{device} raises an alarm",),
             device="sensor",
             names=("kind",),
-            do=f"{do} Run ipmitool sel list.",
+            do=f"{do} Run `ipmitool sel list`.",
         )

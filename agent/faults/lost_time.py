@@ -200,7 +200,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
         labels={"window": window},
         summary="starved, cause unknown",
         do="A server without requests or a notebook waits too. Profile a job that should be at "
-        "work (py-spy, Nsight Systems).",
+        "work (`py-spy`, Nsight Systems).",
         state=State.STARVED,
     )
     sending = {"state": State.COMMUNICATING.value}

@@ -15,9 +15,9 @@ MOST_ROWS, MOST_PAGES = 512, 63
 NEAR = 0.8
 """Share of those from which the limit is near."""
 
-RESET_GPU = "nvidia-smi --gpu-reset -i GPU"
+RESET_GPU = "`nvidia-smi --gpu-reset -i GPU`"
 RESET = f"Drain the node and reset the GPU ({RESET_GPU})"
-DIAGNOSE = "Run dcgmi diag -r 3 when the node is free, and open a support case."
+DIAGNOSE = "Run `dcgmi diag -r 3` when the node is free, and open a support case."
 
 NEEDS = {
     1: "GPU reset",
@@ -155,7 +155,7 @@ def errors_before(of_late: Condition) -> Iterator[Fault]:
             f"{counted}over its life; those since the driver was loaded are not reported, as "
             "under MIG",
         ),
-        do="See dmesg for XID 48, 63, 64, 94 or 95 of this GPU: after a recent one, stop its "
+        do="See `dmesg` for XID 48, 63, 64, 94 or 95 of this GPU: after a recent one, stop its "
         "jobs and reset it; else these errors are old.",
     )
 

@@ -33,7 +33,7 @@ from agent.sources.agent_health import (
 )
 
 BLIND = "DgxAgentBlind"
-LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
+LOG = "Look at `journalctl -u dgx-telemetry` and at `dgx-telemetry check` on the machine."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 """Inhibition of a hung driver by an XID that says why it hangs."""
 
@@ -132,8 +132,8 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         labels={"sign": "driver"},
         summary="driver does not respond",
         sentence=("the NVIDIA driver does not respond",),
-        do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
-        "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
+        do="Drain the node. See `dmesg` for XID 119, 120 or blocked tasks; reboot it. Without "
+        "persistence mode the driver may only need longer to start: `nvidia-smi -pm 1`.",
     )
 
 
@@ -150,7 +150,7 @@ def sources_down(parameters: RuleParameters) -> Fault:
         sentence=("source {source} is down", "{sources:source is|sources are} down"),
         figure="sources",
         terms={"source": lambda found: found.device},
-        do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
+        do=f"See why under `Absent values` of `dgx-telemetry check`. {LOG}",
     )
 
 
@@ -169,7 +169,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             summary="values of the agent have expired",
             sentence=("{values:value has|values have} expired: a read hangs",),
             figure="values",
-            do=f"A hung driver needs a reboot; see dmesg. {LOG}",
+            do=f"A hung driver needs a reboot; see `dmesg`. {LOG}",
         ),
         blind(
             # Two scrapes with the same tick: the newest is younger than the one before.
@@ -179,7 +179,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
             sentence=(f"the agent answers, and has not read the machine for {hold}",),
-            do=f"Restart it: systemctl restart dgx-telemetry. {LOG}",
+            do=f"Restart it: `systemctl restart dgx-telemetry`. {LOG}",
         ),
     )
 
@@ -228,7 +228,7 @@ def values_absent(hold: str) -> Fault:
         fires=lambda found: hold if found.names == (Reason.STALLED,) else "",
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
         terms={"why": lambda found: ABSENT[found.names[0]]},
-        do="See which, and why, under `Absent values` of dgx-telemetry check.",
+        do="See which, and why, under `Absent values` of `dgx-telemetry check`.",
     )
 
 
@@ -245,7 +245,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
     def steps(span: str) -> Condition:
         return grown(CLOCK_STEPS, span, increase(CLOCK_STEPS, parameters.over(span))).rounded()
 
-    do = "See with timedatectl and chronyc tracking if the time service runs and reaches its "
+    do = "See with `timedatectl` and `chronyc tracking` if the time service runs and reaches its "
     do += "servers."
     usual = partial(node_fault, alert="DgxClockStepped", figure="times", do=do)
     often = usual(

@@ -15,7 +15,7 @@ from agent.sources import activity, clocks, gpu, pcie
 
 DEGRADED = "DgxPcieDegraded"
 RETRAIN = (
-    "Nothing is lost: keep the output of lspci -vv (LnkSta). When the job has ended, drain the "
+    "Nothing is lost: keep the output of `lspci -vv` (LnkSta). When the job has ended, drain the "
     "node and reboot it; if that does not help, open a support case."
 )
 
@@ -190,8 +190,8 @@ def replays(parameters: RuleParameters) -> Fault:
         summary="PCIe link sends packets again",
         sentence=("{times:.3g} times the PCIe packets that a sound link sends again",),
         figure="times",
-        do="Look at lspci -vv and dmesg (AER), and plan a stop of the node: reseat the GPU or its "
-        "riser. If it comes back, open a support case.",
+        do="Look at `lspci -vv` and `dmesg` (AER), and plan a stop of the node: reseat the GPU or "
+        "its riser. If it comes back, open a support case.",
         hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),
     )
 

@@ -24,8 +24,8 @@ SETTINGS_FAULTS: tuple[Fault, ...] = (
         hold="1m",
         summary="new configuration refused, the old one holds",
         sentence=("the agent refused its new configuration, and goes on with the old one",),
-        do="journalctl -u dgx-telemetry names key and line; correct it, and systemctl reload "
-        "dgx-telemetry.",
+        do="`journalctl -u dgx-telemetry` names key and line; correct it, and `systemctl reload "
+        "dgx-telemetry`.",
     ),
     node_fault(
         alert="DgxAgentCertificateExpiring",

@@ -37,7 +37,7 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
         labels={"sign": "silence"},
         summary="agent does not answer",
         sentence=(f"the agent has not answered for {hold}: nothing is known of its GPUs",),
-        do="See if the machine is up, then look at systemctl status dgx-telemetry.",
+        do="See if the machine is up, then look at `systemctl status dgx-telemetry`.",
         hidden_by=BY_RACK,
     )
     yield usual(
@@ -70,7 +70,7 @@ def sometimes(parameters: RuleParameters) -> Fault:
         sentence=(f"the agent answered {{share:percent}} of the scrapes of {SOMETIMES}",),
         figure="share",
         do="Look at the network, at the load of the machine, and at the scrape timeout; "
-        "then at journalctl -u dgx-telemetry.",
+        "then at `journalctl -u dgx-telemetry`.",
         hidden_by=(*BY_RACK, HiddenBy(DOWN, SAME_NODE, ('sign="silence"',))),
     )
 
@@ -91,6 +91,6 @@ def restarting(parameters: RuleParameters) -> Fault:
         summary="agent starts again and again",
         sentence=(f"the agent started {{starts:once|times}} within an hour (limit {MOST_STARTS})",),
         figure="starts",
-        do="Look at journalctl -u dgx-telemetry for the reason: an error, too little memory, a "
+        do="Look at `journalctl -u dgx-telemetry` for the reason: an error, too little memory, a "
         "watchdog.",
     )

@@ -66,8 +66,8 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
         sentence=("{gpus:GPU waits|GPUs wait} for process {0}, and none works",),
         figure="gpus",
         names=("pid",),
-        do="Look at the process first (py-spy dump), before the job is ended: it is stopped, waits "
-        "for input, or raised an exception.",
+        do="Look at the process first (`py-spy dump`), before the job is ended: it is stopped, "
+        "waits for input, or raised an exception.",
         labels={"sign": "named"},
         state=State.HUNG,
         hidden_by=BY_MISSING,

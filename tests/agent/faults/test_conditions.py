@@ -150,7 +150,8 @@ def watched(case: Case) -> FaultWatch:
             if found is not None and step < len(points) and (value := points[step]) is not None
         )
         reading = Reading(ReadKey("case", "all"), at, 1e9, samples)
-        watch.observe(Snapshot(step, at, at, {reading.key: reading}))
+        wall = at - 1e6  # as of promtool, which begins at 0
+        watch.observe(Snapshot(step, at, wall, {reading.key: reading}))
     return watch
 
 
