@@ -26,6 +26,8 @@ wrong."""
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
+OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
+"""Alerts on time that GPUs lose: their clause is that of the GPUs' state."""
 
 
 class HeadlineInput(NamedTuple):
@@ -85,6 +87,8 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 def _counts(finding: FindingStatus, facts: HeadlineInput) -> bool:
     """Return whether something is broken now: not only unseen, nor over, nor shown by a group."""
     if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
+        return False
+    if finding.alert and finding.alert.name in OF_STATES:
         return False
     if finding.kind in OF_CLOCKS:
         slow = (gpu.number for gpu in facts.gpus if gpu.pair and gpu.pair[0] is State.THROTTLED)
@@ -171,9 +175,15 @@ def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClaus
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
     alert = _alert(pair[0], facts, gpus) if pair else None
     costly = bool(pair and pair[0] in ALERTS)
+    devices = {f"gpu{gpu.number}" for gpu in gpus}
     return HeadlineClause(
         level=no_better(worst_level(levels), facts.findings),
         text=capital("; ".join(texts)),
+        findings=tuple(
+            one.id
+            for one in facts.findings
+            if alert and one.alert and one.alert.name == alert.name and devices >= {*one.devices}
+        ),
         gpus=tuple(gpu.number for gpu in gpus),
         since=began(facts.snapshot, max(gpu.seconds for gpu in gpus)) if costly else None,
         do=next((gpu.do for gpu in gpus if gpu.do), None),
