@@ -17,7 +17,7 @@ CASES = [
 CASES += [
     ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
     ("DgxLinkSaturated", {"severity": "warning", "path": "pcie"}, "Move fewer bytes"),
-    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at each rank first"),
+    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at the process first"),
 ]
 
 
