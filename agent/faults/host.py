@@ -78,7 +78,7 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 def slow_port() -> Fault:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
-    labels = {"path": "=~network|infiniband", "direction": "=~receive|"}
+    labels = {"path": "=~network|infiniband", "direction": "!=transmit"}
     slow = of(paths.LIMIT, **labels) < of(paths.SPEC)
     negotiated = of(paths.LIMIT_INFO, origin="hardware")
     return Fault(
