@@ -163,7 +163,7 @@ def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
     silent = f"on ({NODE}) {KNOWN} and on (twin) label_join({UP} == 0, {NAMES})"
     return (
         AGENTS,
-        Recording(KNOWN, f"last_over_time({AGENTS}[{memory}]) and on ({NODE}) {UP}"),
+        Recording(KNOWN, f"last_over_time({AGENTS}[{memory}]) and on ({NODE}) up"),
         Recording(FIRST, f"topk by (started) (1, {targets} + {before} or {targets})"),
         Recording(DOUBLED, f"group by ({NODE}, twin) ({now}) or ({DOUBLED} unless {silent})"),
     )

@@ -114,7 +114,8 @@ def twice(renaming: Callable[[str, Iterable[str]], str]) -> Change:
         ticks = [p for n, p in case.series.items() if n.startswith(LAST_TICK.name) and own(n)]
         there = [None if tick is None else 1.0 for tick in (ticks or [[]])[0]]
         of_gpus = (of_gpu(metric, S, 0) for metric in (UNOBSERVED_SECONDS, gpu.INFO))
-        known = dict.fromkeys((*of_gpus, named("process_start_time_seconds")), there)
+        known: Series = dict.fromkeys((*of_gpus, named("process_start_time_seconds")), there)
+        known[named("up")] = [0.0 if tick is None else 1.0 for tick in there]
         mine = {n: p for n, p in (known | case.series).items() if own(n)}
         return {**case.series, **mine, **{renaming(n, case.series): p for n, p in mine.items()}}
 
@@ -293,6 +294,7 @@ def test_a_second_name_alone_is_silent(
             of_gpu(ecc.REMAP_FAILURE, S, number): 1.0,
             named("process_start_time_seconds"): start,
             named(LAST_TICK): 1.0,
+            named("up"): 1.0,
         }
         for name, value in mine.items():
             series[renamed(name, ()) if second else name] = [value] * ends

@@ -188,7 +188,7 @@ PRINTING_COMMANDS = {
     "once --simulate dgx-1-v100:training": r"8 GPUs busy.*, driver\s+460\.106\.00,\s+8\s+of\s+8\s"
     r"+GPUs.*(\n    \d [^\n]*){8}\n",
     "once --json --simulate k40:training": r"\{",
-    "check --simulate l40s:training": r".*All expected hardware is present, and no link is known to be slow\.\n",
+    "check --simulate l40s:training": r".*All expected hardware is present, and no link .*\n",
     "once --replay {dir}/whole.tape": r".*K40",
 }
 
