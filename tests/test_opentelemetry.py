@@ -44,7 +44,7 @@ VALUES = {
 }
 
 
-NAME = "dgx-a100-training"
+NAME = "dgx-a100-raid-degraded"
 
 
 def scraped(name: str) -> list[Metric]:
@@ -64,7 +64,7 @@ def mapped(name: str) -> list[Metric]:
     return metrics
 
 
-@pytest.mark.parametrize("name", ["dgx-a100-training", "gtx-1080-training", "dgx-h100-gpu-lost"])
+@pytest.mark.parametrize("name", [NAME, "gtx-1080-training", "dgx-h100-gpu-lost"])
 def test_what_has_a_conventional_name_is_as_the_conventions_say(name: str) -> None:
     seen = set()
     before = {
