@@ -68,7 +68,7 @@ def test_the_watchdog_reaches_its_own_receiver_again_and_again(scenario_run: Sce
 
 def test_a_hung_driver_does_not_hang_the_scrape(scenario_run: ScenarioRun) -> None:
     assert 'dgx_agent_source_up{source="nvml"} 0.0' in scenario_run.metrics_while_hung
-    assert 'dgx_agent_source_up{source="disk"} 1.0' in scenario_run.metrics_while_hung
+    assert "\ndgx_disk_read_bytes_total{" in scenario_run.metrics_while_hung
 
 
 def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
@@ -76,7 +76,7 @@ def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
     assert scenario_run.killed_at
     assert down
     assert down[0].at > scenario_run.killed_at
-    assert re.search(r"agent on killed has not answered for 2m \(limit 2m\)", down[0].text)
+    assert re.search(r"killed: the agent has not answered for 2m", down[0].text)
 
 
 def test_a_node_that_is_down_silences_its_other_alerts(scenario_run: ScenarioRun) -> None:
@@ -88,7 +88,7 @@ def test_an_email_arrives(scenario_run: ScenarioRun) -> None:
     assert mails
     text = mails[0].replace("=\r\n", "")
     assert "To: operator@example.com" in text
-    assert re.search(r"DgxGpuMissing \(critical, firing\): GPU 2 \(GPU-.*\) of gpu-lost", text)
+    assert "gpu-lost: GPU 2" in text
 
 
 def test_how_long_it_takes_is_shown(
