@@ -34,7 +34,6 @@ time.sleep(600)
 import socket, subprocess, sys, time
 SENDER = '''
 import socket, sys, time
-from tests.support.patience import PATIENCE
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
     while True:
         connection.sendall(bytes(1 << 20))

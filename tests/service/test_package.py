@@ -27,7 +27,6 @@ WATCHDOG = 6
 
 LAUNCHER = """
 import os, subprocess, sys
-from tests.support.patience import PATIENCE
 os.setgid(4242); os.setuid(4242)
 loader = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 print(os.getpid(), flush=True)
