@@ -8,19 +8,16 @@ change is the name in its Host header, and which page sent it.
 import asyncio
 import os
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from weakref import WeakValueDictionary
 
 from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
 
 from agent.config.configuration import ConfigError
-
-MOST_WAITING = 32
-"""Checks of one client that may wait for their turn; a further one is asked to try later."""
 
 PAUSE = 0.25
 """Seconds for which a wrong password holds up its client: it makes at most 4 guesses a second."""
@@ -50,9 +47,9 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, so that guessing costs the agent little and keeps no
-    one else out: one thread makes the checks, each client has one at a time, and rests after a
-    wrong one. What was right is remembered, as digests under a secret of this process."""
+    """Checks passwords against bcrypt hashes, so that guesses cost the agent little and keep no
+    other client out: a client has one check at a time, and rests after a wrong one. What was right
+    is remembered, as digests under a secret of this process."""
 
     def __init__(self, pause: float = PAUSE) -> None:
         self.checks = 0  # how often bcrypt was asked
@@ -61,15 +58,12 @@ class Passwords:
         self._users: Mapping[str, str] = {}
         self._right: dict[str, bytes] = {}  # by user
         self._unmatched = ""
-        self._turns: dict[str, asyncio.Lock] = {}  # by client; forgotten when none waits
-        self._waiting: Counter[str] = Counter()  # by client, the one whose turn it is included
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # by client, while it waits
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
-    async def check(
-        self, users: Mapping[str, str], user: str, password: str, client: str
-    ) -> bool | None:
-        """Return whether this user has this password, None where too many of this client wait; a
-        password known to be right is accepted without a wait."""
+    async def check(self, users: Mapping[str, str], user: str, password: str, client: str) -> bool:
+        """Return whether this user has this password; a password known to be right is accepted
+        without a wait."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
@@ -77,25 +71,17 @@ class Passwords:
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
             return True
-        if self._waiting[client] >= MOST_WAITING:
-            return None
-        self._waiting[client] += 1
-        try:
-            async with self._turns.setdefault(client, asyncio.Lock()):
-                if self._right.get(user) == digest:  # another request asked the same meanwhile
-                    return True
-                self.checks += 1
-                loop = asyncio.get_running_loop()
-                matched = await loop.run_in_executor(self._thread, matches, password, stored)
-                if matched and user in users:
-                    self._right[user] = digest
-                    return True
-                await asyncio.sleep(self._pause)
-                return False
-        finally:
-            self._waiting[client] -= 1
-            if not self._waiting[client]:
-                del self._waiting[client], self._turns[client]
+        async with self._turns.setdefault(client, asyncio.Lock()):
+            if self._right.get(user) == digest:  # another request asked the same meanwhile
+                return True
+            self.checks += 1
+            loop = asyncio.get_running_loop()
+            matched = await loop.run_in_executor(self._thread, matches, password, stored)
+            if matched and user in users:
+                self._right[user] = digest
+                return True
+            await asyncio.sleep(self._pause)
+            return False
 
 
 def matches(password: str, stored: str) -> bool:
@@ -187,11 +173,7 @@ class AccessControl:
             except ValueError:
                 return refused(401, "User and password are needed.", CHALLENGE)
             client = client_of((request.get_extra_info("peername") or [""])[0])
-            known = await self._passwords.check(users, given.login, given.password, client)
-            if known is None:
-                later: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
-                return refused(429, "Too many passwords are being checked.", later)
-            if not known:
+            if not await self._passwords.check(users, given.login, given.password, client):
                 return refused(401, "User and password do not match.", CHALLENGE)
         return await handler(request)
 

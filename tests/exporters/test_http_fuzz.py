@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.server import Connections
 from tests.support.patience import PATIENCE
 from tests.support.served import served
 
@@ -32,7 +31,7 @@ class Target:
         assert self._listens.wait(PATIENCE)
 
     async def _serve(self) -> None:
-        async with served(connections=Connections(first=1.0, next=1.0)) as at:
+        async with served() as at:
             self.port, self._loop, self._end = at.port, asyncio.get_running_loop(), asyncio.Event()
             self._listens.set()
             await self._end.wait()

@@ -12,7 +12,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from exporters.access_control import AccessControl
 from exporters.http import AgentPages
-from exporters.server import Connections, Server, serve
+from exporters.server import Server, serve
 from exporters.web_file import WebFile
 from tests.support.exposition import ExpositionBench
 from tests.support.patience import PATIENCE
@@ -77,15 +77,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(
-    web_file: str = "", *, connections: Connections | None = None, names: tuple[str, ...] = ()
-) -> AsyncIterator[Served]:
+async def served(web_file: str = "", *, names: tuple[str, ...] = ()) -> AsyncIterator[Served]:
     """A server on a free port of loopback; `web_file` is the path of a web configuration."""
     bench = ExpositionBench()
     web = WebFile(web_file)
     access = AccessControl(lambda: web.now.users, lambda: names)
     app = AgentPages(bench.exposition, bench.latest).application([access.admit])
-    server = await serve(app, "127.0.0.1", 0, context=web.context, connections=connections)
+    server = await serve(app, "127.0.0.1", 0, context=web.context)
     try:
         yield Served(server, web, bench)
     finally:
