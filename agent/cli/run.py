@@ -4,17 +4,13 @@ import argparse
 import asyncio
 import gc
 import logging
-import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
 from logging.handlers import MemoryHandler
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from agent import __version__
@@ -22,18 +18,16 @@ from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.options import (
     board_of,
-    config_path,
     hardware_of,
     settings_of,
     stop_signal,
 )
 from agent.clock import SystemClock
-from agent.config.atomic_file import atomic_write
-from agent.config.configuration import DEFAULT_PATH, ConfigError, read_regular
+from agent.config.configuration import ConfigError
 from agent.config.settings import Reload, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
-from agent.errors import BadInput, LogEvent, printable
+from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
 from agent.service import journal
@@ -46,102 +40,6 @@ from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 from exporters.web_file import WebFile
-
-COUNT = "failed-starts"
-"""A file in the folder that systemd keeps for the service until it is stopped."""
-
-UNDER_WAY = "under-way"
-"""A file beside it from the start until the program ends in order: one that is found was left by a
-program that crashed, or was killed."""
-
-LONGEST = 600.0
-"""Seconds that a failed start takes at most. Each costs 0.5 s of CPU and nine lines in the journal,
-most of them systemd's own."""
-
-STEADY = 60.0
-"""Seconds after which what ends the agent was no failed start."""
-
-GLANCE = 1.0
-
-
-@contextmanager
-def slower_each_time(configuration: Path) -> Iterator[None]:
-    """Let a start that fails end later than the last one did: at once the first time, then after
-    1 s, 2 s, 4 s and so on, or when the file of the configuration changes.
-
-    In the agent, because systemd has RestartSteps= from 254 on only, and its count goes on however
-    long the service ran in between (seen with 257): after ten crashes in a year each further one
-    would leave the machine unmonitored for ten minutes. `systemctl status` shows the sentence
-    meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
-
-    After a crash, as of a driver's library, it is the next start that begins later.
-    """
-    folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
-    if not folder:
-        yield
-        return
-    count, under_way = Path(folder, COUNT), Path(folder, UNDER_WAY)
-    before = _state(configuration)  # as it was when it was read
-
-    def fail(why: str, ran: float) -> None:
-        """Count a start that failed so many seconds after it began, and wait."""
-        with suppress(OSError, BadInput):
-            failed = 0 if ran > STEADY else _counted(count)
-            atomic_write(count, str(failed + 1).encode())
-            if failed:
-                pause = min(2.0 ** (failed - 1), LONGEST)
-                sentence = f"{why}; tried again within {pause:g} s, or when {configuration} changes"
-                _wait(pause, sentence, lambda: _state(configuration) != before, count.unlink)
-
-    with suppress(OSError):
-        ran = time.time() - under_way.stat().st_mtime
-        fail("The last start crashed", ran if ran >= 0.0 else STEADY + 1)  # the clock was set
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with suppress(OSError):
-        under_way.touch()
-    began = time.monotonic()
-    try:
-        yield
-    except Exception as error:
-        under_way.unlink(missing_ok=True)
-        fail(f"Cannot start: {error}", time.monotonic() - began)
-        raise
-    under_way.unlink(missing_ok=True)
-    count.unlink(missing_ok=True)
-
-
-def _counted(count: Path) -> int:
-    try:
-        return min(int(read_regular(count, 9)), 64)
-    except (OSError, ValueError):
-        return 0
-
-
-def _wait(
-    seconds: float, sentence: str, changed: Callable[[], bool], forget: Callable[[], None]
-) -> None:
-    def ended(_signal: int, _frame: FrameType | None) -> None:
-        forget()
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, ended)
-    until = time.monotonic() + seconds
-    longer = f"EXTEND_TIMEOUT_USEC={round((seconds + STEADY) * 1e6)}"
-    journal.NotifySocket.of().send(journal.status(printable(sentence)), longer)
-    while time.monotonic() < until:
-        time.sleep(min(GLANCE, seconds))
-        if changed():
-            forget()
-            return
-
-
-def _state(file: Path) -> tuple[int, int, int] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
 
 log = logging.getLogger(__name__)
 
@@ -214,9 +112,7 @@ class TapeEnd:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
-    with slower_each_time(config_path(arguments) or DEFAULT_PATH):
-        again = _run(arguments)
-    if again:
+    if _run(arguments):
         execute_again()
     return 0
 

@@ -5,14 +5,11 @@ Strings are written as JSON writes them, which is YAML too.
 
 import fcntl
 import json
-import os
-import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.config.atomic_file import following
 from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
@@ -101,36 +98,12 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
         with temporary as name:
             yield Path(name)
         return
-    folder = _made(wanted)
-    handle = _locked(folder)
     try:
-        yield folder
-    finally:
-        os.close(handle)
-
-
-def _made(wanted: Path) -> Path:
-    """Programs will write there by its path: no other user may put links into it."""
-    try:
-        with following(wanted / LOCK, make=True) as place:
-            folder, of = place.path.parent, os.fstat(place.folder)
-    except BadInput as error:
-        raise BadInput(f"--data {error}") from error
-    shared = stat.S_IWOTH | (0 if os.geteuid() else stat.S_IWGRP)
-    if of.st_uid not in (0, os.geteuid()) or of.st_mode & shared:
-        raise BadInput(f"--data {wanted}: another user can write to it, expected one of your own")
-    return folder
-
-
-def _locked(folder: Path) -> int:
-    try:
-        handle = os.open(
-            folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        wanted.mkdir(parents=True, exist_ok=True)
+        with (wanted / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield wanted.resolve()
     except BlockingIOError as error:
-        os.close(handle)
-        raise BadInput(f"--data {folder}: another `up` uses this folder") from error
+        raise BadInput(f"--data {wanted}: another `up` uses this folder") from error
     except OSError as error:
-        raise BadInput(f"--data {folder}: cannot be written: {error.strerror}") from error
-    return handle
+        raise BadInput(f"--data {wanted}: cannot be written: {error.strerror}") from error

@@ -212,7 +212,7 @@ def test_what_is_missing_is_named_with_its_package() -> None:
         (("--simulate", "dgx-9"), "'dgx-9'"),
         (("--fleet", "3"), "a fleet has 4 to 1000 nodes, not 3"),
         (("--fleet", "8", "--simulate", "k40:idle"), "--simulate may only name the system"),
-        (("--simulate", "k40", "--data", "/dev/null/x"), "--data /dev/null: is not a folder"),
+        (("--simulate", "k40", "--data", "/dev/null/x"), "--data /dev/null/x: cannot be written"),
         (("--simulate", "k40", "--data", "/proc"), "--data /proc: cannot be written"),
     ],
 )

@@ -1,16 +1,13 @@
-"""Real processes: starts that fail, a driver library that crashes, a driver that is given back."""
+"""Real processes: a driver library that crashes, a driver that is given back."""
 
 import re
 import signal
-import socket
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.cli import run
 from tests.stack.running import Running, eventually
 from tests.support import crashing_library
 from tests.support.nightly import NIGHTLY
@@ -54,108 +51,6 @@ def test_check_names_it_and_ends_well(tmp_path: Path) -> None:
     with Running("agent", "check", LD_LIBRARY_PATH=str(tmp_path)) as check:
         check.line(r"NVML crashed: nvmlInit ended a process that tried it \(SIGILL\)")
         assert check.process.wait(PATIENCE) == 1
-
-
-# A start that fails.
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.bind(str(tmp_path / "notify"))
-        channel.settimeout(PATIENCE)
-        yield channel
-
-
-class Start:
-    """The agent as systemd starts it, with a configuration that is wrong."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.file = folder, folder / "config.toml"
-        self.file.write_text("unknown = 1\n")
-
-    @property
-    def failed(self) -> str:
-        count = self.folder / run.COUNT
-        return count.read_text() if count.exists() else ""
-
-    def run(self) -> Running:
-        environment = {
-            "RUNTIME_DIRECTORY": str(self.folder),
-            "NOTIFY_SOCKET": str(self.folder / "notify"),
-        }
-        return Running("agent", "run", "--config", str(self.file), **environment)
-
-
-def test_each_start_that_fails_ends_later(tmp_path: Path, manager: socket.socket) -> None:
-    start, took = Start(tmp_path), []
-    for number in (1, 2, 3):
-        began = time.monotonic()
-        with start.run() as running:
-            running.line("unknown")
-            assert running.process.wait(PATIENCE) == 2
-        took.append(time.monotonic() - began)
-        assert start.failed == str(number)
-    assert took[2] > 2.0, "it waits that long before it ends"
-    heard = [manager.recv(4096).decode() for _ in range(2)]
-    assert all(re.match(r"STATUS=Cannot start: .*unknown.*tried again within", h) for h in heard)
-    longer = [int(h.rpartition("EXTEND_TIMEOUT_USEC=")[2]) for h in heard]
-    assert longer == sorted(longer)
-    assert longer[0] > 60e6
-
-
-def test_a_file_that_changes_ends_the_wait(tmp_path: Path, manager: socket.socket) -> None:
-    start = Start(tmp_path)
-    (tmp_path / run.COUNT).write_text("40")
-    with start.run() as running:
-        assert f"within {run.LONGEST:g} s" in manager.recv(4096).decode()
-        start.file.write_text('listen = "127.0.0.1:0"\n')
-        assert running.process.wait(PATIENCE) == 2
-    assert start.failed == ""
-    with start.run() as running:
-        assert scrape(serving(running))
-        assert running.end(signal.SIGTERM) == 0
-
-
-def test_who_stops_it_while_it_waits_hears_at_once_what_is_wrong(
-    tmp_path: Path, manager: socket.socket
-) -> None:
-    start = Start(tmp_path)
-    (tmp_path / run.COUNT).write_text("40")
-    with start.run() as running:
-        manager.recv(4096)
-        assert running.end(signal.SIGTERM) == 0
-    assert start.failed == ""
-
-
-def test_a_start_that_crashed_begins_the_next_one_later(
-    tmp_path: Path, manager: socket.socket
-) -> None:
-    start = Start(tmp_path)
-    start.file.write_text('listen = "127.0.0.1:0"\n')
-    for number in range(2):
-        with start.run() as running:
-            serving(running)
-            running.process.kill()
-            running.process.wait(PATIENCE)
-        assert start.failed == str(number or "")
-    (tmp_path / run.COUNT).write_text("40")
-    with start.run() as running:
-        heard = manager.recv(4096).decode()
-        while "STATUS=The last start crashed; tried again within 600 s" not in heard:
-            heard = manager.recv(4096).decode()
-        start.file.write_text('listen = "127.0.0.1:0" \n')
-        assert scrape(serving(running))
-        assert running.end(signal.SIGTERM) == 0
-    assert not [*tmp_path.glob(run.UNDER_WAY), *tmp_path.glob(run.COUNT)]
-
-
-def test_by_hand_it_ends_at_once(tmp_path: Path) -> None:
-    start = Start(tmp_path)
-    with Running("agent", "run", "--config", str(start.file)) as running:
-        running.line("unknown")
-        assert running.process.wait(PATIENCE) == 2
-    assert start.failed == ""
 
 
 # A driver that is given back.
