@@ -93,7 +93,9 @@ class MetricsConfig(Section, frozen=True):
         for key, patterns in (("keep", self.keep), ("drop", self.drop)):
             for place, pattern in enumerate(patterns):
                 if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
-                    raise Mismatch(f"{key}[{place}]", shown(pattern.pattern), _expected(pattern))
+                    raise Mismatch(
+                        f"{key}[{place}]", f"{shown(pattern.pattern)} is not {_expected(pattern)}"
+                    )
 
     def of(self, full: Families, default: Callable[[], Families]) -> Families:
         """Return the families to export, of all there are and of those of the default set."""

@@ -6,7 +6,6 @@ end of the agent.
 """
 
 import logging
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,21 +16,24 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from agent.config.configuration import ConfigError, read_regular
-from agent.config.decoding import Mismatch, TextCheck, decode
+from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 from exporters.access_control import require_bcrypt
 
 log = logging.getLogger(__name__)
 
-HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
 """Cost, 22 characters of salt (two bits of the last), 31 of hash. A check at cost 14 takes about a
 second of a core, and each step of the cost doubles it."""
 
-Hash = TextCheck(
-    lambda text: HASH.fullmatch(text) is not None,
-    "a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
-)
+Hash = Annotated[
+    str,
+    Meta(
+        pattern=HASH,
+        description="a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
+    ),
+]
 GUARDS = ("tls_server_config", "basic_auth_users")
 File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
@@ -47,7 +49,7 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file; without TLS HTTP is plain, without users no one is asked."""
 
     tls_server_config: Tls | None = None
-    basic_auth_users: dict[str, Annotated[str, Hash]] | None = None
+    basic_auth_users: dict[str, Hash] | None = None
 
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
@@ -62,8 +64,7 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
         given = [key for key in GUARDS if document and document.get(key) is not None]
         return config, frozenset(GUARDS if document == {} else given)
     except Mismatch as error:
-        demand = f"{error.key or 'the file'} must be {error.expected}"
-        raise ConfigError(f"{path}: {error if error.of_key else demand}") from error
+        raise ConfigError(f"{path}: {error}") from error
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}: is not YAML in UTF-8: {error.problem}{where}") from error

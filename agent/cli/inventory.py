@@ -69,21 +69,21 @@ LONGEST_REASON = 120
 Document = list[dict[str, Any]]
 
 
-class RackTable(Struct, frozen=True):
+class RackTable(Struct, frozen=True, forbid_unknown_fields=True):
     """The hosts of one rack."""
 
     name: Name
     hosts: Hosts
 
 
-class DrainedTable(Struct, frozen=True):
+class DrainedTable(Struct, frozen=True, forbid_unknown_fields=True):
     """Hosts that are out of service for a while."""
 
     hosts: Hosts
     reason: Name = "taken out"
 
 
-class FleetFile(Struct, frozen=True):
+class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A list of a fleet. With `slurm` the nodes come from there, and their racks from here."""
 
     cluster: str = ""
@@ -112,7 +112,7 @@ def expanded(text: str, key: str = "hosts") -> list[str]:
         except (Absent, ValueError):
             names = []
         if not 0 < len(names) < MOST_NAMES:
-            raise Mismatch(key, shown(word), EXPECTED)
+            raise Mismatch(key, f"{shown(word)} is not {EXPECTED}")
         found += names
     return found
 
@@ -126,7 +126,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
     for place, rack in enumerate(fleet.rack):
         for name in expanded(rack.hosts, key := f"rack[{place}].hosts"):
             if racks.setdefault(name, rack.name) != rack.name:
-                raise Mismatch(key, shown(name), f"each host once: it is in {racks[name]}")
+                raise Mismatch(key, f"{name} is in {racks[name]} already, expected each host once")
     if fleet.slurm:
         found = {node.name: node for node in slurm_nodes(ask_slurm())}
     else:
@@ -135,7 +135,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
     for place, table in enumerate(fleet.drained):
         for name in expanded(table.hosts, key := f"drained[{place}].hosts"):
             if name not in found and not fleet.slurm:  # there it may have been switched off
-                raise Mismatch(key, shown(name), "a host that is listed")
+                raise Mismatch(key, f"{name} is not listed, expected a host of the list")
             reasons[name] = table.reason
     if not found:
         raise BadInput("there is no node in the list, expected at least one")

@@ -97,15 +97,15 @@ def load(
             )
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
-            raise ConfigError(f"{named}{wrong.demand}") from wrong
+            raise ConfigError(f"{named}{wrong}") from wrong
         places[section] = where
     made = []
     for section, given in values.items():
         try:
             made.append(section(**given))
         except Mismatch as wrong:  # what its keys must be together, named where the last was set
-            named = wrong.within(section.table).demand
-            raise ConfigError(f"{places[section]}: {named}") from wrong
+            table = f"{section.table}." if section.table else ""
+            raise ConfigError(f"{places[section]}: {table}{wrong}") from wrong
     return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))
 
 

@@ -51,9 +51,7 @@ Duration = Annotated[
         "a duration from 1m to 1d, such as 15m or 1h",
     ),
 ]
-Hold = Annotated[
-    str, TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
-]
+HOLD = TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
 RunbookPlace = Annotated[str, TextCheck(_is_word, "a URL or a path without spaces")]
 Url = Annotated[str, _or_nothing(_is_url, "an http or https URL without a name or password in it")]
 SecretFile = Annotated[
@@ -127,11 +125,11 @@ OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
 """Labels that distinguish alerts, or by which they find their way."""
 
 
-class AlertPatch(Struct, frozen=True):
+class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """Changes by a site to the rules of one alert: `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
-    hold: Hold | None = field(default=None, name="for")
+    hold: str | None = field(default=None, name="for")
     severity: Literal["critical", "warning", "info"] | None = None
     labels: dict[str, str] = field(default_factory=dict)
 
@@ -139,9 +137,11 @@ class AlertPatch(Struct, frozen=True):
         for name, value in self.labels.items():
             if not LABEL.fullmatch(name) or name in OWN_LABELS:
                 expected = f"the name of a label other than {', '.join(sorted(OWN_LABELS))}"
-                raise Mismatch(f"labels.{name}", shown(name), expected)
+                raise Mismatch("labels", f"{shown(name)} is not {expected}")
             if not value.isprintable() or not value:
-                raise Mismatch(f"labels.{name}", shown(value), "a printable text")
+                raise Mismatch("labels", f"{name} is {shown(value)}, not a printable text")
+        if self.hold is not None:
+            HOLD.check(self.hold, "for")
 
     def applied_to(self, fault: Fault) -> Fault:
         return replace(

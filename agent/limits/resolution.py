@@ -31,7 +31,7 @@ Rate = Annotated[
 ]
 
 
-class LimitConfig(Struct, frozen=True):
+class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes per second of one path, device and direction."""
 
     path: Path
@@ -42,7 +42,7 @@ class LimitConfig(Struct, frozen=True):
     def __post_init__(self) -> None:
         directions = PATHS[self.path]
         if self.direction not in directions:
-            raise Mismatch("direction", repr(self.direction), f"one of {', '.join(directions)}")
+            raise Mismatch("direction", f"{self.direction!r} is none of {', '.join(directions)}")
 
 
 class LimitsConfig(Section, frozen=True):

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated
 
 from agent.config.decoding import TextCheck
 from agent.config.settings import Section, Settings
@@ -37,6 +36,7 @@ def name_of(module: ModuleType) -> str:
 
 
 NAMES = sorted(name_of(module) for module in SOURCES if module not in ALWAYS)
+KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
@@ -44,9 +44,11 @@ class SourcesConfig(Section, frozen=True):
     What is reported of the machine itself stays."""
 
     table, at_start = "sources", ("disable",)
-    disable: tuple[
-        Annotated[str, TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")], ...
-    ] = ()
+    disable: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.disable:
+            KNOWN.check(name, "disable")
 
 
 SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")

@@ -63,17 +63,17 @@ def test_at_once(tmp_path: Path) -> None:
 WRONG = {
     "[alerts.DgxGpuStarving]\nenabled = false": "alerts.DgxGpuStarving is not a known key, "
     "expected one of DgxAgentBlind, ",
-    "[alerts.DgxGpuHot]\nenable = false": "alerts.DgxGpuHot.enable is not a known key, "
-    "expected one of enabled, for, severity, labels",
-    "[alerts.DgxGpuHot]\nenabled = 1": "alerts.DgxGpuHot.enabled must be true or false, not 1",
-    '[alerts.DgxGpuHot]\nfor = "5 min"': "alerts.DgxGpuHot.for must be a duration from 0s to 1d, "
-    "such as 5m, not '5 min'",
-    '[alerts.DgxGpuHot]\nseverity = "page"': "alerts.DgxGpuHot.severity must be one of critical, "
-    "warning, info, not 'page'",
-    '[alerts.DgxGpuHot]\nlabels = { sign = "x" }': "alerts.DgxGpuHot.labels.sign must be the name "
-    "of a label other than alertname, instance, job, severity, sign, not 'sign'",
-    "[alerts.DgxGpuHot.labels]\nteam = 1": "alerts.DgxGpuHot.labels.team must be a string, not 1",
-    '[alerts.DgxGpuHot.labels]\n"a b" = "x"': "alerts.DgxGpuHot.labels.a b must be the name of a",
+    "[alerts.DgxGpuHot]\nenable = false": "alerts.DgxGpuHot: object contains unknown "
+    "field `enable` (a table of enabled, for, severity, labels)",
+    "[alerts.DgxGpuHot]\nenabled = 1": "alerts.DgxGpuHot.enabled: expected `bool`, got `int`",
+    '[alerts.DgxGpuHot]\nfor = "5 min"': "alerts.DgxGpuHot: for: '5 min' is not a duration from "
+    "0s to 1d, such as 5m",
+    '[alerts.DgxGpuHot]\nseverity = "page"': "alerts.DgxGpuHot.severity: invalid enum value 'page' "
+    "(one of critical, warning, info)",
+    '[alerts.DgxGpuHot]\nlabels = { sign = "x" }': "alerts.DgxGpuHot: labels: 'sign' is not "
+    "the name of a label other than alertname, instance, job, severity, sign",
+    "[alerts.DgxGpuHot.labels]\nteam = 1": "alerts.DgxGpuHot.labels[...]: expected `str`",
+    '[alerts.DgxGpuHot.labels]\n"a b" = "x"': "alerts.DgxGpuHot: labels: 'a b' is not the",
     "[alerts]\nDgxGpuHot = false": "alerts.DgxGpuHot is not a known key, expected one of ",
 }
 

@@ -73,7 +73,7 @@ ERRORS = {
     "run --simulate-speed nan --simulate k40": "'nan' is out of range",
     "run --simulate-speed 2": "--simulate-speed needs --simulate or --replay",
     "run --simulate k40 --replay x.tape": "--simulate and --replay exclude each other",
-    "run --simulate k40 --listen 9935": "listen must be HOST:PORT",
+    "run --simulate k40 --listen 9935": "listen: '9935' is not HOST:PORT",
     "run --simulate k40 --listen a..b:1": "cannot listen on a..b:1",
     "run --simulate k40 --log.level loud": "unrecognized arguments: --log.level loud",
     "run --simulate k40:idle --listen {taken}": "in use; --listen 127.0.0.1:0 takes a free port",

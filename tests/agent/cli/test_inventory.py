@@ -56,21 +56,25 @@ hosts = "dgx002"
 reason = "board ordered"
 """
 
-HOSTS = "expected names of hosts such as dgx[001-124]"
 WRONG = {
-    'rack = "r01"': "rack is 'r01', expected an array of tables, written as [[rack]]",
-    "[[rack]]\nname = 'r'": f"rack[0].hosts is missing, {HOSTS}",
-    "[[rack]]\nname = ' '\nhosts = 'a'": "rack[0].name is empty, expected a name",
+    'rack = "r01"': "rack: expected `array`, got `str`",
+    "[[rack]]\nname = 'r'": (
+        "rack[0]: object missing required field `hosts` (a table of name, hosts)"
+    ),
+    "[[rack]]\nname = ' '\nhosts = 'a'": (
+        "rack[0].name: expected `str` matching regex '\\\\S' (a name)"
+    ),
     "[[rack]]\nname='a'\nhosts='x'\n[[rack]]\nname='b'\nhosts='x'": (
-        "rack[1].hosts is 'x', expected each host once: it is in a"
+        "rack[1].hosts: x is in a already, expected each host once"
     ),
     "hosts = 'a'\n[[drained]]\nhosts = 'b'": (
-        "drained[0].hosts is 'b', expected a host that is listed"
+        "drained[0].hosts: b is not listed, expected a host of the list"
     ),
-    "hosts = 'a[2-1]'": f"hosts is 'a[2-1]', expected {EXPECTED}",
-    "port = 0": "port is 0, expected a port from 1 to 65535",
+    "hosts = 'a[2-1]'": f"hosts: 'a[2-1]' is not {EXPECTED}",
+    "port = 0": "port: expected `int` >= 1 (a port from 1 to 65535)",
     "nodes = 'a'": (
-        "nodes is not a known key, expected one of cluster, port, hosts, slurm, rack, drained"
+        "object contains unknown field `nodes` "
+        "(a table of cluster, port, hosts, slurm, rack, drained)"
     ),
 }
 
@@ -133,8 +137,11 @@ def test_a_wrong_file_is_one_sentence(
         ((), "inventory needs one of hosts, --slurm and --file"),
         (("a", "--slurm"), "inventory needs one of hosts, --slurm and --file"),
         (("a", "--listen", "here"), "--listen must be HOST:PORT, not 'here'"),
-        (("a", "--port", "70000"), "inventory: port is 70000, expected a port from 1 to 65535"),
-        (("a", "--port", "0"), "inventory: port is 0, expected a port from 1 to 65535"),
+        (
+            ("a", "--port", "70000"),
+            "inventory: port: expected `int` <= 65535 (a port from 1 to 65535)",
+        ),
+        (("a", "--port", "0"), "inventory: port: expected `int` >= 1 (a port from 1 to 65535)"),
     ],
 )
 def test_wrong_flags_are_one_sentence(
@@ -246,7 +253,7 @@ def test_a_list_is_expanded(text: str) -> None:
 def test_what_is_no_list_is_reported_in_one_sentence(text: str) -> None:
     with pytest.raises(Mismatch) as caught:
         expanded(text, "rack[2].hosts")
-    assert str(caught.value) == f"rack[2].hosts is '{WRONG_LISTS[text]}', expected {EXPECTED}"
+    assert str(caught.value) == f"rack[2].hosts: '{WRONG_LISTS[text]}' is not {EXPECTED}"
 
 
 @given(st.text(alphabet="ab-.,[]0123456789 \n", max_size=24))
