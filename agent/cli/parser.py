@@ -268,7 +268,7 @@ COMMANDS = {
         ),
     ),
     "install": Command(
-        "install the agent as a systemd service (as root); a second run adds only what is missing",
+        "install the agent as a systemd service (as root); run again, it keeps the settings",
         "dgx-telemetry install --dry-run\ndgx-telemetry install",
         (_switch("--dry-run", "only print what would be done"),),
     ),

@@ -2,15 +2,11 @@
 packages and every distribution that it needs."""
 
 import compileall
-import os
 import re
 import shutil
 import sys
 import venv
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 
@@ -47,26 +43,9 @@ Content = Path | str
 """A file to copy, or its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramFiles:
-    """All files by their path below site-packages."""
-
-    version: str
-    files: dict[str, Content]
-
-    def digest(self) -> str:
-        """The same for the same files."""
-        total = sha256()
-        for name, content in sorted(self.files.items()):
-            data = content.encode() if isinstance(content, str) else content.read_bytes()
-            total.update(f"{name}\0{len(data)}\0".encode() + data)
-        return total.hexdigest()
-
-
-@cache
-def running_program() -> ProgramFiles:
-    """The program that runs this, wheel or source tree. Raises BadInput where a distribution does
-    not report its files."""
+def running_program() -> dict[str, Content]:
+    """Return the files of the program that runs this, wheel or source tree, by their path below
+    site-packages. Raises BadInput where a distribution does not report its files."""
     files: dict[str, Content] = {}
     for name in sorted(needed(DISTRIBUTION)):
         files.update(recorded(name))
@@ -76,7 +55,7 @@ def running_program() -> ProgramFiles:
             files[path.relative_to(source).as_posix()] = path
     for name in NAMES:
         files[f"agent/service/deploy/{name}"] = shipped(name)
-    return ProgramFiles(agent.__version__, files)
+    return files
 
 
 def needed(name: str) -> set[str]:
@@ -117,7 +96,7 @@ def recorded(name: str) -> Iterator[tuple[str, Content]]:
 
 
 MARK = "installed-by-dgx-telemetry"
-"""The file that says that an environment is ours to replace and to remove, and what is in it."""
+"""The file that says that an environment is ours to replace and to remove."""
 
 HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
 """Folders that the unit does not show to the service."""
@@ -139,98 +118,52 @@ sys.exit(main())
 """
 
 
-def interpreter() -> Path:
-    """The Python below this environment; raises BadInput where a service could not run it."""
+def check_python() -> None:
+    """Raise BadInput where a service could not run the Python below this environment."""
     python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
     if any(python.is_relative_to(folder) for folder in HIDDEN):
         raise BadInput(
             f"a service cannot run {python}, because it may not see that folder: install with a "
             "Python of the system, such as /usr/bin/python3"
         )
-    return python
 
 
-@dataclass(frozen=True, slots=True)
-class OwnEnvironment:
-    """A virtual environment of the service's own, with a copy of the program that runs this: as it
-    is here, without a network and without pip."""
+def put(home: Path, files: Mapping[str, Content]) -> None:
+    """Make a virtual environment at `home` with these files, without a network and without pip;
+    beside its place first, so that a service that runs meanwhile finds all or nothing."""
+    if home.exists() and not (home / MARK).exists():
+        raise BadInput(f"{home} is there, and was not made by this command: move it away")
+    new, old = home.with_name(f"{home.name}.new"), home.with_name(f"{home.name}.old")
+    remove(new, old)
+    new.parent.mkdir(parents=True, exist_ok=True)
+    _build(new, home, files)
+    if home.exists():
+        home.rename(old)
+    new.rename(home)
+    remove(old)
 
-    home: Path
-    program: Callable[[], ProgramFiles] = running_program
-    python: Callable[[], Path] = interpreter
 
-    def right(self) -> bool:
-        mark = self.home / MARK
-        newest = mark.exists() and mark.read_bytes() == self._content().encode()
-        needed = (self.home / PACKAGES / name for name in self.program().files)
-        whole = all(path.exists() for path in needed)
-        runs = os.access(self.home / "bin" / "python", os.X_OK)
-        return newest and whole and runs and not any(map(Path.exists, self._aside()))
+def remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)
 
-    def there(self) -> bool:
-        return (self.home / MARK).exists() or any(map(Path.exists, self._aside()))
 
-    def putting(self) -> str:
-        verb = "replace" if self.home.exists() else "make"
-        what = f"dgx-telemetry {self.program().version} for Python {VERSION}"
-        return f"{verb} the virtual environment {self.home} with {what}"
-
-    def put(self) -> None:
-        """Beside its place first, so that a service that runs meanwhile finds all or nothing."""
-        if self.home.exists() and not (self.home / MARK).exists():
-            raise BadInput(f"{self.home} is there, and was not made by this command: move it away")
-        new, old = self._clear()
-        new.parent.mkdir(parents=True, exist_ok=True)
-        self._build(new)
-        if self.home.exists():
-            self.home.rename(old)
-        new.rename(self.home)
-        shutil.rmtree(old, ignore_errors=True)
-
-    def removing(self) -> str:
-        return f"remove the virtual environment {self.home}"
-
-    def remove(self) -> None:
-        """Out of its place first: what is left of an interrupted removal is known as ours."""
-        _, old = self._clear()
-        if (self.home / MARK).exists():
-            self.home.rename(old)
-        self._clear()
-
-    def _script(self) -> str:
-        return SCRIPT.format(python=self.home / "bin" / "python")
-
-    def _aside(self) -> tuple[Path, Path]:
-        """Return the paths of a new environment while it is built, and of the old one while it is
-        replaced."""
-        name = self.home.name
-        return self.home.with_name(f"{name}.new"), self.home.with_name(f"{name}.old")
-
-    def _clear(self) -> tuple[Path, Path]:
-        for left in self._aside():
-            if left.exists():
-                shutil.rmtree(left)
-        return self._aside()
-
-    def _build(self, new: Path) -> None:
-        builder = venv.EnvBuilder(symlinks=True, with_pip=False)
-        builder.create(new)
-        for script in (new / "bin").glob("*ctivate*"):
-            script.unlink()  # they hold the path of `new`
-        for name, content in self.program().files.items():
-            path = new / PACKAGES / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content.read_bytes())
-        # As Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles; errors will say that it lies in `home`.
-        here, final = str(new / PACKAGES), str(self.home / PACKAGES)
-        for level in OPTIMISATIONS:
-            compileall.compile_dir(
-                here, 20, optimize=level, quiet=2, stripdir=here, prependdir=final
-            )
-        command = new / COMMAND
-        command.write_text(self._script(), encoding="utf-8")
-        command.chmod(0o755)
-        (new / MARK).write_text(self._content())
-
-    def _content(self) -> str:
-        return f"{self.python()} {self.program().digest()}\n"
+def _build(new: Path, home: Path, files: Mapping[str, Content]) -> None:
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(new)
+    for script in (new / "bin").glob("*ctivate*"):
+        script.unlink()  # they hold the path of `new`
+    for name, content in files.items():
+        path = new / PACKAGES / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content.read_bytes())
+    # As Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles; errors will say that it lies in `home`.
+    here, final = str(new / PACKAGES), str(home / PACKAGES)
+    for level in OPTIMISATIONS:
+        compileall.compile_dir(here, 20, optimize=level, quiet=2, stripdir=here, prependdir=final)
+    command = new / COMMAND
+    command.write_text(SCRIPT.format(python=home / "bin" / "python"), encoding="utf-8")
+    command.chmod(0o755)
+    (new / MARK).touch()

@@ -22,11 +22,6 @@ def environment(container: Container, home: str, owner: str) -> str:
     return f"{home}/bin/dgx-telemetry"
 
 
-def steps(said: str) -> list[str]:
-    """Return the lines on each step; a step that takes long on a busy machine has a further one."""
-    return [line for line in said.splitlines() if not line.startswith("  under way")]
-
-
 def test_install_from_a_user_s_environment_makes_its_own(service: Service) -> None:
     command = environment(service.container, "/srv/user", "4242")
     status, said = service.container.status(f"setpriv --reuid 4242 {command} install")
@@ -34,17 +29,13 @@ def test_install_from_a_user_s_environment_makes_its_own(service: Service) -> No
     assert "needs root" in said
     planned = service.run(f"{command} install --dry-run").splitlines()
     assert service.container.status("test -e /opt/dgx-telemetry")[0] != 0
-    assert "make the virtual environment /opt/dgx-telemetry" in planned[0]
-    *done, last = steps(service.run(f"{command} install"))
+    assert planned[0].endswith("into /opt/dgx-telemetry")
+    *done, last = service.run(f"{command} install").splitlines()
     assert done == planned
     assert "is active" in last
     assert service.show("ActiveState") == "active"
     assert service.metric("dgx_agent_config_last_reload_successful") == 1.0
-    before = service.pid
-    for again in (command, "dgx-telemetry"):
-        assert "nothing to do" in service.run(f"{again} install")
-        assert "nothing to do" in service.run(f"{again} install --dry-run")
-    assert service.pid == before
+    assert "is active" in service.run("dgx-telemetry install")
     assert len(service.run(f"cat {CONFIGURATION}").splitlines()) > 100
     folder = "/etc/systemd/system"
     said = service.run(f"systemd-analyze verify --man=no {folder}/dgx-telemetry*.service")
@@ -55,8 +46,8 @@ def test_install_mends_what_has_changed_and_restarts(service: Service) -> None:
     command = environment(service.container, "/srv/user", "4242")
     service.run(f"echo '# other' >>/etc/systemd/system/{UNIT}; echo '# mine' >>{CONFIGURATION}")
     before = service.pid
-    said = steps(service.run(f"{command} install"))
-    assert [line.split()[0] for line in said] == ["write", "restart", UNIT]
+    service.run(f"{command} install")
+    assert "# other" not in service.run(f"cat /etc/systemd/system/{UNIT}")
     assert service.pid != before
     assert service.run(f"tail -1 {CONFIGURATION}") == "# mine"
 

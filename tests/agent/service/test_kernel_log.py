@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.install import InstallPaths
 from agent.service import environment
-from agent.service.plan import InstallPaths, parts
 
 UNIT = environment.shipped("dgx-telemetry.service")
 DROP_IN = environment.shipped(environment.KERNEL_LOG)
 
 
-def no_systemctl(*_: str) -> str:
-    return ""
-
-
 def test_it_is_installed_only_where_there_is_a_log(tmp_path: Path) -> None:
     """A root without the device: a unit that names it would not start there."""
-    named = [part.putting() for part in parts(InstallPaths(tmp_path), no_systemctl)]
-    assert not any("10-kernel-log.conf" in sentence for sentence in named)
+    assert not any("10-kernel-log.conf" in str(path) for path in InstallPaths(tmp_path).units)
 
 
 def test_it_gives_one_descriptor_and_no_privilege() -> None:
