@@ -110,7 +110,10 @@ def _about(
 
 
 def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Iterator[str]:
-    texts = [one.text for one in status.findings if one.hidden_by and one.hidden_by in by]
+    found = {*by}
+    for _ in status.findings:  # one may hide another that hides a third
+        found |= {one.id for one in status.findings if one.hidden_by in found}
+    texts = [one.text for one in status.findings if one.id in found.difference(by)]
     yield from prose(f"With it: {'; '.join(texts)}" * bool(texts), width, indent=indent)
 
 

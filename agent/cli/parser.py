@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         text = super().format_help()
-        return text + simulated_machines() if "--simulate" in text else text
+        return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
         """Argparse says nothing where it cannot write."""

@@ -40,7 +40,7 @@ def of_each(summary: str) -> str:
 def hang_advice(who: str = "each rank") -> str:
     """Return the process to examine in a job that hangs, before its end destroys the evidence."""
     return (
-        f"Look at {who} first with `py-spy dump` (stopped, waiting for input, or an exception?), "
+        f"Look at {who} first with `py-spy dump` (stopped, waiting for input, an exception?), "
         "before the job is ended; start the next run with NCCL_DEBUG=INFO."
     )
 
@@ -48,10 +48,6 @@ def hang_advice(who: str = "each rank") -> str:
 def peer_advice(who: str = "the GPU that it waits for") -> str:
     """Return the advice for a GPU that others wait for."""
     return f"Look at {who}: balance the work of the ranks, and fix what holds up the slow one."
-
-
-def _small(sentence: str) -> str:
-    return sentence[0].lower() + sentence[1:]
 
 
 ALERTS: dict[State, tuple[str, Severity]] = {
@@ -97,8 +93,7 @@ class Advice(StrEnum):
 
 
 READ_FASTER = (
-    "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
-    "memory; more loaders only help while the disk is not at its limit."
+    "Read ahead, larger files, a local copy or a cache; below the disk's limit more loaders help."
 )
 RECEIVE_LESS = (
     "Copy what is read to the local disks first, cache it, or send it compressed; where a port is "
@@ -108,6 +103,7 @@ CHECKPOINT = (
     "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
     "being written."
 )
+OVERLAP = "Overlap communication with work, or send fewer bytes (compression, accumulation)"
 
 TEXTS: dict[Advice, str] = {
     Advice.ASK_OWNER: "Ask its owner whether the process is still needed: it holds memory "
@@ -120,27 +116,27 @@ TEXTS: dict[Advice, str] = {
     Advice.MOVE_FEWER_BYTES: "Pin memory and overlap copies with work; move fewer bytes: keep "
     "data on the GPU, send smaller types, decode on the GPU.",
     Advice.BALANCE: peer_advice(),
-    Advice.READ_OR_WRITE: f"If the job reads: {_small(READ_FASTER)} If it writes: "
-    f"{_small(CHECKPOINT)}",
+    Advice.READ_OR_WRITE: "If the job reads: read ahead, larger files, a local copy or a cache. "
+    "If it writes checkpoints: do so asynchronously, less often or to a faster disk; end none that "
+    "is being written.",
     Advice.READ_FASTER: READ_FASTER,
     Advice.CHECKPOINT: CHECKPOINT,
-    Advice.RECEIVE_OR_SEND: f"If the job reads: {_small(RECEIVE_LESS)} If it writes: "
-    "write checkpoints asynchronously.",
+    Advice.RECEIVE_OR_SEND: "If the job reads: copy it to the local disks first, cache it, use "
+    "more ports or a faster server. If it writes: write checkpoints asynchronously.",
     Advice.RECEIVE_LESS: RECEIVE_LESS,
     Advice.ADD_LOADERS: "Start more loader processes while cores are free, give the job "
     "cores where its threads wait for them, or decode and augment on the GPU.",
     Advice.RELIEVE_THREAD: "Relieve the thread that launches: CUDA graphs or "
     "torch.compile for many small kernels, loader processes for what it prepares itself.",
-    Advice.PROFILE: "The host shows no reason. That is normal for a server without requests or a "
+    Advice.PROFILE: "The host shows no reason: normal for a server without requests or a "
     "notebook. A job that should be at work waits for a service, a lock or the like: "
     "profile it (`py-spy`, Nsight Systems).",
     Advice.SHOW_PROCESSES: "Let the agent see the processes on this GPU: as root, with "
     "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host if it "
     "is in a container. Until then it cannot see what they wait for.",
-    Advice.OVERLAP_NVLINK: "Overlap communication with work, or send fewer bytes "
-    "(compression, accumulation); else accept it: the links do what they can.",
-    Advice.OVERLAP_INFINIBAND: "Overlap communication with work, check that every "
-    "port runs at its rate and that GPUDirect is in use.",
+    Advice.OVERLAP_NVLINK: f"{OVERLAP}; else accept it: the links do what they can.",
+    Advice.OVERLAP_INFINIBAND: f"{OVERLAP}; check that every port runs at its rate and that "
+    "GPUDirect is in use.",
     Advice.PLACE_RANKS: "Place the ranks of a job on GPUs that share NVLink or a PCIe switch.",
 }
 

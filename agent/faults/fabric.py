@@ -15,7 +15,7 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import REMEMBERED, EventRecords, grown, increase, of, seconds
+from agent.faults.promql import REMEMBERED, EventRecords, grown, increase, of, seconds, spoken
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Ask
 from agent.faults.xids import OF_LINKS
@@ -195,7 +195,8 @@ def link_errors(parameters: RuleParameters) -> Fault:
         hold="5m",
         summary="NVLink {{ $labels.link }} errs",
         sentence=(
-            f"NVLink {{device}} had {{errors:error|errors}} in the last {window} (limit {most})",
+            f"NVLink {{device}} had {{errors:error|errors}} in the last {spoken(window)} "
+            f"(limit {most})",
         ),
         figure="errors",
         device="link",

@@ -108,8 +108,8 @@ def node_slow(parameters: RuleParameters) -> Fault:
         summary="node slower than its like",
         sentence=(
             "it holds up job {{{{ $labels.job_id }}}}: its GPUs worked, or waited for this node "
-            "itself, for {share:percent} more of the last 5m than those of the job's median node "
-            f"(limit {share:.0%})",
+            "itself, for {share:percent} more of the last 5 min than those of the job's median "
+            f"node (limit {share:.0%})",
         ),
         figure="share",
         do="Look at what else this node reports: clocks, heat, its disks, its ports; then take it "

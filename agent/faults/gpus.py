@@ -166,7 +166,7 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
     failing += f"and changes({agent_health.GPU_READ_FAILURES}[{over}]) >= {FEWEST}"
     rules = (
         ("slow", slow, f"driver calls took up to {{seconds:duration}} (limit {SLOWEST} s)"),
-        ("failing", failing, f"{{seconds:.0f}} reads failed in the last 7m (limit {FEWEST})"),
+        ("failing", failing, f"{{seconds:.0f}} reads failed in the last 7 min (limit {FEWEST})"),
     )
     return (
         *(
@@ -274,7 +274,7 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
             labels={"sensor": sensor},
             summary="at its temperature limit",
             sentence=(
-                f"the {sensor} has {{margin:.0f}} °C left to its temperature limit"
+                f"the {sensor} has a margin of {{margin:.0f}} °C to its temperature limit"
                 + f" (limit {margin:g} °C)" * bool(margin),
             ),
             figure="margin",

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.faults.model import SAME_GPU, SAME_NODE, Fault, HiddenBy
-from agent.model import Finding
+from agent.model import Finding, Reason
 
 OUR_ALERTS = 'alertname=~"Dgx.+"'
 OF_WORK = 'alertname=~"DgxGpu.+|DgxNvlink.+|DgxPcie.+|DgxJob.+"'
+
+
+LOST = f'reason="{Reason.LOST}"'
 
 
 class Inhibition(NamedTuple):
@@ -42,6 +45,11 @@ OF_ALL = (
     ),
 )
 """Inhibitions of whole nodes and GPUs; others stand with the fault that they hide."""
+
+OF_FINDINGS = (
+    Inhibition.of(HiddenBy("DgxGpuMissing", SAME_NODE), ('alertname="DgxAgentBlind"', LOST)),
+)
+"""The same of findings that no alert has."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:

@@ -14,7 +14,7 @@ from agent.faults.model import (
     HiddenBy,
 )
 from agent.faults.promql import NODE as TARGETS
-from agent.faults.promql import Condition, Recording, Vector, grown, increase, of
+from agent.faults.promql import Condition, Recording, Vector, grown, increase, of, spoken
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Counted, FaultSamples
 from agent.limits import paths
@@ -118,7 +118,7 @@ def flapping(parameters: RuleParameters) -> Iterator[Fault]:
         when=counted.or_else(seen),
         summary="InfiniBand port flaps",
         sentence=(
-            f"port {{device}}:{{0}} went down {{downs:once|times}} in the last {window} "
+            f"port {{device}}:{{0}} went down {{downs:once|times}} in the last {spoken(window)} "
             f"(limit {most})",
         ),
         figure="downs",
@@ -138,7 +138,7 @@ def infiniband_errors(parameters: RuleParameters) -> Iterator[Fault]:
             labels={"sign": "errors", "kind": kind},
             summary="InfiniBand errors",
             sentence=(
-                f"port {{device}}:{{0}} had {{errors:error|errors}} ({kind}) in the last 1h "
+                f"port {{device}}:{{0}} had {{errors:error|errors}} ({kind}) in the last 1 h "
                 f"(limit {most})",
             ),
             figure="errors",

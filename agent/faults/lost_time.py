@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES, peer_advice
+from agent.diagnosis.advice import ADVICE, OVERLAP, SUMMARIES, peer_advice
 from agent.faults.model import (
     INFO,
     SAME_GPU,
@@ -18,7 +18,7 @@ from agent.faults.model import (
     node_fault,
 )
 from agent.faults.promql import GPU as ONE_GPU
-from agent.faults.promql import NODE, Condition, Recording, one, pick
+from agent.faults.promql import NODE, Condition, Recording, one, pick, spoken
 from agent.faults.records import (
     VERDICT,
     gpu_time,
@@ -30,17 +30,6 @@ from agent.faults.records import (
 from agent.faults.thresholds import RuleParameters
 from agent.model import CAUSES, GPU_LABELS, Cause, Figure, GpuKey, Severity, State
 from agent.sources import activity, gpu
-
-FIRST_STEPS = {
-    Cause.DISK: "Read less or faster (local copies, larger files), or write checkpoints "
-    "asynchronously.",
-    Cause.NETWORK: "Copy the data to local disks first, or use more ports.",
-    Cause.CPU: "Give the job more cores or loader processes.",
-    Cause.HOST_THREAD: "Relieve the thread that launches: CUDA graphs, torch.compile, loaders.",
-    Cause.PCIE: "Move fewer bytes to the GPU; pin memory and overlap copies.",
-    Cause.PEER: "Look at the GPU that it waits for: balance the ranks.",
-}
-"""The first step of each cause of waiting; the runbook has the rest."""
 
 BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 """A GPU that is lost hangs its job, and the others wait for it."""
@@ -121,15 +110,15 @@ def starved(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
         unit="ratio",
         state=State.STARVED,
     )
-    sentence = f"it waited for {{share:percent}} of the last {spans.window} "
+    sentence = f"it waited for {{share:percent}} of the last {spoken(spans.window)} "
     sentence += f"(limit {spans.share:.0%}), most for "
-    for cause, do in FIRST_STEPS.items():
+    for cause, name in NAMES.items():
         yield usual(
             when=f'{spans.known} and on ({ONE_GPU}) {spans.first}{{cause="{cause}"}}',
             labels={"window": spans.window, "cause": cause.value},
-            summary=f"waits for {NAMES[cause]}",
-            sentence=(f"{sentence}{NAMES[cause]}",),
-            do=do,
+            summary=f"waits for {name}",
+            sentence=(f"{sentence}{name}",),
+            do=ADVICE[State.STARVED, cause],
         )
     yield usual(
         kind=spans.kind,
@@ -137,7 +126,7 @@ def starved(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
         reads=time.asks,
         sentence=(sentence + "{cause}",),
         terms={"cause": lambda found: NAMES[Cause(found.names[0])]},
-        do=lambda found: FIRST_STEPS[Cause(found.names[0])],
+        do=lambda found: ADVICE[State.STARVED, Cause(found.names[0])],
     )
 
 
@@ -178,7 +167,9 @@ def share_fault(
         when=when >= share,
         figure="share",
         unit="ratio",
-        sentence=(f"{words} for {{share:percent}} of the last {window} (limit {share:.0%})",),
+        sentence=(
+            f"{words} for {{share:percent}} of the last {spoken(window)} (limit {share:.0%})",
+        ),
         **more,
     )
 
@@ -199,8 +190,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
         hold="1m",
         labels={"window": window},
         summary="starved, cause unknown",
-        do="A server without requests or a notebook waits too. Profile a job that should be at "
-        "work (`py-spy`, Nsight Systems).",
+        do=ADVICE[State.STARVED, Cause.UNKNOWN],
         state=State.STARVED,
     )
     sending = {"state": State.COMMUNICATING.value}
@@ -214,7 +204,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
         severity=INFO,
         hold="1m",
         summary="only communicates",
-        do="Ask the owner of the job to overlap communication with work, or to communicate less.",
+        do=f"{OVERLAP}.",
         state=State.COMMUNICATING,
     )
 
@@ -278,7 +268,7 @@ def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
     over = f">= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits} {over})"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
-    limit = f"(limit {spans.share:.0%} of the last {spans.window}, each)"
+    limit = f"(limit {spans.share:.0%} of the last {spoken(spans.window)}, each)"
     yield gpu_fault(
         alert="DgxGpuStraggler",
         when=f"{named} * on ({NODE}, uuid) group_left (gpu) {SINGLE}",
@@ -306,7 +296,7 @@ def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
 
 def late_gpus(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
     """The same as findings: the GPU that others wait for, or the number of those that wait."""
-    limit = f"(limit {spans.share:.0%} of the last {spans.window}, each)"
+    limit = f"(limit {spans.share:.0%} of the last {spoken(spans.window)}, each)"
     time = waits_share(parameters, spans.window)
     peer = {"state": State.STARVED.value, "cause": Cause.PEER.value}
     waiting = share_of_gpu(parameters, spans.window, **peer)

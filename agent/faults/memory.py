@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, gpu_fault
-from agent.faults.promql import NODE, Condition, grown, increase, of, pick
+from agent.faults.promql import NODE, Condition, grown, increase, of, pick, spoken
 from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import LOST_DATA, xid_records
 from agent.sources import ecc, gpu
@@ -125,7 +125,9 @@ def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
         when=of_late.made(f"{of_late} unless on ({NODE}, uuid) {reported}", of_late.rows),
         hold="90s",
         summary="data lost in memory",
-        sentence=("{errors:uncorrected ECC error|uncorrected ECC errors} in the last " + window,),
+        sentence=(
+            "{errors:uncorrected ECC error|uncorrected ECC errors} in the last " + spoken(window),
+        ),
         figure="errors",
         do=STOP,
         hidden_by=(HiddenBy(REMAP, SAME_GPU), HiddenBy("DgxGpuXid", SAME_GPU, ('xid="48"',))),
@@ -167,7 +169,7 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     rows = of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR)
     pages = of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR)
     corrected = ecc_growth(parameters, window, "corrected") >= most
-    of_errors = f"{{errors:memory error|memory errors}} corrected in the last {window}"
+    of_errors = f"{{errors:memory error|memory errors}} corrected in the last {spoken(window)}"
     signs = (
         ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),
         ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} of {MOST_ROWS} rows are remapped"),

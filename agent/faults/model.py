@@ -101,7 +101,7 @@ class Fault:
     unit: str = "count"
     limit: Metric | float | None = None
     device: str = ""  # the label that names what it is about
-    names: tuple[str, ...] = ()  # labels that the sentence asks for by number
+    names: tuple[str, ...] = ()  # labels that the sentence asks for by number; ids have them
     listed: Listed | None = None
     terms: Mapping[str, Callable[[Finding], str]] = field(default_factory=dict)  # of findings alone
     do: Action = ""  # the first step

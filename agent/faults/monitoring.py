@@ -17,7 +17,17 @@ from agent.faults.model import (
     Seen,
     node_fault,
 )
-from agent.faults.promql import NODE, Condition, Recording, grown, increase, of, pick, seconds
+from agent.faults.promql import (
+    NODE,
+    Condition,
+    Recording,
+    grown,
+    increase,
+    of,
+    pick,
+    seconds,
+    spoken,
+)
 from agent.faults.settings import SETTINGS_FAULTS
 from agent.faults.silence import agent_down, restarting
 from agent.faults.thresholds import RuleParameters, span
@@ -178,7 +188,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             hold=hold,
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
-            sentence=(f"the agent answers, and has not read the machine for {hold}",),
+            sentence=(f"the agent answers, and has not read the machine for {spoken(hold)}",),
             do=f"Restart it: `systemctl restart dgx-telemetry`. {LOG}",
         ),
     )
@@ -214,7 +224,8 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
     )
     for why in TO_SEE:
         if counts[why]:
-            yield Seen(figures=(Figure("metrics", counts[why], None, "count"),), names=(str(why),))
+            figures = (Figure("metrics", counts[why], None, "count"),)
+            yield Seen(figures=figures, names=(str(why),), labels=(("reason", str(why)),))
 
 
 def values_absent(hold: str) -> Fault:
@@ -227,6 +238,7 @@ def values_absent(hold: str) -> Fault:
         hold=hold,
         fires=lambda found: hold if found.names == (Reason.STALLED,) else "",
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
+        names=("reason",),
         terms={"why": lambda found: ABSENT[found.names[0]]},
         do="See which, and why, under `Absent values` of `dgx-telemetry check`.",
     )
@@ -254,7 +266,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         labels={"sign": "often"},
         summary="clock is set again and again",
         sentence=(
-            f"the wall clock was set {{times:once|times}} in the last 6h (limit {MANY_STEPS}): "
+            f"the wall clock was set {{times:once|times}} in the last 6 h (limit {MANY_STEPS}): "
             "timestamps do not fit",
         ),
     )
@@ -266,7 +278,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         hidden_by=(HiddenBy("DgxClockStepped", SAME_NODE, ('sign="often"',)),),
         summary="clock was set",
         sentence=(
-            f"the wall clock was set {{times:once|times}} in the last {window}: timestamps "
+            f"the wall clock was set {{times:once|times}} in the last {spoken(window)}: timestamps "
             "before and after do not fit",
         ),
     )
@@ -291,7 +303,7 @@ def rules_failing(parameters: RuleParameters) -> Fault:
         summary="{{ $labels.instance }} cannot evaluate rules",
         sentence=(
             f"{where} of {{{{{{{{ $labels.instance }}}}}}}} had {{failures:failure|failures}} of "
-            "rules in the last 10m: alerts of these rules cannot fire",
+            "rules in the last 10 min: alerts of these rules cannot fire",
         ),
         figure="failures",
         do="See the error at Status, Rules of Prometheus, or in the log of vmalert.",
@@ -328,6 +340,7 @@ OF_CONFIGURATION = (
             if metric is paths.LIMIT and reason is Reason.MISSING
         ],
         sentence=("[[limit]] names {0} {device} {1}, which is not here",),
+        names=("path", "direction"),
         do="Correct the [[limit]] in the configuration.",
     ),
     Fault(

@@ -28,6 +28,11 @@ def seconds(span: str) -> float:
     return int(found[1]) * SPAN_UNITS[found[2]]
 
 
+def spoken(span: str) -> str:
+    """Return a span in words: 15m is `15 min`."""
+    return SPAN.sub(lambda found: f"{found[1]} {'min' if found[2] == 'm' else found[2]}", span)
+
+
 class Recording(NamedTuple):
     """One recording rule; `record` is named level:metric:operations."""
 
@@ -196,9 +201,9 @@ class Condition:
         """Return a condition that is made of this one and others."""
         return Condition(text, rows, self.asks.union(*(other.asks for other in others)))
 
-    def named(self, record: "Recording") -> "Condition":
-        """Return the same condition, whose PromQL asks for the record of it."""
-        return self.made(str(record), self.rows)
+    def named(self, record: "Recording", **labels: str) -> "Condition":
+        """Return the same condition, whose PromQL asks for the record of it, by these labels."""
+        return self.made(pick(record, **labels), self.rows)
 
     def rounded(self) -> "Condition":
         return self.made(
@@ -297,9 +302,14 @@ class Condition:
 
         return self.made(f"sum without ({', '.join(labels)}) ({self})", rows)
 
-    def minus(self, other: "Condition", ignored: str = "") -> "Condition":
-        """The difference to the rows of the other, which have all labels but `ignored`; a row
-        without a partner is left out."""
+    def minus(self, other: "Condition | float", ignored: str = "") -> "Condition":
+        """The difference to a number, or to the rows of the other, which have all labels but
+        `ignored`; a row without a partner is left out."""
+        if not isinstance(other, Condition):
+            return self.made(
+                f"{self} - {other:g}",
+                lambda samples: {row: v - other for row, v in self.rows(samples).items()},
+            )
 
         def rows(samples: FaultSamples) -> Vector:
             right = other.rows(samples)

@@ -10,6 +10,7 @@ from agent.faults.promql import (
     grown,
     increase,
     observed_share,
+    of,
     one,
     pick,
     rate,
@@ -99,34 +100,25 @@ def waits_share(parameters: RuleParameters, window: str) -> Condition:
     return share_of(part, whole, window, str(waits_time(parameters, window)))
 
 
-def saturated(parameters: RuleParameters, text: str, **labels: str) -> Condition:
-    """The share for which each path was full; `text` is its record."""
+def saturated(parameters: RuleParameters, **labels: str) -> Condition:
+    """The share for which each path was full."""
     window = parameters.thresholds.saturated_window
-    part = grown(paths.SATURATED, window, text, **labels)
-    whole = grown(paths.OBSERVED, window, "").max_without("direction")
-    return share_of(part, whole, window, text)
+    over = parameters.over(window)
+    part = grown(paths.SATURATED, window, increase(paths.SATURATED, over), **labels)
+    whole = grown(paths.OBSERVED, window, increase(paths.OBSERVED, over)).max_without("direction")
+    return share_of(part, whole, window, observed_share(str(part), str(whole), over, "direction"))
 
 
 def saturation(parameters: RuleParameters) -> Recording:
     window = parameters.thresholds.saturated_window
-    over = parameters.over(window)
-    return Recording(
-        f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        observed_share(
-            increase(paths.SATURATED, over),
-            f"max without (direction) ({increase(paths.OBSERVED, over)})",
-            over,
-            "direction",
-        ),
-    )
+    name = f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}"
+    return Recording(name, str(saturated(parameters)))
 
 
-def slowdown(_: RuleParameters) -> Recording:
-    """Return the record of the share by which steps take longer than in the first hour of their
-    job."""
-    return Recording(
-        "instance_gpu:dgx_gpu_step_seconds:slowdown", f"{pulses.STEP} / {job_watch.REFERENCE} - 1"
-    )
+LONGER = of(pulses.STEP).over(of(job_watch.REFERENCE)).minus(1)
+"""The share by which steps take longer than in the first hour of their job."""
+
+SLOWDOWN = Recording("instance_gpu:dgx_gpu_step_seconds:slowdown", str(LONGER))
 
 
 OFTEN = "1m"

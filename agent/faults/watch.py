@@ -1,7 +1,7 @@
 """The faults of this machine over time: since when each is there, the state of its alert, the fault
 that hides it, and the events of the last 24 hours."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -10,7 +10,7 @@ from agent.config.settings import Configuration
 from agent.diagnosis.advice import severity
 from agent.faults.findings import HARDWARE, Search, by_kind, monitoring
 from agent.faults.gpus import NVML
-from agent.faults.hiding import Inhibition, alert_labels, hides, inhibitions
+from agent.faults.hiding import OF_FINDINGS, Inhibition, alert_labels, hides, inhibitions
 from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
@@ -209,8 +209,10 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return kind and place: of a port or link of a GPU both."""
-    place = (finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device)
+    """Return kind and place: the GPU, the device, and the labels that its fault is named by, as a
+    port or a direction."""
+    own = finding.names[: len(by_kind()[finding.kind].names)]
+    place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
     return ":".join(filter(None, place))
 
 
@@ -241,25 +243,31 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
     )
 
 
+def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
+    """Yield a fault and those that hide it, each by the next."""
+    while name:
+        yield name
+        name = hider.get(name, "")
+
+
 @lru_cache(maxsize=1)
 def _inhibitions() -> tuple[Inhibition, ...]:
     usual = RuleParameters(AlertThresholds())
     groups = (*HARDWARE, *WORKLOAD, monitoring)
     rules = [rule for group in groups for rule in group(usual).rules]
-    return inhibitions([rule for rule in rules if isinstance(rule, Fault)])
+    return (*inhibitions([rule for rule in rules if isinstance(rule, Fault)]), *OF_FINDINGS)
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults with the first that hides each; of two that hide each other the first in
-    order stays."""
+    """Yield the faults with the first that hides each, by an alert that is on; of those that hide
+    one another in a circle the first in order stays."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}
     for one, own in zip(found, labels, strict=True):
         for other, theirs in zip(found, labels, strict=True):
-            sound = other.id != one.id and not other.over and hider.get(other.id) != one.id
-            both = AlertState.OFF not in (one.alert, other.alert)
-            if sound and both and hides(rules, theirs, own):
+            sound = other.alert is not AlertState.OFF and not other.over
+            if sound and one.id not in _causes(other.id, hider) and hides(rules, theirs, own):
                 hider[one.id] = other.id
                 break
         yield replace(one, hidden_by=hider.get(one.id))

@@ -3,7 +3,7 @@ are full; and the groups of the rules on lost time."""
 
 from collections.abc import Iterable, Iterator
 
-from agent.diagnosis import accounting, job_watch, pulses
+from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER, hang_advice
 from agent.faults import places
 from agent.faults.lost_time import (
@@ -20,18 +20,18 @@ from agent.faults.lost_time import (
     unnamed_time,
 )
 from agent.faults.model import CRITICAL, INFO, Fault, Group, gpu_fault, node_fault
-from agent.faults.promql import NODE, Condition, Recording, grown, increase, of, pick, rate
+from agent.faults.promql import NODE, Condition, Recording, grown, increase, of, pick, rate, spoken
 from agent.faults.records import (
+    LONGER,
     OFTEN,
+    SLOWDOWN,
     gpu_time,
     saturated,
     saturation,
     share_of_gpu,
-    slowdown,
     waits_time,
 )
 from agent.faults.thresholds import RuleParameters
-from agent.faults.windows import FaultSamples
 from agent.model import Cause, State
 from agent.sources import allocation, process
 
@@ -66,8 +66,7 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
         sentence=("{gpus:GPU waits|GPUs wait} for process {0}, and none works",),
         figure="gpus",
         names=("pid",),
-        do="Look at the process first (`py-spy dump`), before the job is ended: it is stopped, "
-        "waits for input, or raised an exception.",
+        do=hang_advice("it"),
         labels={"sign": "named"},
         state=State.HUNG,
         hidden_by=BY_MISSING,
@@ -93,23 +92,17 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
 
 def slower(parameters: RuleParameters) -> Fault:
     """Steps that take longer than in the job's own first hour."""
-    limits, record = parameters.thresholds, slowdown(parameters)
-    ratio = of(pulses.STEP).over(of(job_watch.REFERENCE))
-
-    def above(samples: FaultSamples) -> dict[frozenset[tuple[str, str]], float]:
-        return {row: value - 1 for row, value in ratio.rows(samples).items()}
-
-    longer = Condition(str(record), above, ratio.asks)
+    limits = parameters.thresholds
     return node_fault(
         alert="DgxJobSlower",
         kind="job_slower",
-        when=longer.max_without("gpu", "uuid") >= limits.slower_share,
+        when=LONGER.named(SLOWDOWN).max_without("gpu", "uuid") >= limits.slower_share,
         severity=INFO,
         hold=limits.slower_window,
         summary="job slower than in its first hour",
         sentence=(
             "steps take up to {share:percent} longer than in their job's own first hour "
-            f"(limit {limits.slower_share:.0%} for {limits.slower_window})",
+            f"(limit {limits.slower_share:.0%} for {spoken(limits.slower_window)})",
         ),
         figure="share",
         unit="ratio",
@@ -130,18 +123,22 @@ def unused(parameters: RuleParameters) -> Fault:
         severity=INFO,
         hold=window,
         summary="its job does not use it",
-        sentence=(f"it is given to a job that has had no process on it for {window}",),
+        sentence=(f"it is given to a job that has had no process on it for {spoken(window)}",),
         do="Ask the owner of the job to request fewer GPUs.",
     )
 
 
 CURES = {
     "nvlink": ADVICE[State.COMMUNICATING, Cause.NVLINK],
-    "pcie": "Move fewer bytes: keep data on the GPU, send smaller types, pin memory.",
+    "pcie": ADVICE[State.STARVED, Cause.PCIE],
     "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
-    "network": "Use more ports, or move less: read local copies, compress, save less often.",
+    "network": ADVICE[State.STARVED, Cause.NETWORK],
 }
-OF_DISK = {"read": READ_FASTER, "write": CHECKPOINT, "busy|total": "Read and write less or faster."}
+OF_DISK = {
+    "read": READ_FASTER,
+    "write": CHECKPOINT,
+    "busy|total": ADVICE[State.STARVED, Cause.DISK],
+}
 
 
 def full_paths(parameters: RuleParameters) -> Iterator[Fault]:
@@ -157,13 +154,13 @@ def full_paths(parameters: RuleParameters) -> Iterator[Fault]:
     for path, do in CURES.items():
         device = {"device": "!~.+:.+"} if path == "nvlink" else {}
         labels = {"path": path, **device}
-        full = saturated(parameters, pick(record, **labels), **labels) >= share
+        full = saturated(parameters, **labels).named(record, **labels) >= share
         if path == "nvlink":
             full = full.having(sent, "gpu", "uuid")
         yield _full(path, full, do, (share, window))
     for direction, do in OF_DISK.items():
         labels = {"path": "disk", "direction": f"=~{direction}" if "|" in direction else direction}
-        full = saturated(parameters, pick(record, **labels), **labels) >= share
+        full = saturated(parameters, **labels).named(record, **labels) >= share
         yield _full(direction, full, do, (share, window))
 
 
@@ -179,7 +176,9 @@ def _full(sign: str, when: Condition, do: str, limit: tuple[float, str]) -> Faul
         hold="1m",
         summary="at its limit",
         sentence=(
-            f"{{path}} {{device}} ({{1}}) was full for {{share:percent}} of the last {window} "
+            "{path}",
+            " {device}",
+            f" ({{1}}) was full for {{share:percent}} of the last {spoken(window)} "
             f"(limit {share:.0%})",
         ),
         figure="share",
@@ -248,7 +247,7 @@ def jobs(parameters: RuleParameters) -> Group:
         unnamed_time(parameters, short),
         unnamed_time(parameters, hours),
         single_gpus(parameters),
-        slowdown(parameters),
+        SLOWDOWN,
         hung_record(parameters),
         *stragglers(parameters, short),
         *stragglers(parameters, hours),

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from agent.faults.lost import LOST
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.promql import NODE, REMEMBERED, EventRecords, pick, seconds
+from agent.faults.promql import NODE, REMEMBERED, EventRecords, pick, seconds, spoken
 from agent.faults.thresholds import RuleParameters
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
@@ -147,7 +147,9 @@ def _there(events: str) -> str:
 
 
 def _counted(what: str, parameters: RuleParameters) -> tuple[str]:
-    return (f"{what}, {{times:once|times}} in the last {parameters.thresholds.event_window}",)
+    return (
+        f"{what}, {{times:once|times}} in the last {spoken(parameters.thresholds.event_window)}",
+    )
 
 
 def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:

@@ -110,6 +110,7 @@ class GpuInventory:
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
     not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
     unmet: int = 0  # GPUs whose first calls have not returned, so that they are not known
+    missing: tuple[int, ...] = ()  # numbers that the driver counts, of GPUs that were never met
     most: int = 0  # the most GPUs that answered since the agent started
     reason: Reason = Reason.STALLED  # why there is no driver, ...
     why_not: str = "the driver has not responded yet"  # ... and in words; empty while connected

@@ -334,7 +334,11 @@ class GpuWatch:
         subscribed = self._events.handles.keys() if self._events else set()
         generation = self.inventory.generation + bool(handles.keys() - subscribed)
         self._events = EventSubscription(generation, self.nvml, handles)
-        gpus, left = self.watched.all_gpus(), self.threads.left
+        gpus, left, unanswered = (
+            self.watched.all_gpus(),
+            self.threads.left,
+            self.watched.unanswered,
+        )
         there = {device.identity.index for device in answering}
         self.inventory = GpuInventory(
             generation=generation,
@@ -347,7 +351,8 @@ class GpuWatch:
                 for gpu in gpus
                 if gpu.index in left and left[gpu.index].why is not None
             },
+            missing=tuple(n for n in sorted(unanswered) if self.watched.of(n) is None),
             unmet=sum(self.watched.of(index) is None for index in left),
-            most=max(self.inventory.most, len(self.watched.unanswered.keys() | there)),
+            most=max(self.inventory.most, len(unanswered.keys() | there)),
             why_not="",
         )

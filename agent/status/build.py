@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -13,8 +14,16 @@ from agent.model import Pair, Snapshot
 from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
-from agent.status.findings import by_gpu, finding_statuses, no_better
-from agent.status.gpus import Judged, RowContext, gpu_status, instances, judged, processes
+from agent.status.findings import by_gpu, finding_statuses, grave, not_good
+from agent.status.gpus import (
+    Judged,
+    RowContext,
+    finding_step,
+    gpu_status,
+    instances,
+    judged,
+    processes,
+)
 from agent.status.groups import group_status, grouped
 from agent.status.headline import HeadlineInput, headline
 from agent.status.history import History
@@ -27,6 +36,7 @@ from agent.status.model import (
     GpuGroup,
     GpuStatus,
     HeadlineClause,
+    Level,
     PathKind,
     PathStatus,
     SourceStatus,
@@ -128,7 +138,7 @@ class StatusBoard:
             at=moment(snapshot.wall),
             tick=snapshot.tick,
             second=int(snapshot.at),
-            level=worst_level(clause.level for clause in seen.clauses),
+            level=_level(seen),
             machine=machine_status(source, snapshot),
             headline=seen.clauses,
             sound=None if findings or snapshot.tick <= 0 else SOUND,
@@ -154,7 +164,13 @@ class StatusBoard:
         source, bandwidth = self.source, self.source.diagnosis.bandwidth
         silent = silence(snapshot) > 0
         gpus = judged(source, self.history, snapshot)
-        findings = finding_statuses(source.faults.active, snapshot, bandwidth)
+        findings = finding_statuses(
+            source.faults.active,
+            snapshot,
+            bandwidth,
+            source.inventory.missing,
+            partial(finding_step, gpus={gpu.identity.uuid: gpu for gpu in gpus}),
+        )
         ways = self._ways.of(source.samples)
         paths = path_statuses(ways, bandwidth, source.samples, silent=silent)
         full = any(path.level for path in paths if path.path != "hbm")
@@ -206,20 +222,25 @@ class StatusBoard:
         return self._last_look
 
 
+def _level(seen: TickParts) -> Level | None:
+    worst = worst_level(clause.level for clause in seen.clauses)
+    return Level.CRITICAL if grave(seen.findings) else worst
+
+
 def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[FindingStatus, ...]:
     own = (findings.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
     return tuple({one.id: one for found in own for one in found}.values())
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs, and no better than these; without the first
-    step that is `said` above."""
+    """Return a group with the findings of its GPUs, and not good beside a critical one; without
+    the first step that is `said` above."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
         group,
         findings=tuple(one.id for one in own),
-        level=no_better(group.level, own),
+        level=not_good(group.level, own),
         do=None if group.do in said else group.do,
     )
 

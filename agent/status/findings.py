@@ -1,7 +1,10 @@
 """Findings as they are shown: alike ones of several GPUs as one, each with its alert and cure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
+from agent.faults import places
 from agent.faults.findings import action
 from agent.faults.watch import ActiveFault, AlertState
 from agent.jobs.job import percent
@@ -24,32 +27,54 @@ NEAR = 0.5
 
 
 def finding_statuses(
-    active: Sequence[ActiveFault], snapshot: Snapshot, bandwidth: PathAccounts
+    active: Sequence[ActiveFault],
+    snapshot: Snapshot,
+    bandwidth: PathAccounts,
+    missing: Sequence[int] = (),
+    step: Callable[[ActiveFault], str] = lambda one: action(one.finding),
 ) -> tuple[FindingStatus, ...]:
-    """Return what is wrong, the gravest first."""
-    briefs = {one.id: _brief(one.finding, bandwidth, snapshot.at) for one in active}
+    """Return what is wrong, the gravest first; `missing` are the numbers of GPUs that the agent
+    never met, `step` is the first step of each."""
+    words = {
+        one.id: (
+            _brief(one.finding, bandwidth, snapshot.at),
+            wait(one.hold) if one.late else step(one),
+        )
+        for one in active
+    }
     alike: dict[object, list[ActiveFault]] = {}
     for one in active:
-        told = one.finding.kind, briefs[one.id], one.alert, one.over, bool(one.hidden_by)
+        told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
         alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
     first_of = {one.id: same[0].id for same in alike.values() for one in same}
     names = {one.id: one.fault.alert for one in active}
-    return tuple(_status(same, briefs, snapshot, first_of, names) for same in alike.values())
+    found = (_status(same, words, snapshot, first_of, names) for same in alike.values())
+    return tuple(_naming(one, missing) if one.kind == "gpus_missing" else one for one in found)
+
+
+def _naming(finding: FindingStatus, missing: Sequence[int]) -> FindingStatus:
+    """Return the finding of missing GPUs with those whose numbers the driver still counts."""
+    if not missing:
+        return finding
+    text = f"{finding.text}: GPU{'s' * (len(missing) > 1)} {ranges(missing)}"
+    devices = tuple(f"gpu{number}" for number in missing)
+    return replace(finding, text=text, brief=text, devices=devices)
 
 
 def _status(
     alike: Sequence[ActiveFault],
-    briefs: Mapping[str, str],
+    words: Mapping[str, tuple[str, str]],
     snapshot: Snapshot,
     first_of: Mapping[str, str],
     names: Mapping[str, str],
 ) -> FindingStatus:
     first = alike[0]
-    finding, brief = first.finding, briefs[first.id]
-    gpus = sorted(one.finding.gpu.index for one in alike if one.finding.gpu)
+    finding, (brief, do) = first.finding, words[first.id]
+    gpus = sorted({one.finding.gpu.index for one in alike if one.finding.gpu})
     hidden = first.hidden_by
+    port = finding.names[:1] if first.fault.place is places.PORT else ()
+    device = ":".join((finding.device, *port))
     begun = [one.since for one in alike if one.since is not None]
-    do = wait(first.hold) if first.late else action(finding)
     where = f"GPU{'s' * (len(gpus) > 1)} {ranges(gpus)}: " if gpus else ""
     return FindingStatus(
         id=first.id,
@@ -57,7 +82,7 @@ def _status(
         level=LEVEL[finding.severity],
         text=f"{where}{brief}",
         brief=brief,
-        devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (finding.device,))),
+        devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
         since=began(snapshot, snapshot.at - min(begun)) if len(begun) == len(alike) else None,
         do=None if hidden else do or None,
         alert=_alert(first, names.get(hidden or "", "")),
@@ -97,10 +122,15 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
     return alert_status(name, severity, AlertState.OFF, "does not fire")
 
 
-def no_better(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of what these findings are about: not good beside one that is critical."""
-    grave = any(one.level is Level.CRITICAL and not one.over for one in findings)
-    return Level.CRITICAL if grave and level is Level.GOOD else level
+def grave(findings: Iterable[FindingStatus]) -> bool:
+    """Return whether one of these is critical and goes on."""
+    return any(one.level is Level.CRITICAL and not one.over for one in findings)
+
+
+def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
+    """Return the level of what GPUs do, without a colour where it is good and a finding is
+    critical: neither is their work sound, nor is it the fault."""
+    return None if level is Level.GOOD and grave(findings) else level
 
 
 def by_gpu(

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.diagnosis.advice import SUMMARIES, advice, severity
+from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
 from agent.diagnosis.disclosure import SOURCES
-from agent.faults.findings import by_kind
+from agent.faults.findings import action, by_kind
+from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
+from agent.faults.watch import ActiveFault
 from agent.jobs.job import Job
 from agent.model import (
     LOST_STATES,
@@ -22,7 +24,7 @@ from agent.model import (
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
 from agent.sources import instances as mig
-from agent.status.findings import no_better
+from agent.status.findings import grave
 from agent.status.history import SETTLED, SPAN, History
 from agent.status.jobs import hang_action
 from agent.status.model import (
@@ -154,6 +156,17 @@ def first_step(gpu: Judged, loss: Pair) -> str:
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
+def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
+    """Return what to do about a finding; of time that a GPU loses, what its account says."""
+    finding, state = fault.finding, fault.fault.state
+    gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
+    if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
+        return action(finding)
+    cause, shares = alert_labels(fault.fault, finding).get("cause"), gpu.verdict.shares
+    pairs = [pair for pair in OF_PAIR if pair[0] is state and cause in (None, pair[1])]
+    return first_step(gpu, max(pairs, key=lambda pair: shares.get(pair, 0.0)))
+
+
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
@@ -213,7 +226,7 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
     whole, told = not (context.silent or gpu.lost), gpu.lost or not context.silent
     verdict = gpu.verdict if whole else None
     own = context.findings.get(key.uuid, ())
-    level = no_better(LEVEL[severity(gpu.pair)], own) if gpu.pair and whole else None
+    level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
     who = context.processes.get(key.uuid, ()) if not gpu.lost else ()
     text = _text(gpu)
     hang = gpu.job.hang if gpu.job else None
@@ -223,7 +236,7 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         uuid=key.uuid,
         model=gpu.identity.model,
         lost=gpu.lost,
-        level=Level.CRITICAL if gpu.lost else level,
+        level=Level.CRITICAL if gpu.lost or grave(own) else level,
         state=gpu.pair[0] if gpu.pair and whole else None,
         cause=gpu.pair[1] if gpu.pair and whole else None,
         text=text if whole or gpu.lost else UNANSWERED,

@@ -12,7 +12,7 @@ from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, Severity, Snapshot, State
-from agent.status.findings import no_better
+from agent.status.findings import not_good
 from agent.status.gpus import Judged
 from agent.status.groups import Members, group_text, grouped, level_of, listed
 from agent.status.model import AlertStatus, FindingStatus, HeadlineClause, Level
@@ -177,7 +177,7 @@ def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClaus
     costly = bool(pair and pair[0] in ALERTS)
     devices = {f"gpu{gpu.number}" for gpu in gpus}
     return HeadlineClause(
-        level=no_better(worst_level(levels), facts.findings),
+        level=not_good(worst_level(levels), facts.findings),
         text=capital("; ".join(texts)),
         findings=tuple(
             one.id

@@ -6,6 +6,7 @@ from agent.diagnosis.advice import SUMMARIES, hang_advice, severity
 from agent.jobs.job import Culprit, Hang, Job, Receipt, amount, percent
 from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State, time_in
 from agent.ranges import ranges
+from agent.status.findings import grave
 from agent.status.model import EndedJob, FindingStatus, Level, PairShare, RunningJob
 from agent.status.words import LEVEL, UNANSWERED, began, duration, moment, worst_level
 
@@ -185,9 +186,9 @@ def running_job(
     """A running job; `findings` are those of its GPUs. While the driver is `silent`, nothing is
     known of it."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
-    grave = [one for one in findings if one.level is Level.CRITICAL and not one.over]
-    doubtful = [one.text for one in grave if one.in_doubt]
-    more = [Level.CRITICAL] * bool(job.hang or job.lost or grave) + [Level.INFO] * bool(job.slower)
+    doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
+    worst = bool(job.hang or job.lost or grave(findings))
+    more = [Level.CRITICAL] * worst + [Level.INFO] * bool(job.slower)
     words = "; ".join([*(f"its results are in doubt: {t}" for t in doubtful[:1]), sentence(job)])
     return RunningJob(
         id=receipt.id,

@@ -5,7 +5,7 @@ parts; a part is left out where one of its figures or names is not known.
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Formatter
@@ -101,16 +101,20 @@ def rate(moved: float | None, limit: float | None, path: str) -> str:
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
 
 
+FORMS: Mapping[str, Callable[[float], str]] = {
+    "percent": "{:.0f} %".format,
+    "rate": figure,
+    "bits": lambda value: figure(8 * value),
+    "duration": duration,
+}
+
+
 class _Amount(float):
     """A number that a word after it agrees with."""
 
     def __format__(self, spec: str) -> str:
-        if spec == "percent":
-            return f"{self:.0f} %"
-        if spec in ("rate", "bits"):
-            return figure(8 * self if spec == "bits" else self)
-        if spec == "duration":
-            return duration(self)
+        if spec in FORMS:
+            return FORMS[spec](float(self))
         one, bar, many = spec.removeprefix("~").partition("|")
         if not bar:
             return super().__format__(spec)
@@ -156,7 +160,8 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     """A finding in words, `GPU 3: ...` if it is about one, unless that is not to be `named`."""
     fault = by_kind()[finding.kind]
     given = _given(finding.figures, finding.names)
-    given["device"] = finding.device
+    if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
+        given["device"] = finding.device
     given |= {name: term(finding) for name, term in fault.terms.items()}
     sentence = _sentence(fault.sentence, finding.names, given)
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence

@@ -103,13 +103,13 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[tuple[str, str]
 
 
 EXACT = {
-    "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15m (limit 25%), most for "
-    "the disk. Read less or faster",
-    "DgxGpuStarved: another cause takes more by now": "most for the disk. Read less",
-    "DgxGpuHot: at the limit": "the core has 0 °C left to its temperature limit. Check the cooling",
+    "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15 min (limit 25%), most "
+    "for the disk. If the job reads: read ahead",
+    "DgxGpuStarved: another cause takes more by now": "most for the disk. If the job ",
+    "DgxGpuHot: at the limit": "the core has a margin of 0 °C to its temperature limit. ",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) was full for 51% of the last "
-    "10m (limit 50%). Use more ports, or move less: read local copies",
-    "DgxGpuStraggler: two wait for one": "2 GPUs wait for it (limit 25% of the last 15m, each)",
+    "10 min (limit 50%). If the job reads: copy it to the local disks",
+    "DgxGpuStraggler: two wait for one": "2 GPUs wait for it (limit 25% of the last 15 min, each)",
     "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
     "DgxNvlinkDown: one is down": "17 NVLinks are up. Drain the node",
     "DgxDiskFailing: the last copy": "Copy its data first; do not pull it",

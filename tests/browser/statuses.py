@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
+from agent.diagnosis.advice import READ_FASTER
 from tests.browser.status_server import Json, example
 
 
@@ -30,8 +31,7 @@ def starved() -> Json:
     status["headline"][0] |= {
         "level": "warning",
         "text": "8 GPUs starved by disk, 62 % of the last 15 min",
-        "do": "Read less or faster: more read-ahead, a local copy on the array, larger files, a "
-        "cache in memory; more loaders only help while the disk is not at its limit.",
+        "do": READ_FASTER,
         "alert": {
             **example()["findings"][0]["alert"],
             "text": "alert DgxGpuStarved (warning: notifies, does not page) fires from 25 % of "

@@ -17,7 +17,7 @@ def starved(gpu: int, share: str = "75%", node: str = "dgx07", cause: str = "dis
             "uuid": uuid,
         },
         "annotations": {
-            "description": f"GPU {gpu} ({uuid}) of {node} waited for {share} of the last 15m. "
+            "description": f"GPU {gpu} ({uuid}) of {node} waited for {share} of the last 15 min. "
             f"Starved by {cause}."
         },
     }
@@ -29,7 +29,7 @@ def test_gpus_alike_share_a_line_and_others_have_their_own() -> None:
     assert list(lines(alerts)) == [
         "DgxGpuStarved (warning) GPUs 0-2,4,7; GPU 0 (GPU-0) of dgx07 waited for 75% of the last "
         "15m. Starved by disk.",
-        "DgxGpuStarved (warning) GPU 0 (GPU-0) of dgx08 waited for 75% of the last 15m. "
+        "DgxGpuStarved (warning) GPU 0 (GPU-0) of dgx08 waited for 75% of the last 15 min. "
         "Starved by disk.",
     ]
 

@@ -24,12 +24,12 @@ SYSTEMS = load().systems
 
 WRONG = {
     "dgx-station-v100:nvlink-down": "NVLink 2 is down, 3 of 4 NVLinks are up",
-    "dgx-h100:nvlink-errors": "errors in the last 1h",
-    "dgx-h100:gpu-hot": " °C left to its temperature limit",
+    "dgx-h100:nvlink-errors": "errors in the last 1 h",
+    "dgx-h100:gpu-hot": " °C to its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
-    "dgx-station-v100:ecc": "uncorrected ECC errors in the last 30m",
-    "dgx-a100:ecc+mig": "uncorrected ECC errors in the last 30m",
+    "dgx-station-v100:ecc": "uncorrected ECC errors in the last 30 min",
+    "dgx-a100:ecc+mig": "uncorrected ECC errors in the last 30 min",
     "dgx-h200:row-remap": "could not be remapped",
     "dgx-h100:xid": "XID 48, Double Bit ECC Error",
 }

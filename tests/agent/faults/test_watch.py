@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.faults.watch import ActiveFault, AlertState
-from agent.model import Severity
+from agent.faults.watch import ActiveFault, AlertState, id_of
+from agent.model import Finding, GpuKey, Severity
 from tests.support.machines import AgentBench, simulated
 
 
@@ -30,6 +30,31 @@ def test_doubt_in_results_comes_before_heat(scenario: str) -> None:
         ids.index(one) for one in ids if one in ("xid", "ecc_uncorrected")
     )
     assert all(one.finding.severity is Severity.CRITICAL for one in bench.agent.faults.active[:1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpu", "device", "names"),
+    [
+        ("nvlink_saturated", GpuKey(3, "GPU-3"), "gpu3", ["nvlink transmit", "nvlink receive"]),
+        ("port_down", None, "mlx5_0", ["1", "2"]),
+        ("array_member_failed", None, "md0", ["sda1", "sdb1"]),
+        ("job_hung", GpuKey(3, "GPU-3"), "", ["4711", "4712"]),
+        ("switch_error", None, "switch0", ["12028", "20034"]),
+        ("values_absent", None, "", ["lost", "denied"]),
+    ],
+)
+def test_two_instances_of_a_fault_at_one_place_have_ids_of_their_own(
+    kind: str, gpu: GpuKey | None, device: str, names: list[str]
+) -> None:
+    found = [Finding(kind, Severity.WARNING, gpu, device, names=tuple(n.split())) for n in names]
+    assert len(set(map(id_of, found))) == len(names)
+
+
+def test_what_may_change_of_a_fault_is_not_in_its_id() -> None:
+    reasons = ("hardware_thermal",), ("hardware_thermal", "power_brake")
+    gpu = GpuKey(3, "GPU-3")
+    found = [Finding("clocks_held_down", Severity.WARNING, gpu, names=names) for names in reasons]
+    assert len(set(map(id_of, found))) == 1
 
 
 def test_two_looks_at_one_snapshot_are_equal() -> None:

@@ -132,7 +132,7 @@ FINDING_TEXTS = {
         (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
         ("Double Bit ECC Error",),
     ),
-    "GPU 3: the core has -1 °C left to its temperature limit": Finding(
+    "GPU 3: the core has a margin of -1 °C to its temperature limit": Finding(
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
     "network port eno1 runs at 1 of 10 Gb/s": Finding(
