@@ -160,7 +160,14 @@ class Agent:
         apart = self._host_schedules()
         return Poller(
             workers=(
-                worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
+                worker(
+                    "nvml",
+                    gpus.run,
+                    gpus.complete,
+                    clock,
+                    gpus.threads.leave,
+                    is_pending=gpus.is_pending,
+                ),
                 *(worker(n, of.run, of.complete, clock, due=of.due) for n, of in apart.items()),
                 InlineWorker("memory", known.run, known.complete, clock),  # no call can hang
             ),

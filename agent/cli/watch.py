@@ -187,6 +187,7 @@ async def _read_here(
         status = board.status()
         recent.take(status)
         shown.put(StatusView(status, recent), note)
+        await agent.poller.look_again()
         await clock.sleep(TICK)
         await agent.poller.tick()
 

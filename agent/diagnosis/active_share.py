@@ -6,8 +6,10 @@ tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM acti
 the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
 
 from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
@@ -66,12 +68,30 @@ DIP = 0.78
 go beside work. With 0.62 four of 180 GPUs fewer are right on the tapes."""
 
 
+class WorkLevel(NamedTuple):
+    """SM and DRAM activity over activity while a GPU works and does not wait."""
+
+    sm: float
+    dram: float
+
+
+def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
+    """The level of the windows that wait least: their SM activity is as large as the largest but
+    one, which may be an outlier. None of fewer than two."""
+    by_sm = sorted(seen, reverse=True)[1:]
+    if not by_sm:
+        return None
+    full = by_sm[0].sm
+    alike = [one.dram for one in by_sm if one.sm >= (1.0 - LEAST_WAIT) * full]
+    return WorkLevel(full, fmean(alike))
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
     """Means of one GPU over the last seconds, shares 0-1; None where it is not known.
 
     `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of what it
-    sends; `power` the levels of its 20 ms samples.
+    sends; `power` the levels of its 20 ms samples; `level` that of its work in windows of 100 ms.
     """
 
     activity: float
@@ -81,21 +101,24 @@ class ActiveSecond:
     payload: float | None = None
     sent: float | None = None
     power: PowerLevels | None = None
+    level: WorkLevel | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Parts of the second that sum to the activity; `waits_for` is whom most waiting is for."""
+    """Parts of the second that sum to the activity; `waits_for` is whom most waiting is for, `late`
+    the wait of all ranks for launches."""
 
     busy: float
     communicating: float
     waiting: float
     waits_for: GpuKey | None = None
+    late: float = 0.0
 
     @property
     def total(self) -> float:
         """The activity that was divided."""
-        return self.busy + self.communicating + self.waiting
+        return self.busy + self.communicating + self.waiting + self.late
 
 
 def not_computing(second: ActiveSecond) -> float:
@@ -107,25 +130,36 @@ def not_computing(second: ActiveSecond) -> float:
     """
     if only_spins(second):
         return second.activity
-    at_lower_power = 0.0
-    if second.power is not None and second.power.distinct:
-        inactive = 1.0 - second.activity
-        at_lower_power = min(second.activity, max(0.0, second.power.lower_share - inactive))
+    lower = _at_lower_power(second)
     if second.sm is None:
-        return max(at_lower_power, _transfers_in_dips(second))
-    if not second.activity:
-        return at_lower_power
-    at_lower_power = min(at_lower_power, _most_spinning(second, second.sm))
+        return max(lower, _transfers_in_dips(second))
     if not second.payload:
-        return at_lower_power
-    share = (WORKING_SM - second.sm / second.activity) / (WORKING_SM - TRANSFERRING_SM)
-    exposed = second.activity * min(1.0, max(0.0, share))
-    return max(at_lower_power, min(exposed, second.payload / TRANSFER_RATE))
+        return lower
+    return max(lower, min(_besides_work(second), second.payload / TRANSFER_RATE))
 
 
-def _most_spinning(second: ActiveSecond, sm: float) -> float:
-    """The largest share of the second that its SM activity leaves to kernels that spin."""
-    return max(0.0, second.activity - sm) / (1.0 - MOST_SPINNING_SM)
+def _at_lower_power(second: ActiveSecond) -> float:
+    """The active share of the second at the lower of two levels of power, as far as SM activity
+    does not show work."""
+    if second.power is None or not second.power.distinct:
+        return 0.0
+    lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
+    return lower if second.sm is None else min(lower, _most_spinning(second, second.sm))
+
+
+def _besides_work(second: ActiveSecond, full: float = WORKING_SM) -> float:
+    """The share of the second that transfers at most, by SM activity; `full` is that of work, over
+    activity."""
+    if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
+        return 0.0
+    share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
+    return second.activity * min(1.0, max(0.0, share))
+
+
+def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
+    """The largest share of the second that its SM activity leaves to kernels that spin; `full` is
+    that of work, over activity."""
+    return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
 def _transfers_in_dips(second: ActiveSecond) -> float:
@@ -217,6 +251,9 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
     """The parts of a GPU's active share; `peers` are the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
+    levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
+    if alongside and levels and not only_spins(second):
+        return _by_level(second, alongside, max(levels))
     waited, culprit = _longest_wait(second, alongside)
     without_work = not_computing(second) if alongside or peers else 0.0
     transfers = communicating(second, without_work)
@@ -230,6 +267,43 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     if waiting < LEAST_WAIT:
         waiting, culprit = 0.0, None
     return ActiveShares(second.activity - transfers - waiting, transfers, waiting, culprit)
+
+
+def _by_level(
+    second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
+) -> ActiveShares:
+    """The parts by DRAM activity: what moves none waits, and what moves data between GPUs does so
+    at the level of the windows with work, for they hold both. The peer that waits least is waited
+    for; what all wait is launched too late, as far as one of them rests too."""
+    ranks = (second, *alongside.values())
+    least = min(one.activity for one in ranks)
+    if level.dram < LINKS_AT_REST:  # collectives alone, which take as long on every rank
+        last = min(alongside, key=lambda key: alongside[key].activity)
+        waits, waiting, transfers = {last: 0.0}, second.activity - least, least
+    else:
+        waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
+        last = min(waits, key=lambda key: waits[key])
+        waiting = _beneath(second, level)
+        full = (level.sm + WORKING_SM) / 2  # windows that wait least may transfer too
+        transfers = communicating(second, max(0.0, _besides_work(second, full) - waiting))
+        if transfers and waiting < LEAST_WAIT:  # links may be slower than usual
+            transfers = min(second.activity - waiting, max(transfers, _at_lower_power(second)))
+    late = min(waiting, waits[last], 1.0 - least)
+    waiting -= late
+    if waiting < LEAST_WAIT:
+        waiting = 0.0
+    busy = second.activity - transfers - waiting - late
+    is_later = waits[last] - late < waiting
+    return ActiveShares(busy, transfers, waiting, last if is_later else None, late)
+
+
+def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
+    """The share of the second that is active and uses no DRAM, as far as its SM activity is beneath
+    that of work too: a job's phases may use more DRAM or less."""
+    waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
+    if second.sm is None or level.sm <= MOST_SPINNING_SM:
+        return waits
+    return min(waits, _most_spinning(second, second.sm, level.sm))
 
 
 def _longest_wait(

@@ -115,7 +115,7 @@ def _with_work(e: Evidence) -> TimeSplit:
     for pair, share, facts in throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, facts
-    inactive = _inactive(e, 1.0 - active)
+    inactive = _inactive(e, 1.0 - active + shares.late * scale)
     if waits_for is None and Cause.PEER in inactive and (peer := awaited(e)) is not None:
         waits_for = peer.gpu
     for cause, (share, facts) in inactive.items():

@@ -238,8 +238,8 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """The same with the levels of its power."""
-        return replace(self.means, power=self.history.power)
+        """The same with the levels of its power, and of its DRAM activity while it works."""
+        return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property
     def means(self) -> ActiveSecond:

@@ -6,7 +6,7 @@ from math import inf, sqrt
 from statistics import fmean
 
 from agent.bounds import HOUR, POWER_SAMPLES
-from agent.diagnosis.active_share import ActiveSecond, only_spins
+from agent.diagnosis.active_share import ActiveSecond, WorkLevel, only_spins, work_level
 from agent.diagnosis.evidence import HOLDING_DOWN, SPAN, Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
@@ -26,8 +26,9 @@ POWER_STEP = 0.05
 """Shares of the power limit that count as alike."""
 
 READINGS = 30
-"""Readings of activity, a second apart, that must be uneven, those of the first work among them: a
-job that starts is uneven. Where fewer did, three of 112 GPUs fewer were right on the tapes."""
+"""Windows of 100 ms whose level is that of work. Readings of activity, a second apart, that must be
+uneven, those of the first work among them: a job that starts is uneven. Where fewer did, three of
+112 GPUs fewer were right on the tapes."""
 
 UNEVEN = 0.12
 """Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
@@ -82,6 +83,8 @@ class GpuHistoryTracker:
     _came: float | None = None  # when those that are there came; None: never looked
     _power: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
+    _windows: deque[WorkLevel] = field(default_factory=lambda: deque(maxlen=READINGS))
+    _measured: float = 0.0  # when the newest of these was
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
     _asked: float = 0.0  # when something last came, or was done
@@ -111,6 +114,10 @@ class GpuHistoryTracker:
             self._power.clear()
             self._levels = None
         self._learn(e, now)
+        sm, dram = (e.context.samples.point(one, *e.labels) for one in OF_WINDOW)
+        if sm is not None and dram is not None and sm.at > self._measured:
+            self._windows.append(WorkLevel(sm.value, dram.value))
+            self._measured = sm.at
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
         if self._idle_since is None or e.host.rate(workload.RECEIVED):
@@ -123,6 +130,7 @@ class GpuHistoryTracker:
             # What is not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
+            level=work_level(self._windows),
             # To a server that rests something comes, if only a probe; a notebook is left alone.
             bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,
             clock=self._clock_at(e, now),
@@ -152,6 +160,7 @@ class GpuHistoryTracker:
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts = False, Bursts()
         self._power.clear()
+        self._windows.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
@@ -175,6 +184,7 @@ class GpuHistoryTracker:
         return max((clock for clock, at in known if now - at <= HOUR), default=None)
 
 
+OF_WINDOW = activity.WINDOW_SM, activity.WINDOW_DRAM
 OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH
 
 

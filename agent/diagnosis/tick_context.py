@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from agent.diagnosis.active_share import WorkLevel
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.thresholds import Thresholds
 from agent.jobs.grouping import JobGroup
@@ -46,6 +47,7 @@ class GpuHistory:
     sent_abroad: bool = False  # the host's network has carried something both ways meanwhile
     nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
     power: PowerLevels | None = None  # of its newest 20 ms samples
+    level: WorkLevel | None = None  # of its newest windows of 100 ms
     bursts: bool = False  # its work came in bursts without a rhythm, as requests do
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
     came: float | None = None  # when its processes came (monotonic seconds)

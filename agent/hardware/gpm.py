@@ -1,6 +1,6 @@
 """GPM, the GPU performance monitor of Hopper and newer: means between two samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
@@ -16,6 +16,8 @@ SHORTEST = 0.15
 shorter exists. On an H200 (driver 580.159) the counters are refreshed every 100.0 ms: of windows of
 2.5, 5, 10 and 20 ms only the one in which that falls reads anything, all others 0 or NaN. There a
 sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
+
+WINDOW = 0.1  # Seconds in which the counters advance once
 
 SAME_TICK = 0.5
 """Seconds for which a measurement serves all sources of its GPU; the next tick takes a new one."""
@@ -52,6 +54,8 @@ class GpmId(IntEnum):
     NVLINK_TRANSMITTED = 61
 
 
+NVLINK_WAYS = GpmId.NVLINK_RECEIVED, GpmId.NVLINK_TRANSMITTED
+
 COUNTABLE = {
     GpmId.GRAPHICS: Range(0, 105),
     GpmId.TENSOR: Range(0, 105),
@@ -64,13 +68,17 @@ COUNTABLE = {
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
-def _question(library: Any) -> Any:
+IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
+"""The means of a window: each costs 0.1 ms of CPU."""
+
+
+def _question(library: Any, metrics: Collection[GpmId]) -> Any:
     """Return the part of a request that never changes, without the samples: writing it costs as
     much as asking."""
     question: Any = library.c_nvmlGpmMetricsGet_t()
     question.version = library.NVML_GPM_METRICS_GET_VERSION
-    question.numMetrics = len(GpmId)
-    for slot, metric in zip(question.metrics, GpmId, strict=False):
+    question.numMetrics = len(metrics)
+    for slot, metric in zip(question.metrics, metrics, strict=False):
         slot.metricId = metric
     return question
 
@@ -99,8 +107,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """The two samples of one GPU, or of one of its GPU instances under MIG, taken in turns. Raises
-    Absent where GPM does not answer."""
+    """The two samples of one GPU, or of one of its GPU instances under MIG, taken in turns, and a
+    third that ends a window. Raises Absent where GPM does not answer."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -109,7 +117,10 @@ class Gpm:
         self._now = now
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._question = _question(device.nvml.library)
+        self._questions = {
+            metrics: _question(device.nvml.library, metrics)
+            for metrics in (tuple(GpmId), IN_WINDOW)
+        }
         self._take = partial(device.ask, "nvmlGpmSampleGet")
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
@@ -118,6 +129,7 @@ class Gpm:
         try:
             self._older = self._sample()
             self._newer = self._sample()
+            self._third = self._sample()
             self._take(self._older)
         except Absent:
             self.close()
@@ -151,7 +163,7 @@ class Gpm:
         self._tried = now
         try:
             self._take(self._newer)
-            values = self._means()
+            values = self._means(tuple(GpmId), self._newer)
         except Absent as absent:
             self.latest, self._failure = None, absent.without_traceback()
             raise
@@ -171,12 +183,27 @@ class Gpm:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
 
-    def _means(self) -> dict[GpmId, float]:
-        question = self._question
-        question.sample1, question.sample2 = self._older, self._newer
+    @property
+    def links_carry(self) -> bool:
+        """True if NVLink carried a megabyte a second, as between the GPUs of a job."""
+        values = self.latest.values if self.latest is not None else {}
+        return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
+
+    def window(self) -> tuple[float, ...] | None:
+        """Activity, and SM and DRAM activity (0-1), since the newest measurement; not a number
+        where unknown, None where that is too short a time ago. Raises Absent."""
+        if self._now() - self._since < WINDOW:
+            return None
+        self._take(self._third)
+        values = self._means(IN_WINDOW, self._third)
+        return tuple(values.get(one, nan) / 100 for one in IN_WINDOW)
+
+    def _means(self, metrics: tuple[GpmId, ...], newer: Any) -> dict[GpmId, float]:
+        question = self._questions[metrics]
+        question.sample1, question.sample2 = self._older, newer
         self._device.nvml.call("nvmlGpmMetricsGet", question)
         return {
             metric: slot.value
-            for metric, slot in zip(GpmId, question.metrics, strict=False)
+            for metric, slot in zip(metrics, question.metrics, strict=False)
             if not slot.nvmlReturn
         }

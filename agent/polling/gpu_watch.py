@@ -95,6 +95,10 @@ class GpuWatch:
         """Return whether every read of every GPU that answers has run at least once."""
         return self._first_turn_over and self.watched.have_run()
 
+    def is_pending(self) -> bool:
+        """Return whether a read asked to run again within the tick; for any thread."""
+        return any(0.0 < read.due <= read.at for _, read in self.watched.in_order)
+
     def events(self) -> EventSubscription | None:
         events = self._events
         return events if self.inventory.connected and events and events.handles else None

@@ -208,6 +208,7 @@ class Poller:
         due = self.clock.monotonic()
         while True:
             await self.tick()
+            await self.look_again()
             now = self.clock.monotonic()
             due = max(due + (FIRST_TICKS if self.waiting_for() else intervals.TICK), now)
             await self.clock.sleep(due - now)
@@ -235,6 +236,13 @@ class Poller:
         shown = self.disclose(snapshot)
         for listener in self.listeners:
             self._notify(listener, shown)
+
+    async def look_again(self) -> None:
+        """Shortly after a tick start the workers again whose reads asked for it: two samples of a
+        GPU make a short window. What they read is taken in at the next tick."""
+        if any(worker.is_pending() for worker in self.workers):
+            await self.clock.sleep(intervals.WINDOW)
+            await self._wait([w.start_turn() for w in self.workers if w.is_pending()])
 
     def waiting_for(self) -> str:
         """Return the names of what has not been read once yet; empty when the agent is ready.

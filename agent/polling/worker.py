@@ -42,8 +42,10 @@ class Worker:
         leave: Leave | None = None,
         *,
         due: Callable[[], bool] = lambda: True,
+        is_pending: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
+        self.is_pending = is_pending  # whether a second turn within the tick reads anything
         self._due = due
         self.complete = complete  # whether every read has run at least once
         self.busy = False

@@ -22,6 +22,7 @@ BYTES = (138, 139, 140, 141)
 ERRORS = (161, 162, 163)
 THROTTLED = (74, 76, 77, 79, 269, 270, 271)
 GPM_METRICS = (1, 2, 3, 5, 10, 20, 21, 60, 61)
+GPM_WINDOW = (1, 2, 10)
 POWER_SAMPLES = 0
 
 Call = Callable[[Any], Any]
@@ -86,6 +87,7 @@ def calls_of(library: Any, state: State) -> list[tuple[float, Call]]:
         (intervals.ACTIVITY_BUSY if state.on_gpu else intervals.ACTIVITY_IDLE, _gpm(library)),
         (intervals.LINKS, _fabric(library)),
         *([(intervals.POWER_BUFFER, _power_samples(library))] if state.on_gpu else []),
+        *([(intervals.ACTIVITY_BUSY, _gpm(library, GPM_WINDOW))] if state.on_gpu else []),
         # whether memory is in use though no process is listed
         *([] if state.on_gpu else [(intervals.PROCESSES, _memory(library))]),
     ]
@@ -124,11 +126,11 @@ def _power_samples(library: Any) -> Call:
     return ask
 
 
-def _gpm(library: Any) -> Call:
+def _gpm(library: Any, metrics: Sequence[int] = GPM_METRICS) -> Call:
     question = library.c_nvmlGpmMetricsGet_t()
     question.version = library.NVML_GPM_METRICS_GET_VERSION
-    question.numMetrics = len(GPM_METRICS)
-    for slot, which in zip(question.metrics, GPM_METRICS, strict=False):
+    question.numMetrics = len(metrics)
+    for slot, which in zip(question.metrics, metrics, strict=False):
         slot.metricId = which
     samples: list[Any] = []
 

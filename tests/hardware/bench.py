@@ -137,9 +137,10 @@ class Watcher:
             await self.clock.sleep(max(0.0, due - self.clock.monotonic()))
 
     async def tick(self) -> None:
-        """Tick once and keep what was read."""
+        """Tick once, keep what was read, and look again."""
         await self.agent.poller.tick()
         self._keep()
+        await self.agent.poller.look_again()
 
     def _keep(self) -> None:
         self.snapshots.append(self.agent.poller.latest)

@@ -57,8 +57,9 @@ def played(stem: Path, loads: Set[str]) -> Iterator[tuple[TrueSpan, Watcher]]:
 
 def _until(watcher: Watcher, clock: FrozenClock, end: float) -> None:
     while clock.monotonic() <= end:
+        now = clock.monotonic()
         asyncio.run(watcher.tick())
-        clock.advance(1.0)
+        clock.advance(now + 1.0 - clock.monotonic())
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -45,9 +45,11 @@ class AgentBench:
 
     async def _tick(self, times: int) -> None:
         for _ in range(times):
+            due = self.clock.monotonic() + 1.0
             await self.agent.poller.tick()
             self.agent.watch.poll(0)
-            self.clock.advance(1.0)
+            await self.agent.poller.look_again()
+            self.clock.advance(due - self.clock.monotonic())
 
     @property
     def samples(self) -> SampleStore:

@@ -7,10 +7,12 @@ import pytest
 
 from agent.diagnosis.active_share import (
     ActiveSecond,
+    WorkLevel,
     divide,
     in_lock_step,
     not_computing,
     only_spins,
+    work_level,
 )
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.model import GpuKey
@@ -217,3 +219,61 @@ def test_without_gpm_transfers_show_in_dips_of_power(
 def test_without_gpm_a_lower_level_that_is_not_rare_shows_its_own_time() -> None:
     mine = without_gpm(0.33, dipping(0.5, 250))
     assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.5, abs=0.02)
+
+
+SHARDED = (
+    replace(second(92.1, 27.7, 3.1, 6.4, 6.3), level=WorkLevel(0.58, 0.29)),
+    replace(second(28.9, 14.5, 3.1, 6.3, 6.3), level=WorkLevel(0.60, 0.30)),
+)
+"""Two ranks launch kernel by kernel: they work 0.196 and 0.173 of the time, and transfer 0.03."""
+
+
+def test_what_is_beneath_the_level_of_work_waits_for_the_peer_that_waits_less() -> None:
+    mine, theirs = SHARDED
+    found, its = divide(mine, {PEER: theirs}), divide(theirs, {PEER: mine})
+    assert found.busy == pytest.approx(0.196, abs=0.03)
+    assert (found.waiting, found.waits_for) == (pytest.approx(0.634, abs=0.05), PEER)
+    assert its.busy == pytest.approx(0.173, abs=0.03)
+    assert (its.waiting, its.waits_for) == (0.0, None)
+
+
+def test_what_all_ranks_wait_while_one_rests_is_too_late_a_launch() -> None:
+    mine, theirs = SHARDED
+    found, its = divide(mine, {PEER: theirs}), divide(theirs, {PEER: mine})
+    assert found.late == its.late == pytest.approx(0.289 - 6.3 / 30, abs=0.001)
+    assert found.total == pytest.approx(mine.activity)
+
+
+def test_phases_that_use_more_dram_than_others_do_not_wait() -> None:
+    """GPT-2 at batch 32 on an H200: windows with 0.38 and 0.48 of DRAM, SM at 0.93 to 0.96."""
+    level = work_level(WorkLevel(sm, dram) for sm, dram in ((0.96, 0.38), (0.93, 0.48)) * 5)
+    mine = replace(second(99.8, 93.9, 41.0, 43.9, 2.0), level=level)
+    assert divide(mine, {PEER: mine}).busy >= 0.99
+    most = replace(mine, level=WorkLevel(0.96, 0.48))
+    assert divide(most, {PEER: most}).busy >= 0.96
+
+
+def test_a_collective_that_uses_more_dram_than_work_is_no_level_of_work() -> None:
+    """Products of 0.3 s, then an all-reduce of 0.2 s on an H200."""
+    windows = [WorkLevel(0.96, 0.16)] * 6 + [WorkLevel(0.17, 0.28)] * 4
+    assert work_level(windows) == (0.96, pytest.approx(0.16))
+    mine = replace(EXPOSED[0.377], level=work_level(windows))
+    found = divide(mine, {PEER: mine})
+    assert (found.communicating, found.waiting) == (pytest.approx(0.377, abs=0.05), 0.0)
+
+
+def test_collectives_without_any_dram_are_no_work() -> None:
+    """All-reduces of some KiB in a CUDA graph on an H100; the rank that comes later is active for
+    less."""
+    level = WorkLevel(0.05, 3e-5)
+    mine = replace(second(57.1, 2.4, 0.0, 0.001, 6.8), level=level)
+    theirs = replace(second(42.6, 1.5, 0.0, 0.001, 6.6), level=level)
+    found, its = divide(mine, {PEER: theirs}), divide(theirs, {PEER: mine})
+    assert found.busy == pytest.approx(0.0, abs=1e-9)
+    assert found.communicating == its.communicating == pytest.approx(0.426)
+    assert (found.waits_for, its.waits_for) == (PEER, None)
+
+
+def test_a_single_window_has_no_level() -> None:
+    """The largest may be an outlier."""
+    assert work_level([WorkLevel(0.9, 0.4)]) is None

@@ -12,6 +12,7 @@ from agent.simulator.loads import GpuLoad, GpuWork
 from agent.sources import activity, nvlink, pcie, process
 from tests.support.fake_gpus import NOT_FOUND, NOT_SUPPORTED, GpuBench
 from tests.support.machine_controls import start_process
+from tests.support.machines import simulated
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -174,3 +175,13 @@ def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None
     bench.nvml.calls.clear()
     bench.run(10)
     assert bench.nvml.calls.count("nvmlGpmSampleGet") == 10
+
+
+@pytest.mark.parametrize(("scenario", "asks"), [("starved-peer", True), ("starved-disk", False)])
+def test_a_window_is_looked_at_while_data_moves_between_gpus(scenario: str, asks: bool) -> None:
+    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(20)
+    windows = bench.samples.all(activity.WINDOW_SM)
+    assert len(windows) == (2 if asks else 0)
+    if asks:  # the second GPU spins for much of the time, the first one works
+        worked, waited = (windows[labels] for labels in sorted(windows))
+        assert waited < 0.7 * worked
