@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
-WINDOW = 3.0
+WINDOW_SECONDS = 3.0
 """Seconds that a mean or a rate looks back unless stated otherwise."""
 
 KEPT = 12.0
@@ -240,7 +240,7 @@ class SampleStore:
                     return value
         return value
 
-    def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> list[float]:
+    def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
         """The values within so many seconds, the newest first; where all are older, the newest."""
         found = self._find(metric, labels)
         values: list[float] = []
@@ -252,7 +252,7 @@ class SampleStore:
                 values.append(value)
         return values
 
-    def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
+    def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Mean of a gauge over so many seconds."""
         known = (metric.name, labels, seconds)
         if known in self._means:
@@ -271,7 +271,7 @@ class SampleStore:
         mean = self._means[known] = total / number if number else None
         return mean
 
-    def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
+    def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Growth a second of a counter; None before two readings, or after a fall.
 
         Where it is read less often than that, over its last two readings.

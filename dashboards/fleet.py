@@ -91,7 +91,7 @@ FULL_PATHS = Value(
 )
 
 
-HEALTH = Row(
+HEALTH_ROW = Row(
     "Is anything wrong in the fleet?",
     (
         stat("Nodes", "Agents that answer.", now(UP).where("== 1").counted(), width=3),
@@ -260,5 +260,5 @@ def fleet_board(runbook: str = "") -> Board:
     fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
     hours_of = goodput((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
     comes = Row("What comes of the GPU-hours?", (hours_of,))
-    rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, JOBS, PATHS_FULL
+    rows = HEALTH_ROW, LOOK_FIRST, fires, comes, LOSSES, JOBS, PATHS_FULL
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

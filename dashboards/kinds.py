@@ -154,7 +154,7 @@ def override(name: str, properties: Mapping[str, object]) -> Json:
     return {"matcher": {"id": "byName", "options": name}, "properties": listed}
 
 
-LABELS = (
+LABEL_ORDER = (
     *("cluster", "rack", "alertname", "severity", "instance", "gpu", "error", "path", "device"),
     *("link", "kind", "xid", "direction", "port", "cause", "title", "product", "system"),
     *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
@@ -229,7 +229,7 @@ def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
     single = len(columns) == 1
     values = ["Value"] if single else [f"Value #{n}" for n in ascii_uppercase[: len(columns)]]
     asked = " ".join(column.value.expr for column in columns)
-    labels = [label for label in LABELS if re.search(rf"\b{label}\b", asked)]
+    labels = [label for label in LABEL_ORDER if re.search(rf"\b{label}\b", asked)]
     organised = {
         "excludeByName": dict.fromkeys(("Time", "job", *hidden), True),
         "renameByName": dict(zip(values, (column.title for column in columns), strict=False)),

@@ -20,7 +20,7 @@ from dashboards.queries import (
 )
 from dashboards.scope import board, firing_alerts
 
-PORT = "{{instance}} {{device}}:{{port}}"
+PORT_NAME = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 
 BOTH_WAYS = ("instance", "path", "device")
@@ -73,15 +73,15 @@ OTHERS = Row(
         graph(
             "InfiniBand",
             "Traffic that each port received and sent, and the smallest limit among them.",
-            Query(rate(infiniband.RECEIVED).bits(), f"{PORT} received"),
-            Query(rate(infiniband.TRANSMITTED).bits(), f"{PORT} sent"),
+            Query(rate(infiniband.RECEIVED).bits(), f"{PORT_NAME} received"),
+            Query(rate(infiniband.TRANSMITTED).bits(), f"{PORT_NAME} sent"),
             limit(path="infiniband"),
             empty=NO_INFINIBAND,
         ),
         graph(
             "InfiniBand congestion",
             infiniband.WAIT.meaning,
-            Query(grown(infiniband.WAIT, None, RATE), PORT),
+            Query(grown(infiniband.WAIT, None, RATE), PORT_NAME),
             empty=NO_INFINIBAND,
         ),
         bars(
@@ -98,21 +98,23 @@ OTHERS = Row(
 )
 
 OF_LINK = (*GPU, "link")
-DOWN = now(nvlink.LINK_UP).largest(OF_LINK).where("== 0")
+DOWN_LINKS = now(nvlink.LINK_UP).largest(OF_LINK).where("== 0")
 BELOW = of_spec().where("< 1")
 WAS_UP = now(nvlink.LINK_UP).where("== 1").when("max", OF_LINK)
 WAS_WHOLE = of_spec().where(">= 1").when("max", DEVICE)
 NOT_SEEN = "before this range"
 
-HEALTH = Row(
+HEALTH_ROW = Row(
     "Do all links work?",
     (
         table(
             "NVLinks that are down",
             "Each link that is down now, by GPU and number, and when it was up for the last time.",
             (
-                Column("Up", DOWN, SHORT),
-                Column("Was up", WAS_UP.among(DOWN, OF_LINK).or_why(DOWN), absent=NOT_SEEN),
+                Column("Up", DOWN_LINKS, SHORT),
+                Column(
+                    "Was up", WAS_UP.among(DOWN_LINKS, OF_LINK).or_why(DOWN_LINKS), absent=NOT_SEEN
+                ),
             ),
             overrides=[wide("Was up", 140)],
             width=8,
@@ -157,7 +159,7 @@ HEALTH = Row(
             "Whether the port is active, and its errors in this time range.",
             (
                 Column(
-                    "Up", now(infiniband.LINK_UP).smallest(("instance", "device", "port")), SHORT
+                    "Up", now(infiniband.PORT_UP).smallest(("instance", "device", "port")), SHORT
                 ),
                 Column("Errors", grown(infiniband.ERRORS, ("instance", "device", "port")), ANY),
             ),
@@ -170,5 +172,5 @@ HEALTH = Row(
 
 def links_board(runbook: str = "") -> Board:
     about = "Utilization of NVLink, PCIe and InfiniBand, and their errors."
-    rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS
+    rows = HEALTH_ROW, firing_alerts(runbook), NVLINK, OTHERS
     return board("dgx-links", about, *rows)

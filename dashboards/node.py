@@ -37,7 +37,7 @@ from dashboards.scope import (
     time_panels,
 )
 
-ERRORS = Row(
+ERRORS_ROW = Row(
     "Is anything broken or missing?",
     (
         stat(
@@ -99,7 +99,7 @@ GOODPUT = goodput(
     grown(activity.TENSOR_SECONDS, NODE).over(grown(STATE_SECONDS, NODE, state=State.BUSY)),
 )
 
-STATES = Row(
+STATES_ROW = Row(
     "Where does the time of its GPUs go?",
     (
         *time_panels("Time by state and cause", (7, 7)),
@@ -222,4 +222,4 @@ HOST = Row(
 def node_board(runbook: str = "") -> Board:
     about = "Utilization, saturation and errors of the GPUs, links, disks and network of a node."
     fires = firing_alerts(runbook)
-    return board("dgx-node", about, ERRORS, fires, STATES, WORK, JOBS, PATHS, HOST)
+    return board("dgx-node", about, ERRORS_ROW, fires, STATES_ROW, WORK, JOBS, PATHS, HOST)

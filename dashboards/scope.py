@@ -33,7 +33,7 @@ from dashboards.queries import (
     time_by_cause,
 )
 
-TITLES = {
+BOARD_TITLES = {
     "dgx-fleet": "DGX Fleet",
     "dgx-node": "DGX Node",
     "dgx-gpu": "DGX GPU",
@@ -44,19 +44,19 @@ TITLES = {
 """Every board: a link leads only to one of these."""
 
 
-LABELS = {"instance": "Node", "gpu": "GPU"}
+LABEL_TITLES = {"instance": "Node", "gpu": "GPU"}
 
 
 def values_of(label: str, metric: Metric, scope: str = "", every: str | None = "") -> Variable:
     """A variable over the values of a label, within the variables before it."""
     query = f"label_values({metric}{scope}, {label})"
-    return Variable(label, LABELS.get(label, label.capitalize()), query, every)
+    return Variable(label, LABEL_TITLES.get(label, label.capitalize()), query, every)
 
 
-JOB = values_of("job", agent_health.BUILD_INFO)
+JOB_VARIABLE = values_of("job", agent_health.BUILD_INFO)
 """Jobs of agents: All is each of them, and no other target of Prometheus."""
 
-PLACES = (
+PLACE_VARIABLES = (
     values_of("cluster", UP, '{job=~"$job"}', ".*"),
     values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
 )
@@ -67,22 +67,22 @@ NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$ra
 
 ONE_NODE = values_of("instance", UP, '{job=~"$job"}', None)
 GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+")
-OF_NODE = (JOB, ONE_NODE, GPUS)
+OF_NODE = (JOB_VARIABLE, ONE_NODE, GPUS)
 """A board of a node begins with one; more can be chosen."""
 
-OF_FLEET = (JOB, *PLACES, NODES, GPUS)
-OF_AGENTS = (JOB, *PLACES, NODES)
+OF_FLEET = (JOB_VARIABLE, *PLACE_VARIABLES, NODES, GPUS)
+OF_AGENTS = (JOB_VARIABLE, *PLACE_VARIABLES, NODES)
 """An agent is there also where there is no GPU, or no driver that answers."""
 
 
 def board(uid: str, about: str, *rows: Row, choices: tuple[Variable, ...] = OF_NODE) -> Board:
     places = PLACES_OF_FLEET if choices is OF_FLEET else PLACES_OF_NODES
-    return Board(TITLES[uid], uid, about, rows, choices, alerts(places=places))
+    return Board(BOARD_TITLES[uid], uid, about, rows, choices, alerts(places=places))
 
 
 def link_to(uid: str, *labels: str) -> str:
     """The address of a board for the node (and GPU) of a table's row, at the same time."""
-    if uid not in TITLES:
+    if uid not in BOARD_TITLES:
         raise ValueError(f"{uid} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in labels)
     return f"/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{job:queryparam}}{chosen}"

@@ -22,7 +22,7 @@ from agent.config.configuration import ConfigError
 PAUSE = 0.25
 """Seconds for which a wrong password holds up its client: it makes at most 4 guesses a second."""
 
-LONGEST = 72
+PASSWORD_BYTES = 72
 """Bytes of a password that bcrypt looks at."""
 
 ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -89,7 +89,7 @@ def matches(password: str, stored: str) -> bool:
     import bcrypt
 
     try:
-        return bcrypt.checkpw(password.encode()[:LONGEST], stored.encode())
+        return bcrypt.checkpw(password.encode()[:PASSWORD_BYTES], stored.encode())
     except ValueError:  # what bcrypt cannot take is no password
         return False
 

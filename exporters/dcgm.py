@@ -26,7 +26,7 @@ from agent.specs import xids
 from exporters.prometheus import Exposition, Format, head, line, start
 from exporters.settings import DcgmConfig
 
-OFF = (
+DCGM_OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "
     "switches them on.\n"
 )
@@ -182,7 +182,7 @@ class DcgmExposition(Exposition):
         """A row for each GPU, or for each of the instances into which MIG divides it."""
         driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
-        for part in _labelled(samples, instances.INFO):
+        for part in _labelled(samples, instances.INSTANCE_INFO):
             divided[part["uuid"]][part["gpu_instance"]] = SLICE.sub("", part["profile"])
         for one in sorted(_labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
             says = {name: one[name] for name in ("uuid", "pci_bus_id", "model")}

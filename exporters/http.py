@@ -17,7 +17,7 @@ from agent.errors import BadInput
 from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from exporters.access_control import AccessControl
-from exporters.dcgm import OFF, DcgmExposition
+from exporters.dcgm import DCGM_OFF, DcgmExposition
 from exporters.jobs_json import jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
@@ -81,7 +81,7 @@ class AgentPages:
     async def _dcgm(self, request: web.Request) -> web.Response:
         """The names of dcgm-exporter, always in the oldest text format."""
         if self.dcgm is None or not self.dcgm.enabled:
-            return web.Response(text=OFF, status=404)
+            return web.Response(text=DCGM_OFF, status=404)
         return await self._exposed(request, self.dcgm, "", "Accept-Encoding")
 
     async def _exposed(

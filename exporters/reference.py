@@ -6,7 +6,7 @@ from pathlib import Path
 from agent.catalogue import EXPORTED
 from agent.model import InDefault, Kind, Metric
 
-TITLES = {
+FAMILY_TITLES = {
     **{word: word.upper() for word in ("cpu", "gpu", "raid")},
     "bandwidth": "Data paths",
     "disk": "Disks",
@@ -40,7 +40,7 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]
-        title = TITLES.get(word[0], word[0].capitalize())
+        title = FAMILY_TITLES.get(word[0], word[0].capitalize())
         groups.setdefault(SIGNALS if metric.kind is Kind.INTERNAL else title, []).append(metric)
     lines = []
     for title in sorted(groups, key=lambda title: (title == SIGNALS, title.lower())):

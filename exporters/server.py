@@ -63,8 +63,8 @@ def _cut(channel: socket.socket) -> None:
 
 OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
-LOG = logging.getLogger("exporters.requests")
-LOG.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))
+REQUESTS = logging.getLogger("exporters.requests")
+REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))
 
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
@@ -117,7 +117,7 @@ async def serve(
     runner = web.AppRunner(
         app,
         access_log=None,
-        logger=LOG,
+        logger=REQUESTS,
         auto_decompress=False,  # no one reads a body
         keepalive_timeout=KEEP_ALIVE,
         lingering_time=LINGER,

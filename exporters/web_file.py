@@ -101,10 +101,10 @@ def end_of(certificate: str) -> float | None:
 POLL_INTERVAL = 1.0
 """Seconds between two readings of the files: they are small, and whatever changed in them shows."""
 
-LARGEST = 64 * 1024
+WEB_FILE_BYTES = 64 * 1024
 """Bytes of the web configuration; certificates may stand in it."""
 
-LARGEST_PEM = 1024 * 1024
+PEM_BYTES = 1024 * 1024
 """Bytes of a file with certificates: an authority may come with hundreds."""
 
 
@@ -133,7 +133,7 @@ def load(path: str) -> Web:
     """Read file and certificates; raises ConfigError. With no path: plain HTTP for everybody."""
     if not path:
         return Web()
-    files = {path: content(path, LARGEST)}
+    files = {path: content(path, WEB_FILE_BYTES)}
     config, said = parse(files[path], path)
     users, tls = config.basic_auth_users or {}, config.tls_server_config
     if users:
@@ -153,7 +153,7 @@ def check_guards(web: Web, before: Web) -> None:
         raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
 
 
-def content(file: str, most: int = LARGEST_PEM) -> bytes:
+def content(file: str, most: int = PEM_BYTES) -> bytes:
     """Return the content of a file; raises ConfigError."""
     try:
         return read_regular(Path(file), most)

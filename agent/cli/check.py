@@ -18,7 +18,7 @@ from agent.cli.doctor import BROKEN, Answer, in_child
 from agent.cli.once import StatusView, verdict
 from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
 from agent.cli.running_agent import asked
-from agent.cli.table import USUAL, prose, table, terminal_width
+from agent.cli.table import USUAL_COLUMNS, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
@@ -46,7 +46,7 @@ TO_SAY = 2.5
 TO_WRITE = 1.0
 """Seconds more for the bundle."""
 
-SHORTEST = 2.0
+SHORTEST_SECONDS = 2.0
 
 DRIVERS = re.compile(
     r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
@@ -108,7 +108,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
     local = Agent(settings, hardware, clock)
     board = board_of(local, hardware)
-    last = first_snapshot_now(local, max(SHORTEST, arguments.timeout - TO_SAY))
+    last = first_snapshot_now(local, max(SHORTEST_SECONDS, arguments.timeout - TO_SAY))
     status = board.status()
     text = printable("\n".join(page(StatusView(status), width, note)))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}
@@ -183,7 +183,7 @@ def write(path: Path, texts: Mapping[str, str]) -> str:
     return ", ".join(texts)
 
 
-def page(look: StatusView, width: int = USUAL, note: str = "") -> Iterator[str]:
+def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterator[str]:
     """The system, what answers, its limits, what is absent and what is wrong."""
     status = look.status
     machine = status.machine

@@ -15,7 +15,7 @@ from agent.errors import BadInput, Failure
 SHORTEST_TIMEOUT = 3.0
 """Most seconds that a check takes on a healthy, idle machine."""
 
-TIMEOUT = 8.0
+CHECK_SECONDS = 8.0
 """Seconds after which the child is left behind: a check ends within 10."""
 
 CHUNK = 65536
@@ -24,7 +24,7 @@ Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
-def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | None:
+def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answer | None:
     """Return the answer of `look`, run in a child process; None if it gave none in time, although
     it did not wait for a processor for half of that: if all processors are in use, it is BROKEN
     then.

@@ -17,7 +17,7 @@ from agent.model import Snapshot
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 10.0
+RELEASE_SECONDS = 10.0
 """Real seconds until the driver must be given back: the thread of the events waits for 2, and a
 call that has not come back by then hangs."""
 
@@ -25,7 +25,7 @@ IN_FORCE = 3600.0
 """Seconds from the last `touch` of the file until the driver is taken again though it is still
 there: a file that was forgotten leaves no machine unmonitored."""
 
-NODES = "/dev/nvidia"
+NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
@@ -52,7 +52,7 @@ def device_nodes() -> set[str]:
             opened.add(str(number.readlink()))
     maps = Path("/proc/self/maps").read_text(errors="replace")
     mapped = {line.split()[-1] for line in maps.splitlines()}
-    return {path for path in opened | mapped if path.startswith(NODES)}
+    return {path for path in opened | mapped if path.startswith(NVIDIA_NODES)}
 
 
 def module_version() -> str:
@@ -87,7 +87,7 @@ class DriverRelease:
             self._since = None
         elif self._since is None:
             self._since, self._before, self._checked = now, self.version(), False
-        elif not self._checked and now - self._since > PATIENCE * self.clock.speed:
+        elif not self._checked and now - self._since > RELEASE_SECONDS * self.clock.speed:
             self._checked = True
             if held := self.held():
                 self._begin_again(f"{' '.join(sorted(held))} still open")

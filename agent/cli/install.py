@@ -16,7 +16,7 @@ from agent.errors import BadInput
 from agent.service import environment
 from agent.service.environment import COMMAND, KERNEL_LOG, MARK, shipped
 
-LONGEST = 120.0
+SYSTEMCTL_SECONDS = 120.0
 """Seconds that systemctl may take: starting waits until the agent has read everything once."""
 
 HOME = Path("/opt/dgx-telemetry")
@@ -40,7 +40,7 @@ def systemctl(*words: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=LONGEST,
+            timeout=SYSTEMCTL_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

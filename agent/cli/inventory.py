@@ -44,13 +44,13 @@ BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
 HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*\])+", re.ASCII)
 EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer than {MOST_NAMES} each"
 
-PORT = 9935
+AGENT_PORT = 9935
 
 Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
 Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
 Port = Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")]
 
-OFF = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
+OFF_STATES = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
 """States of nodes that Slurm itself does not expect to answer (node_state_flags in
 slurm_protocol_defs.c)."""
 
@@ -87,7 +87,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A list of a fleet. With `slurm` the nodes come from there, and their racks from here."""
 
     cluster: str = ""
-    port: Port = PORT
+    port: Port = AGENT_PORT
     hosts: str = ""
     slurm: bool = False
     rack: tuple[RackTable, ...] = ()
@@ -154,7 +154,7 @@ def slurm_nodes(listing: str) -> Iterator[FleetNode]:
             of.setdefault(key, value)  # free text comes last, and may have any word
         first = {key: value.partition(" ")[0] for key, value in of.items()}
         states = set(re.split(r"[+*~#!%$@^-]+", first.get("State", "")))
-        if "gpu" not in first.get("Gres", "") or states & OFF:
+        if "gpu" not in first.get("Gres", "") or states & OFF_STATES:
             continue
         drained = ""
         if states & DRAINED:
@@ -238,7 +238,7 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     try:
         host, port = parse_listen(arguments.listen)
     except ValueError as error:
-        raise BadInput(f"--listen must be HOST:PORT, not '{arguments.listen}'") from error
+        raise BadInput(f"--listen must be HOST:AGENT_PORT, not '{arguments.listen}'") from error
     access = AccessControl(lambda: web.now.users, lambda: (host,))
     try:
         server = await serve(target_application(read, access), host, port, context=web.context)

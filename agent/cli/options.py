@@ -77,7 +77,7 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
     return asked
 
 
-TIMEOUT = 30.0
+FIRST_READINGS_SECONDS = 30.0
 """Seconds that the first readings may take: without persistence mode the driver starts slowly."""
 
 
@@ -87,18 +87,18 @@ FURTHER_TICKS = 9
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 """Rates of processes take two readings."""
 
-SETTLED = 30.0
+SETTLED_SECONDS = 30.0
 """Seconds that a simulated machine has run before it is looked at: its scenario is under way."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     """The hardware as it is after a while: a real machine has been running anyway."""
     if hardware.simulated:
-        clock.skip(SETTLED)
+        clock.skip(SETTLED_SECONDS)
     return hardware
 
 
-async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
     """The snapshot a tick after the first whole one: what moved between the two has a rate. After
     `longest` (s) it is as it is."""
     poller = agent.poller
@@ -124,7 +124,7 @@ async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
     return poller.latest
 
 
-def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
     """The same for a command that looks once."""
     agent.faults.waits = False
     agent.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from agent import __version__
-from agent.cli.doctor import SHORTEST_TIMEOUT, TIMEOUT
+from agent.cli.doctor import CHECK_SECONDS, SHORTEST_TIMEOUT
 from agent.errors import BadInput, printable
 
 USAGE_ERROR = 2
@@ -86,8 +86,8 @@ def _text(pattern: str, what: str) -> Callable[[str], str]:
 
 DAY = 86_400.0
 SPAN = _text(r"[1-9]\d{0,4}[mhdw]", "not a span of time, expected one like 24h or 7d")
-JOB = _text(r"(?s).+", "empty, expected the number or name of a job")
-NODES = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
+JOB_ID = _text(r"(?s).+", "empty, expected the number or name of a job")
+NODE_NUMBER = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
 
 Flag = tuple[str, dict[str, Any]]
@@ -171,7 +171,7 @@ COMMANDS = {
                 "--timeout",
                 "end after this time, even if the driver hangs (default %(default)g)",
                 type=_number(DAY, SHORTEST_TIMEOUT),
-                default=TIMEOUT,
+                default=CHECK_SECONDS,
                 metavar="SECONDS",
             ),
             _file("--bundle", "write an archive for a support case (.tar.gz), with names masked"),
@@ -208,7 +208,7 @@ COMMANDS = {
             _flag(
                 "--fleet",
                 "watch N simulated nodes (default 124): DGX-1, or the system that --simulate names",
-                type=lambda text: int(NODES(text)),
+                type=lambda text: int(NODE_NUMBER(text)),
                 nargs="?",
                 const=124,
                 default=0,
@@ -240,8 +240,14 @@ COMMANDS = {
             _flag("--since", "how far back; default 7d", type=SPAN, default="7d", metavar="SPAN"),
             _flag("--by", choices=("node", "job", "user", "account"), default="node"),
             [
-                _flag("--job", "only this job, with its history", type=JOB, metavar="ID"),
-                _flag("--compare", "these two jobs side by side", type=JOB, nargs=2, metavar="JOB"),
+                _flag("--job", "only this job, with its history", type=JOB_ID, metavar="ID"),
+                _flag(
+                    "--compare",
+                    "these two jobs side by side",
+                    type=JOB_ID,
+                    nargs=2,
+                    metavar="JOB",
+                ),
             ],
             [
                 JSON,

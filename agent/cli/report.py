@@ -40,7 +40,7 @@ from exporters.settings import HttpConfig
 MANY_FAILED = 0.01
 """Share of scrapes that failed from which a report says so."""
 
-MOST = 40
+MOST_ROWS = 40
 """Rows of a table; files have all."""
 
 PAGE = """<!doctype html>
@@ -163,10 +163,10 @@ HEADER = "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh", "c
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
     yield from prose(_title(report), width, indent="")
-    rows = [_row(row, report.price) for row in report.rows[:MOST]]
+    rows = [_row(row, report.price) for row in report.rows[:MOST_ROWS]]
     yield from table((report.by, *HEADER), rows, width=width)
-    if len(report.rows) > MOST:
-        yield f"  and {len(report.rows) - MOST} more: --csv, --json or --html has all"
+    if len(report.rows) > MOST_ROWS:
+        yield f"  and {len(report.rows) - MOST_ROWS} more: --csv, --json or --html has all"
     for line in _sums(report):
         yield from prose(line, width, indent="")
 

@@ -43,7 +43,7 @@ from exporters.web_file import WebFile
 
 log = logging.getLogger(__name__)
 
-SETTLED = 10
+SETTLED_TICK = 10
 """The tick by which every read of the usual interval has run."""
 
 MOST_EARLY = 1000
@@ -172,7 +172,7 @@ async def _serve(
         feed,
         hours,
         DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
-        lambda snapshot: freeze_gc() if snapshot.tick == SETTLED else None,
+        lambda snapshot: freeze_gc() if snapshot.tick == SETTLED_TICK else None,
     ]
     freeze_gc()
     server = await _listen(agent, web, board, feed, hours.document)

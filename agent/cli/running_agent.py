@@ -19,7 +19,7 @@ from agent.status.history import History
 from agent.status.model import Status
 from exporters.settings import HttpConfig
 
-PATIENCE = 10.0
+SILENCE_SECONDS = 10.0
 """Seconds without an event after which the agent does not answer: it sends one every 5 s."""
 
 HASTE = 3.0
@@ -95,7 +95,7 @@ class RunningAgent:
     def place(self) -> str:
         return place(self.url)
 
-    def statuses(self, patience: float = PATIENCE) -> Iterator[Status]:
+    def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
         """A status every second. Raises NoAnswer where the agent does not answer, or ends."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:

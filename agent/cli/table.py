@@ -9,11 +9,11 @@ from itertools import zip_longest
 from agent.jobs.job import percent
 
 UNKNOWN = "-"
-USUAL = 80
+USUAL_COLUMNS = 80
 LEAST = 40
 """Columns below which nothing is made to fit: the terminal breaks the lines."""
 
-WIDEST = 140
+WIDEST_COLUMNS = 140
 """Columns beyond which a line is no longer easy to read."""
 
 GUTTER = 2
@@ -32,7 +32,7 @@ def local(at: float) -> datetime:
 
 def terminal_width() -> int:
     """Columns of the terminal, within bounds; 80 where there is none, or it does not say."""
-    return max(LEAST, min(shutil.get_terminal_size((USUAL, 24)).columns, WIDEST))
+    return max(LEAST, min(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, WIDEST_COLUMNS))
 
 
 def table(
@@ -40,7 +40,7 @@ def table(
     rows: Sequence[Sequence[str]],
     figures: Collection[str] = (),
     indent: str = "  ",
-    width: int = USUAL,
+    width: int = USUAL_COLUMNS,
 ) -> list[str]:
     """Lines with columns as wide as their widest cell, those of `figures` set right and whole;
     where that is wider than `width`, the widest columns of text are wrapped."""

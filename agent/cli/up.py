@@ -25,7 +25,7 @@ from agent.ranges import ranges
 from agent.stack import files, programs
 from agent.stack.child import ChildProcess, supervise
 from agent.stack.files import data_folder
-from agent.stack.programs import LOOPBACK, USUAL, FreePorts, StackProgram, answer, choose
+from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram, answer, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 STATUS = "/api/v2/status"
@@ -228,7 +228,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
 
 
 def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
-    usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL, ports))
+    usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL_PORTS, ports))
     rows = [
         (
             child.program.name,

@@ -32,10 +32,10 @@ from agent.polling.intervals import TICK
 from agent.report.questions import NoAnswer
 from agent.status.model import GpuStatus, Level
 
-RETRY = 2.0
+RETRY_SECONDS = 2.0
 """Seconds after which an agent that no longer answers is asked again."""
 
-FIRST = "Reading this machine for the first time."
+FIRST_WORDS = "Reading this machine for the first time."
 
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 """Signals that end the view as q does: an immediate end would not restore the terminal."""
@@ -169,7 +169,7 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
             except Exception as error:  # whatever it answers, it may answer rightly again
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
                 loop.call_soon_threadsafe(shown.put, None, why)
-            time.sleep(RETRY)
+            time.sleep(RETRY_SECONDS)
 
 
 async def _read_here(
@@ -179,7 +179,7 @@ async def _read_here(
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
     board = board_of(agent, hardware)
-    shown.put(None, FIRST)
+    shown.put(None, FIRST_WORDS)
     agent.start()
     await first_snapshot(agent)
     recent = Recent.of(board.history)

@@ -49,12 +49,12 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
-LARGEST = 64 * 1024
+CONFIG_BYTES = 64 * 1024
 """Bytes of a file: ten times the example. The parser's time may grow as the square of it."""
-LONGEST_LINE = 8192
+LINE_LETTERS = 8192
 """Letters of a line: a name of 20,000 parts would cost `tomllib` 7 s and 1.6 GB."""
 
-NAME = "NAME"
+ANY_NAME = "NAME"
 """Stands in a key for every name of a table below the section's own: `alerts.NAME`."""
 
 Sections = Sequence[type[Section]]
@@ -93,7 +93,7 @@ def load(
         text = where.startswith(ENVIRONMENT_PREFIX)
         try:
             values[section][field.name] = decode(
-                value, field.type, key.removesuffix(f".{NAME}"), strict=not text
+                value, field.type, key.removesuffix(f".{ANY_NAME}"), strict=not text
             )
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
@@ -113,7 +113,9 @@ def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.struct
     """Every key, its table before it with a dot, with its section and its field there."""
     return {
         ".".join(
-            filter(None, (section.table, NAME if field.name == section.subtables else field.name))
+            filter(
+                None, (section.table, ANY_NAME if field.name == section.subtables else field.name)
+            )
         ): (section, field)
         for section in sections
         for field in fields_of(section).values()
@@ -137,14 +139,14 @@ def _in_file(
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
         named = {}
         for key in value:
-            if f"{name}.{key}" in retired or (f"{name}.{key}" in inside and key != NAME):
+            if f"{name}.{key}" in retired or (f"{name}.{key}" in inside and key != ANY_NAME):
                 yield f"{name}.{key}", value[key], path
-            elif f"{name}.{NAME}" in inside and isinstance(value[key], dict):
+            elif f"{name}.{ANY_NAME}" in inside and isinstance(value[key], dict):
                 named[key] = value[key]
             else:
                 raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
         if named:
-            yield f"{name}.{NAME}", named, path
+            yield f"{name}.{ANY_NAME}", named, path
 
 
 def _in_environment(
@@ -155,7 +157,7 @@ def _in_environment(
         if name in environment:
             yield key, environment[name], name
     for key, (_, field) in keys.items():
-        if key.endswith(f".{NAME}"):
+        if key.endswith(f".{ANY_NAME}"):
             continue  # only a file has tables
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
@@ -167,8 +169,8 @@ def _in_environment(
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a file; raises ConfigError."""
     try:
-        text = in_time(partial(read_regular, path, LARGEST)).decode("utf-8-sig")
-        long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > LONGEST_LINE]
+        text = in_time(partial(read_regular, path, CONFIG_BYTES)).decode("utf-8-sig")
+        long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > LINE_LETTERS]
         content = {} if long else tomllib.loads(text)
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}, expected a TOML file"
@@ -181,6 +183,6 @@ def read_toml(path: Path) -> dict[str, Any]:
     if not text.strip():
         log.warning(LogEvent("empty_file", file=str(path), expected="keys of the configuration"))
     if long:
-        why = f"line {long[0]} has more than {LONGEST_LINE} letters, expected a TOML file"
+        why = f"line {long[0]} has more than {LINE_LETTERS} letters, expected a TOML file"
         raise ConfigError(f"{path}: is not valid TOML: {why}")
     return content

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 Share = Annotated[float, msgspec.Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 
-LONGEST = 60
+LETTERS = 60
 """Letters of a found value, or of a key, that a message shows."""
 
 
@@ -106,7 +106,7 @@ def fields_of(kind: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
 
 def unknown(key: Any, known: Any) -> Mismatch:
     name = f"{key}" if isinstance(key, str) and key.isprintable() else f"{key!r}"
-    return Mismatch("", f"{name:.{LONGEST}} is not a known key, expected one of {', '.join(known)}")
+    return Mismatch("", f"{name:.{LETTERS}} is not a known key, expected one of {', '.join(known)}")
 
 
 def shown(value: Any) -> str:
@@ -115,4 +115,4 @@ def shown(value: Any) -> str:
         text = repr(value)
     except ValueError:  # Python prints no integer of more than 4300 digits
         return "a number without end"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."

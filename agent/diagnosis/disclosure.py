@@ -14,7 +14,7 @@ from agent.model import Labels, Metric, Sample, Snapshot
 from agent.sources import process, workload
 
 PERSONAL: Mapping[Metric, tuple[str, ...]] = {
-    workload.JOB: ("job", *(name for name in JobLabels._fields if name != "runtime"), "key"),
+    workload.JOB_PIDS: ("job", *(name for name in JobLabels._fields if name != "runtime"), "key"),
     workload.JOB_PROCESS: ("key", "uid", "owner"),
     workload.JOB_INFO: JobLabels._fields,
     process.PROGRAM: ("name",),

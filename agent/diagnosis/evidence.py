@@ -78,7 +78,7 @@ class ProcessEvidence:
         return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
 
     def _rests(self, cores: float) -> bool:
-        return cores < workload.AT_REST and not any(
+        return cores < workload.REST_CORES and not any(
             self.share(one, "blocked", seconds=3.0) for one in workload.ROLES
         )
 

@@ -112,7 +112,7 @@ def _polls(e: Evidence) -> bool:
     receives no data."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE
-    return quiet and e.second.activity < workload.AT_REST and e.host.workers < 1.0
+    return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
 
 
 def serves(e: Evidence) -> bool:

@@ -219,7 +219,7 @@ def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | Non
     keys = {member.key for member in group.members}
     found = sorted(
         (job["job"], JobLabels(*(job[name] for name in JobLabels._fields)))
-        for job in samples.labelled(workload.JOB)
+        for job in samples.labelled(workload.JOB_PIDS)
         if job["key"] in keys
     )
     return found[0] if found else None

@@ -223,7 +223,7 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
-        if part >= workload.AT_REST
+        if part >= workload.REST_CORES
     ]
     working = samples.all(process.PROCESS)
     clients = [uuid for _, uuid, _ in working]

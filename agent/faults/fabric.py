@@ -86,7 +86,7 @@ def joining() -> tuple[Fault, ...]:
             alert=FABRIC,
             kind="fabric_state",
             severity=CRITICAL,
-            when=of(fabric.STATE) < REGISTERED,
+            when=of(fabric.FABRIC_STATE) < REGISTERED,
             hold="5m",
             labels={"sign": "state"},
             summary="has not joined the fabric",

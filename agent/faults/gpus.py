@@ -219,8 +219,8 @@ def _silent(machine: Look) -> Iterator[Seen]:
 
 ANSWERED = {
     nvlink.LINKS: "NVLinks",
-    fabric.STATE: "the fabric",
-    ecc.ERRORS: "ECC errors",
+    fabric.FABRIC_STATE: "the fabric",
+    ecc.ECC_ERRORS: "ECC errors",
     ecc.REMAPPED_ROWS: "remapped rows",
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",

@@ -110,8 +110,8 @@ def flapping(parameters: RuleParameters) -> Iterator[Fault]:
     text = increase(infiniband.ERRORS, over, kind="link_downed")
     counted = grown(infiniband.ERRORS, window, text, kind="link_downed").rounded()
     counted = counted.sum_without("kind") >= most
-    falls = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
-    seen = grown(infiniband.LINK_UP, window, falls, Counted.FALLS) >= most
+    falls = f"ceil(changes({infiniband.PORT_UP}[{over}]) / 2)"
+    seen = grown(infiniband.PORT_UP, window, falls, Counted.FALLS) >= most
     yield port_fault(
         alert=FLAPPING,
         kind="port_flapping",
@@ -152,12 +152,12 @@ DOWN = 'sign="down"'
 
 def down(parameters: RuleParameters) -> Fault:
     """A port that was up within the last day, and is down."""
-    was = f"max_over_time({infiniband.LINK_UP}[{parameters.over('1d')}]) == 1"
-    was_up = grown(infiniband.LINK_UP, "1d", was, Counted.PRESENCE)
+    was = f"max_over_time({infiniband.PORT_UP}[{parameters.over('1d')}]) == 1"
+    was_up = grown(infiniband.PORT_UP, "1d", was, Counted.PRESENCE)
     return port_fault(
         alert=ERRORS,
         kind="port_down",
-        when=of(infiniband.LINK_UP).equals(0).having(was_up, "device", "port"),
+        when=of(infiniband.PORT_UP).equals(0).having(was_up, "device", "port"),
         hold="4m",
         labels={"sign": "down"},
         summary="InfiniBand port down",
@@ -209,7 +209,7 @@ def arrays() -> tuple[Fault, ...]:
 SIGNS = Recording("instance_device:dgx_disk_fault:of_array", "")
 """Signs of failing of disks, with their array and themselves as its member."""
 
-ARRAYS = of(disk.INFO, array="=~.+")
+ARRAYS = of(disk.DISK_INFO, array="=~.+")
 _OF_ARRAY = of(disk.FAULT).equals(1).with_label("array", ARRAYS, "device")
 _FAILING = _OF_ARRAY.copied("member", "device").or_else(of(disk.FAULT).equals(1))
 

@@ -40,7 +40,7 @@ def owner(parameters: RuleParameters) -> Recording:
     alone = f"{one(jobs, 'uuid', *OF_JOB)} and on ({NODE}, uuid) ({number} == 1)"
     known = " or ".join(
         f"group by ({NODE}, uuid) (last_over_time({metric}[{over}]))"
-        for metric in (accounting.UNOBSERVED_SECONDS, xid.ERRORS)
+        for metric in (accounting.UNOBSERVED_SECONDS, xid.XID_ERRORS)
     )
     return Recording(OWNER, f"({alone}) or on ({NODE}, uuid) ({known})")
 

@@ -71,7 +71,7 @@ def xid_records(parameters: RuleParameters) -> EventRecords:
     """Errors of each code within the window; asked by every rule."""
     window = parameters.thresholds.event_window
     over, memory = parameters.over(window), parameters.over(REMEMBERED)
-    return EventRecords.of(xid.ERRORS, window, over, memory)
+    return EventRecords.of(xid.XID_ERRORS, window, over, memory)
 
 
 def nvlink5_records(parameters: RuleParameters) -> EventRecords:
@@ -190,7 +190,7 @@ def _seen(machine: Look, window: float) -> Iterator[Seen]:
         if count:
             units.setdefault((uuid, code), []).append(_of_action(XidAction(action)))
     order = list(Severity)
-    for (index, uuid, code), count in sorted(samples.all(xid.ERRORS).items()):
+    for (index, uuid, code), count in sorted(samples.all(xid.XID_ERRORS).items()):
         at = samples.value(xid.AT, index, uuid, code)
         if not count or (at is not None and samples.now - at > window):
             continue

@@ -29,7 +29,7 @@ LINK_STATES, MOST_LINKS = Range(0, 3), 36
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
-CHASSIS = slice(20, 36)
+CHASSIS_AT = slice(20, 36)
 """Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis."""
 
 
@@ -85,7 +85,9 @@ class NvmlDevice:
         """Return whether it reports the serial number of a chassis of trays (Blackwell)."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
-        return any(b"0"[0] <= byte <= b"9"[0] for byte in bytes(info)[CHASSIS].partition(b"\0")[0])
+        return any(
+            b"0"[0] <= byte <= b"9"[0] for byte in bytes(info)[CHASSIS_AT].partition(b"\0")[0]
+        )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Values of field ids, in order; each that is not answered is an Absent with its reason.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-WIDEST = 2**64 - 1  # No counter of the kernel reaches this: all ones is no value
+COUNTER_END = 2**64 - 1  # No counter of the kernel reaches this: all ones is no value
 MOST_OPEN = 2048
 """Files of /proc that stay open, as opening one costs five times as much as reading it; never more
 than half of the descriptors that the process may have."""
@@ -16,7 +16,7 @@ than half of the descriptors that the process may have."""
 LONGEST_LINE = 4096  # Bytes of a file of /proc/PID that is read again and again
 
 
-AT_ONCE = 65_536  # Bytes that one call reads, where a file is longer than that
+READ_BYTES = 65_536  # Bytes that one call reads, where a file is longer than that
 
 
 class FileTree(Protocol):
@@ -52,7 +52,7 @@ class RealFiles:
             parts, most = [], LONGEST_LINE
             while part := os.read(descriptor, most):
                 parts.append(part)
-                most = AT_ONCE
+                most = READ_BYTES
         finally:
             os.close(descriptor)
         return b"".join(parts).decode(errors="replace")
@@ -113,7 +113,7 @@ def read_int(files: FileTree, path: str) -> int:
         value = int(text, 0)
     except ValueError as error:
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected an integer") from error
-    if abs(value) >= WIDEST:
+    if abs(value) >= COUNTER_END:
         raise Absent(Reason.UNKNOWN, f"{path} holds {text:.60}, expected 64 bits")
     return value
 

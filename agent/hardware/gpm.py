@@ -11,7 +11,7 @@ from agent.hardware.device import NvmlDevice
 from agent.model import Absent, Reason, checked
 from agent.ranges import Range
 
-SHORTEST = 0.15
+SHORTEST_SECONDS = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
 shorter exists. On an H200 (driver 580.159) the counters are refreshed every 100.0 ms: of windows of
 2.5, 5, 10 and 20 ms only the one in which that falls reads anything, all others 0 or NaN. There a
@@ -158,7 +158,7 @@ class Gpm:
             if self._failure is not None:
                 raise self._failure.without_traceback()
             return self.latest
-        if now - self._since < SHORTEST:
+        if now - self._since < SHORTEST_SECONDS:
             return None
         self._tried = now
         try:

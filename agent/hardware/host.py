@@ -13,7 +13,7 @@ from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
 from agent.threads import on_a_thread
 
-TIMEOUT = 0.05  # Seconds that the first question for a user may take: enough for /etc/passwd
+FIRST_NAME_SECONDS = 0.05  # for the first question of a user's name: enough for /etc/passwd
 
 
 def of_system(uid: int) -> str:
@@ -35,7 +35,7 @@ class Logins:
     def _ask(self, uid: int) -> str:
         if uid not in self._asked:
             self._asked[uid] = on_a_thread("login", partial(self._find, uid))
-            wait([self._asked[uid]], TIMEOUT)
+            wait([self._asked[uid]], FIRST_NAME_SECONDS)
         asked = self._asked[uid]
         if asked.done() and not asked.exception():
             self._names[uid] = asked.result()

@@ -1,5 +1,5 @@
 """The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
-drivers write to it: XID errors, NVSwitch errors, lost GPUs.
+drivers write to it: XID_LINE errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -18,7 +18,7 @@ from agent.model import Absent, Reason
 DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor number of the device, on every Linux
 RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
-MOST = 10_000
+MOST_LINES = 10_000
 """Records of one turn, more than most kernels keep: a flood is worked off over several."""
 
 KERNEL = 0
@@ -79,11 +79,11 @@ class DeviceLog:
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
     def lines(self) -> Sequence[LogLine]:
-        """At most MOST; the rest at the next call."""
+        """At most MOST_LINES; the rest at the next call."""
         return [line for line in self._records() if line and line.at >= self._since]
 
     def _records(self) -> Iterator[LogLine | None]:
-        for _ in range(MOST):
+        for _ in range(MOST_LINES):
             try:
                 raw = os.read(self._descriptor, RECORD)
             except BlockingIOError:
@@ -134,7 +134,7 @@ def _descriptor() -> int:
 
 
 ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
-XID = re.compile(
+XID_LINE = re.compile(
     rf"NVRM: Xid \((?:PCI:)?({ADDRESS})(?: [A-Z][A-Z-]*:\d+)*\): (\d{{1,4}})(?!\d),? ?(.*)",
     re.DOTALL,
 )
@@ -147,8 +147,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""Of a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
-NVIDIA/NVSentinel); of one at work too, beside its XID."""
+"""Of a GPU that is gone when the driver is loaded, which no XID_LINE reports (issue 155 of
+NVIDIA/NVSentinel); of one at work too, beside its XID_LINE."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
@@ -156,12 +156,12 @@ NVLINK5 = re.compile(
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
 
-LONGEST = 1000  # Characters of a line that are looked at: the driver's are shorter
+LINE_LETTERS = 1000  # Characters of a line that are looked at: the driver's are shorter
 
 
 class KernelXid(NamedTuple):
-    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
-    "fallen" for a line on a lost GPU without an XID."""
+    """One XID_LINE error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
+    "fallen" for a line on a lost GPU without an XID_LINE."""
 
     pci: str
     code: int
@@ -185,8 +185,8 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
     that somebody injected."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
-    text = text[:LONGEST]
-    if found := XID.fullmatch(text):
+    text = text[:LINE_LETTERS]
+    if found := XID_LINE.fullmatch(text):
         pci, code, rest = found.groups()
         if (link := NVLINK5.search(rest)) is None:
             return KernelXid(pci, int(code))

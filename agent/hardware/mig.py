@@ -8,7 +8,7 @@ from agent.hardware.nvml import unless_final
 from agent.model import FINAL, Absent, Reason, checked
 from agent.ranges import Range
 
-MOST = 8  # More MIG devices than any GPU has
+MOST_MIG = 8  # More MIG devices than any GPU has
 MOST_PROCESSES = 4096  # More processes than any GPU has
 MOST_PID = 1 << 22  # The highest number of a process on 64-bit Linux
 ASKED = ("GpuInstanceId", "ComputeInstanceId")
@@ -30,7 +30,7 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
     """The MIG devices that there are now, by their place, without those whose number or UUID cannot
     be; raises Absent."""
     found, count = [], device.get("MaxMigDeviceCount")
-    for place in range(count if isinstance(count, int) and 0 <= count <= MOST else MOST):
+    for place in range(count if isinstance(count, int) and 0 <= count <= MOST_MIG else MOST_MIG):
         try:
             handle = device.get("MigDeviceHandleByIndex", place)
             gpu, compute = (

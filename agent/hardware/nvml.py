@@ -21,7 +21,7 @@ from agent.ranges import ANY
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-REASONS = {
+REASON_OF_CODE = {
     1: Reason.NO_DRIVER,  # UNINITIALIZED
     2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock or sensor
     3: Reason.UNSUPPORTED,  # NOT_SUPPORTED
@@ -47,7 +47,7 @@ ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # Marker of NVML for "no value", re
 
 
 def reason_of(code: int) -> Reason:
-    return REASONS.get(code, Reason.FAILED)
+    return REASON_OF_CODE.get(code, Reason.FAILED)
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:

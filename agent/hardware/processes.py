@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agent.hardware.files import FileTree, whole
 
-HERTZ = 100
+TICKS_PER_SECOND = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
 driver."""
 
@@ -63,9 +63,9 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
     try:
         words = tail.split(maxsplit=20)
         state, parent, group = words[0], int(words[1]), int(words[2])
-        seconds = (int(words[11]) + int(words[12])) / HERTZ
-        ended = (int(words[13]) + int(words[14])) / HERTZ
-        started = int(words[19]) / HERTZ
+        seconds = (int(words[11]) + int(words[12])) / TICKS_PER_SECOND
+        ended = (int(words[13]) + int(words[14])) / TICKS_PER_SECOND
+        started = int(words[19]) / TICKS_PER_SECOND
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
     return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-LONGEST = 16 << 20  # bytes of an answer
+ANSWER_BYTES = 16 << 20  # bytes of an answer
 SECONDS = 5.0  # Timeout of one command or of the kubelet
-MOST_JOBS = 64
+MOST_SLURM_JOBS = 64
 
 # HTTP/2 as far as one unary gRPC call needs it (RFC 9113, RFC 7541): nothing of what the server
 # says in headers is looked at, so there is nothing to decompress.
@@ -58,7 +58,7 @@ class RealSchedulers(Schedulers):
         rows = [line.strip().split("|", 4) for line in shown.splitlines()]
         jobs = {row[0]: [*row, *[""] * 4][:5] for row in rows if row[0].isdecimal()}
         self._known = {one: line for one, line in self._known.items() if one in jobs}
-        for new in [one for one in jobs if one not in self._known][:MOST_JOBS]:
+        for new in [one for one in jobs if one not in self._known][:MOST_SLURM_JOBS]:
             try:
                 line = _of_json(new) or _of_text(*jobs[new])
             except TimeoutError:  # the others would each wait as long
@@ -146,13 +146,13 @@ def _run_command(program: str, *arguments: str) -> str:
     end.start()
     with running:
         assert running.stdout is not None
-        answer = running.stdout.read(LONGEST + 1)
-        if len(answer) > LONGEST:
+        answer = running.stdout.read(ANSWER_BYTES + 1)
+        if len(answer) > ANSWER_BYTES:
             kill()
         status = running.wait()
         end.cancel()
-    if len(answer) > LONGEST:
-        raise OSError(f"{program} answers more than {LONGEST} bytes")
+    if len(answer) > ANSWER_BYTES:
+        raise OSError(f"{program} answers more than {ANSWER_BYTES} bytes")
     if late.is_set():
         raise TimeoutError(f"{program} does not answer in {SECONDS:g} s")
     if status:  # without its error, which has the job's number
@@ -170,7 +170,7 @@ def _request() -> bytes:
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # into no table
-    window = struct.pack(">I", LONGEST)
+    window = struct.pack(">I", ANSWER_BYTES)
     return (
         PREFACE
         + _frame(SETTINGS, 0, 0, b"\0\x04" + window)
@@ -196,7 +196,7 @@ def _message(connection: socket.socket) -> bytes:
                 raise ConnectionError("the kubelet refused the call")
             elif kind == DATA:
                 content += frame[1 : length - frame[0]] if flags & PADDED else frame
-            if len(content) > LONGEST:
+            if len(content) > ANSWER_BYTES:
                 raise ConnectionError("the kubelet's answer is too long")
             if kind in (DATA, HEADERS) and flags & END_STREAM:
                 break

@@ -23,7 +23,7 @@ SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
 """Seconds between two looks for new threads of a process, of which listing 150 takes 1 ms; and
 while it is young, and between two looks for descendants of a GPU's processes (chosen)."""
 
-ACTIVE = 2 / processes.HERTZ
+ACTIVE = 2 / processes.TICKS_PER_SECOND
 """Share of the time from which a thread or process does something: two ticks of its CPU time a
 second, for one may be a rounding of what wakes up now and then."""
 

@@ -84,7 +84,7 @@ OBSERVED = counter(
 REFRESH = 30
 """Ticks between two checks of the limits: links go down, GPUs are lost, speeds are negotiated."""
 
-KEPT = 3600.0  # Seconds for which a path that is gone keeps its seconds: a lost GPU may come back
+KEPT_S = 3600.0  # for which a path that is gone keeps its seconds: a lost GPU may come back
 NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
 
 NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
@@ -202,7 +202,9 @@ class PathAccounts:
 
     def forget(self, now: float) -> None:
         """Drop the paths that are gone for good: NICs come and go under names of their own."""
-        kept = ((k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT >= now)
+        kept = (
+            (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
+        )
         self.paths = dict(kept)
 
     def report(self, out: ReadOutput) -> None:

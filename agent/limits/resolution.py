@@ -189,7 +189,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
     """The sheet's figure is that of the array that holds the data; a single disk has none."""
     level = machine.system.values.get("data_raid") if machine.system else None
-    for labels in machine.samples.labelled(disk.INFO):
+    for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
         yield from _of_path("disk", labels["device"], machine.system if holds_data else None, None)
 

@@ -21,7 +21,7 @@ FILE = "expected-gpus"
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
-MOST = 1024
+MOST_GPUS = 1024
 READING = 2.0  # s
 
 
@@ -60,7 +60,7 @@ class ExpectedGpus:
             devices = (f"{DEVICES}/{name}" for name in names_in(self._files, DEVICES))
             on_bus = sum(is_given(self._files, device) for device in devices)
             self._most = max(self._most, listed, on_bus)
-        self._most = min(MOST, max(self._most, answering))
+        self._most = min(MOST_GPUS, max(self._most, answering))
         self._keep()
         return self._most
 
@@ -71,7 +71,7 @@ class ExpectedGpus:
         except (OSError, UnicodeDecodeError):  # a disk that hangs too
             return 0
         known = whole(text) or 0
-        return known if known <= MOST else 0
+        return known if known <= MOST_GPUS else 0
 
     def _keep(self) -> None:
         """Write on a separate thread: a disk may hang."""

@@ -55,7 +55,7 @@ class GpuProcesses:
         return iter(list(self._by_gpu.items()))
 
 
-WINDOW = 30.0  # Seconds of each of the two windows over which the longest visit is kept
+WINDOW_SECONDS = 30.0  # Seconds of each of the two windows over which the longest visit is kept
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +79,7 @@ class GpuAnswers:
     begun: float = 0.0  # this window
 
     def took(self, seconds: float, now: float) -> None:
-        if now - self.begun > WINDOW:
+        if now - self.begun > WINDOW_SECONDS:
             self.longest = (self.longest[1], 0.0)
             self.begun = now
         self.longest = (self.longest[0], max(self.longest[1], seconds))

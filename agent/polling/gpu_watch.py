@@ -17,7 +17,7 @@ from agent.model import FINAL, Absent, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses, count_timeouts
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
-from agent.polling.reads import SOON, Read, ReadCosts, is_due, is_pending, perform
+from agent.polling.reads import SOON_SECONDS, Read, ReadCosts, is_due, is_pending, perform
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit
 
@@ -124,7 +124,7 @@ class GpuWatch:
             gpu.state.woken &= gpu.index in self.threads.left
 
     def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
-        now = self.clock.monotonic() + SOON
+        now = self.clock.monotonic() + SOON_SECONDS
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:

@@ -115,7 +115,7 @@ class ProcessorWaits:
             self.mean += min(1.0, passed / WAIT_SPAN) * (waited / passed - self.mean)
 
 
-HEALTH = ReadKey("agent", "health")
+HEALTH_KEY = ReadKey("agent", "health")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
         if key.part == OFF:
             continue
         up[key.source] = up.get(key.source, True) and not reading.failure
-    up.pop(HEALTH.source, None)
+    up.pop(HEALTH_KEY.source, None)
     up.update(dict.fromkeys(stalled, False))
     return up
 
@@ -164,7 +164,7 @@ class Poller:
     read_costs: Sequence[ReadCosts]
     clock: Clock
     observers: Sequence[Observer] = ()
-    report_health: HealthReport = lambda snapshot, _: Reading(HEALTH, snapshot.at, intervals.TICK)
+    report_health: HealthReport = lambda now, _: Reading(HEALTH_KEY, now.at, intervals.TICK)
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
@@ -326,7 +326,7 @@ class Poller:
             certificate_ends=self.certificate_ends(),
         )
         report = self.report_health(replace(data, readings=dict(readings)), health)
-        readings[HEALTH] = replace(report, speed=speed)
+        readings[HEALTH_KEY] = replace(report, speed=speed)
         return replace(data, readings=readings)
 
 

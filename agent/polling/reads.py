@@ -291,7 +291,7 @@ def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
     return read
 
 
-SOON = 0.05  # A read due within so many seconds runs now: a tick is never exactly on time
+SOON_SECONDS = 0.05  # A read due within so many seconds runs now: a tick is never exactly on time
 
 
 class ReadSchedule:
@@ -304,11 +304,11 @@ class ReadSchedule:
 
     def due(self) -> bool:
         """Return whether a turn would read anything; for any thread."""
-        now = self._clock.monotonic() + SOON
+        now = self._clock.monotonic() + SOON_SECONDS
         return any(is_due(read, now) for read in self.reads)
 
     def run(self, emit: Emit) -> None:
-        now = self._clock.monotonic() + SOON
+        now = self._clock.monotonic() + SOON_SECONDS
         for read in self.reads:
             if is_due(read, now):
                 reading, _ = perform(read, self._clock, self.read_costs)

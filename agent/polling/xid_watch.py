@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
 PAUSE = 1.0  # s, between attempts where the driver gives no event set
-TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
+TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: nothing happened
 
 
 class XidListener(Protocol):
@@ -81,7 +81,7 @@ class XidWatch:
         try:
             event = self._nvml.library.nvmlEventSetWait(self._nvml.event_set, milliseconds)
         except self._nvml.library.NVMLError as error:
-            if getattr(error, "value", None) == TIMEOUT:
+            if getattr(error, "value", None) == TIMEOUT_CODE:
                 return True
             self._generation = 0  # listen again
             return False

@@ -33,12 +33,12 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 MAGIC = "dgx-telemetry"
 VERSION = 1
-LARGEST = 128 * 1024 * 1024
+TAPE_BYTES = 128 * 1024 * 1024
 """Bytes that a tape may unpack to, some two hours of eight GPUs; nothing longer is written or read.
 A real tape takes four to seven times as much memory while it is played."""
 
-LONGEST_LINE = LARGEST // 8  # Bytes of one line; those of real tapes have some 30,000
-MOST_VALUES = LARGEST // 8
+TAPE_LINE_BYTES = TAPE_BYTES // 8  # Bytes of one line; those of real tapes have some 30,000
+MOST_VALUES = TAPE_BYTES // 8
 """Values on one tape: real ones take 8 to 24 bytes each, and a file made to harm 2."""
 
 MOST_QUESTIONS = 200_000  # Questions on one tape: eight GPUs make some 3,000, each process ten more
@@ -266,7 +266,7 @@ def packed(content: Json) -> bytes:
 class TapeWriter:
     """Answers on their way to a tape. Times are milliseconds since the first question."""
 
-    def __init__(self, clock: Clock, largest: int = LARGEST) -> None:
+    def __init__(self, clock: Clock, largest: int = TAPE_BYTES) -> None:
         self._clock = clock
         self._room = largest - ROOM
         self._lock = threading.Lock()

@@ -10,7 +10,7 @@ from agent.hardware.processes import DISPATCHING, LAUNCHING
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
-MOUNTS = re.compile(r"^/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)$")
+MOUNT_FILES = re.compile(r"^/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)$")
 REMOTE = re.compile(r"((?:^|\s)//)([^\s/]+)|(^|\s)([^\s/=]+)(?=:/)")
 ADDRESS = re.compile(r"(addr=)([^\s,]+)")
 SHAPES = {
@@ -29,7 +29,7 @@ ORDINARY = {"", "localhost", "(none)"}
 
 CGROUPS = "/sys/fs/cgroup/"
 OF_PROCESS = re.compile(r"/proc/\d+/(?:task/\d+/)?(comm|stat|status|cgroup)")
-NAME = {
+NAME_MASKS = {
     "comm": re.compile(r"()(.+)"),
     "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
     "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
@@ -126,7 +126,7 @@ class Masks:
         if found[1] == "cgroup":
             lines = (line.rpartition(":") for line in text.splitlines())
             return "".join(f"{head}:{self.group(group)}\n" for head, _, group in lines)
-        text = NAME[found[1]].sub(
+        text = NAME_MASKS[found[1]].sub(
             lambda m: m[1] + self._program(m[2]),
             text,
             count=1,

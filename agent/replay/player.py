@@ -24,12 +24,12 @@ from agent.replay.answers import (
     CALLS,
     FIELDS,
     GPM,
-    LARGEST,
-    LONGEST_LINE,
     MAGIC,
     MOST_QUESTIONS,
     MOST_VALUES,
     SAMPLE_GET,
+    TAPE_BYTES,
+    TAPE_LINE_BYTES,
     UNTAPED,
     VERSION,
     AnswerSeries,
@@ -56,9 +56,9 @@ The ticks of recording and replay start equally late after the first question, b
 jitter: without this, a tick would find now the frame of its own time, now the one before.
 """
 
-LONGEST = 10 * 366 * 86400  # Seconds: ten years
+TAPE_SECONDS = 10 * 366 * 86400  # Seconds: ten years
 
-Time = Annotated[float, Meta(ge=0, le=LONGEST)]
+Time = Annotated[float, Meta(ge=0, le=TAPE_SECONDS)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -122,17 +122,17 @@ class Tape:
         raise self._cut_short("the footer is missing")
 
     def _lines(self) -> Generator[bytes, None, None]:
-        left = LARGEST
+        left = TAPE_BYTES
         try:
             with open(self._path, "rb") as raw, gzip.GzipFile(fileobj=raw) as file:
-                while text := file.readline(min(left, LONGEST_LINE) + 1):
+                while text := file.readline(min(left, TAPE_LINE_BYTES) + 1):
                     left -= len(text)
                     self._line += 1
                     self._values += sum(map(text.count, (b",", b"[", b"{")))
                     # What would take far more memory than room on disk is refused before it does.
                     for found, most, of in (
-                        (LARGEST - left, LARGEST, "bytes"),
-                        (len(text), LONGEST_LINE, "bytes in a line"),
+                        (TAPE_BYTES - left, TAPE_BYTES, "bytes"),
+                        (len(text), TAPE_LINE_BYTES, "bytes in a line"),
                         (self._values, MOST_VALUES, "values"),
                     ):
                         if found > most:

@@ -32,7 +32,7 @@ from agent.replay.answers import (
     refusal,
     union_value,
 )
-from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNTS, Masks, untaped
+from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNT_FILES, Masks, untaped
 
 Write = Callable[[Any], Json]
 
@@ -179,7 +179,7 @@ class RecordingFiles(FileTree):
             return self._files.read(path)
 
         def masked(text: str) -> str:
-            if MOUNTS.match(path):
+            if MOUNT_FILES.match(path):
                 return self._masks.text(self._masks.mounts(text))
             return self._masks.of_process(path, self._masks.text(text))
 

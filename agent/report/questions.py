@@ -30,10 +30,10 @@ from agent.report.gpu_time import (
     pair_of,
 )
 
-TIMEOUT = 60.0
+ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # of an answer, and of one read of it
 NONE = "(none)"
-JOB = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
+JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
 class NoAnswer(BadInput):
@@ -42,7 +42,7 @@ class NoAnswer(BadInput):
 
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
-    if job and not JOB.fullmatch(job):
+    if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
@@ -195,7 +195,7 @@ def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
-    asked = urllib.parse.urlencode({"query": promql, "timeout": f"{TIMEOUT:g}s"})
+    asked = urllib.parse.urlencode({"query": promql, "timeout": f"{ANSWER_SECONDS:g}s"})
     answer = fetched(f"{url.rstrip('/')}/api/v1/query?{asked}")
     try:
         return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
@@ -216,7 +216,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def fetched(address: str, timeout: float = TIMEOUT + 5) -> Any:
+def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
     """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput where that is no
     address."""
     until, content = time.monotonic() + timeout, bytearray()

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import agent
 from agent.errors import BadInput
 
-SOURCE = Path(__file__).parents[2] / "deploy"
+SOURCE_FOLDER = Path(__file__).parents[2] / "deploy"
 SHIPPED = Path(__file__).parent / "deploy"
 """A wheel carries them here; a source tree has them in their own place."""
 
@@ -32,7 +32,7 @@ NAMES = (
 
 def shipped(name: str) -> str:
     """The text of one of NAMES."""
-    return next(f for f in (SHIPPED / name, SOURCE / name) if f.exists()).read_text("utf-8")
+    return next(f for f in (SHIPPED / name, SOURCE_FOLDER / name) if f.exists()).read_text("utf-8")
 
 
 DISTRIBUTION = "dgx-telemetry"
@@ -98,7 +98,7 @@ def recorded(name: str) -> Iterator[tuple[str, Content]]:
 MARK = "installed-by-dgx-telemetry"
 """The file that says that an environment is ours to replace and to remove."""
 
-HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
+HIDDEN_FOLDERS = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
 """Folders that the unit does not show to the service."""
 
 OPTIMISATIONS = (0, 2)
@@ -121,7 +121,7 @@ sys.exit(main())
 def check_python() -> None:
     """Raise BadInput where a service could not run the Python below this environment."""
     python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
-    if any(python.is_relative_to(folder) for folder in HIDDEN):
+    if any(python.is_relative_to(folder) for folder in HIDDEN_FOLDERS):
         raise BadInput(
             f"a service cannot run {python}, because it may not see that folder: install with a "
             "Python of the system, such as /usr/bin/python3"

@@ -12,7 +12,7 @@ from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
 
 ALL_ONES = 0xFFFFFFFF
-CHASSIS = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
+CHASSIS_SERIAL = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names by `nvmlNvLinkErrorCounter_t`."""
@@ -58,7 +58,7 @@ def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
     if target.version != pynvml.nvmlPlatformInfo_v2:
         refuse(driver.VERSION_MISMATCH)
     if nvml.machine.system.rack:
-        target.chassisSerialNumber = CHASSIS
+        target.chassisSerialNumber = CHASSIS_SERIAL
     return 0
 
 

@@ -66,7 +66,7 @@ class BufferModel(NamedTuple):
 UTILISATION = BufferModel(71, 0.2)
 POWER = BufferModel(119, 0.02)
 
-LONGEST = 18.0  # Seconds that any buffer reaches back: less than the counters remember
+BUFFER_SECONDS = 18.0  # Seconds that any buffer reaches back: less than the counters remember
 
 
 class SampleBuffers:
@@ -122,7 +122,7 @@ class SampleBuffers:
     def _moments(self, buffer: BufferModel, now: float, seen: float) -> Iterator[float]:
         last = int(now / buffer.every + SLACK)
         gone = int(max(0.0, seen, self.begin) / buffer.every + SLACK)
-        length = max(buffer.length, min(buffer.length * self.speed, LONGEST / buffer.every))
+        length = max(buffer.length, min(buffer.length * self.speed, BUFFER_SECONDS / buffer.every))
         first = max(last - int(length), gone)
         return (number * buffer.every for number in range(first + 1, last + 1))
 
@@ -146,7 +146,7 @@ SPREAD = 0.01  # no two boards draw the same power
 IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
 """Bits of the clock event reasons: idle; hardware slowdown, thermal."""
 
-SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
+COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
 """Parts of the load that are counted as they are: seconds of each, weighted by its share."""
 
 
@@ -220,7 +220,7 @@ class SimulatedGpu:
         numbers = [link.number for link in self.links if self.active(link)]
         unlike = 1.0 + SPREAD * math.sin(2.1 * self.index)
         return {
-            **{part: getattr(load, part) for part in SHARES},
+            **{part: getattr(load, part) for part in COUNTED_SHARES},
             "energy": load.power * self.model.power_limit * unlike,
             "pcie_tx": PCIE_POLLING + load.transmit * slot,
             "pcie_rx": PCIE_POLLING + load.receive * slot,

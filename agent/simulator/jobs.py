@@ -11,7 +11,7 @@ FIRST_PID = 20_000
 STATE_INTERVAL = 0.05
 """Seconds between two readings at which a thread may be found in different states."""
 
-AT_REST = ThreadLoad()
+RESTING_THREAD = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
 
 USER = 1000
@@ -27,7 +27,7 @@ class SimulatedThread:
 
     number: int
     name: str
-    load: ThreadLoad = AT_REST
+    load: ThreadLoad = RESTING_THREAD
 
     def state(self, now: float) -> str:
         period = int(now / STATE_INTERVAL) + 1
@@ -157,7 +157,7 @@ class SimulatedJobs:
             for process in team.members:
                 loads = job.threads if process is team.trainer else (job.loader,)
                 for thread, load in zip(process.threads, loads, strict=True):
-                    thread.load = AT_REST if place == job.waiting else load
+                    thread.load = RESTING_THREAD if place == job.waiting else load
                     rates[f"cpu:{thread.number}"] = thread.load.cores
                     rates[f"queued:{thread.number}"] = thread.load.queued
             rates[f"written:{team.trainer.pid}"] = storage.written / len(self.teams)

@@ -44,7 +44,7 @@ class CounterMeter:
             self.rates.pop(name, None)
 
 
-KEPT = 20.0
+KEPT_SECONDS = 20.0
 """Seconds for which the past can be asked for: longer than any buffer of the driver reaches."""
 
 JITTER = 0.004  # Share of a step by which its beginning is off
@@ -134,7 +134,7 @@ class StepMeter:
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
             base[name] = base.get(name, 0.0) - steps.count(name, place)
-        while len(self._spans) > 1 and self._spans[1].since <= now - KEPT:
+        while len(self._spans) > 1 and self._spans[1].since <= now - KEPT_SECONDS:
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
 

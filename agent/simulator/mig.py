@@ -17,10 +17,10 @@ from agent.simulator.driver import HANDLES, Call, Driver, address_of, pointer_to
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
-FIRST = HANDLES + 0x8000
+FIRST_HANDLE = HANDLES + 0x8000
 """Address of the first handle of a MIG device; each GPU has places for seven."""
 
-PLACES = 7
+MOST_INSTANCES = 7
 GIB = 1 << 30
 
 
@@ -92,8 +92,8 @@ def instance_behind(
 ) -> SimulatedInstance | None:
     """The instance behind a handle; None where it is none of a MIG device."""
     address = address_of(handle)
-    index, place = divmod((address - FIRST) // 16, PLACES)
-    if address < FIRST or index >= len(nvml.machine.gpus):
+    index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
+    if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):
         return None
     nvml.enter(function, index, since)
     gpu = nvml.machine.gpus[index]
@@ -107,15 +107,17 @@ def instance_behind(
 
 
 def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
-    if not 0 <= place < PLACES:
+    if not 0 <= place < MOST_INSTANCES:
         refuse(driver.INVALID_ARGUMENT)
     if place >= len(instances(gpu)):
         refuse(driver.NOT_FOUND)
-    return pointer_to(FIRST + 16 * (PLACES * gpu.index + place), pynvml.c_nvmlDevice_t)
+    return pointer_to(
+        FIRST_HANDLE + 16 * (MOST_INSTANCES * gpu.index + place), pynvml.c_nvmlDevice_t
+    )
 
 
 CALLS: dict[str, Call] = {
-    "MaxMigDeviceCount": Call(lambda *_: PLACES, lambda q: q.model.divides),
+    "MaxMigDeviceCount": Call(lambda *_: MOST_INSTANCES, lambda q: q.model.divides),
     "MigDeviceHandleByIndex": Call(_handle, lambda q: q.model.divides),
     **dict.fromkeys(
         ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(driver.INVALID_ARGUMENT))

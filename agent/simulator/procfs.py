@@ -11,15 +11,15 @@ from agent.simulator.traffic import PRESSURE_KINDS
 
 Content = Callable[[], str]
 
-HERTZ = 100  # Ticks per second of CPU time
+TICKS_PER_SECOND = 100  # Ticks per second of CPU time
 KIB = 1024
 
-MOUNTS = (
+MOUNT_LINES = (
     "proc /proc proc rw,relatime 0 0",
     "sysfs /sys sysfs rw,relatime 0 0",
     "tmpfs /run tmpfs rw,nosuid,nodev 0 0",
 )
-SHARED = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=1048576 0 0"
+SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=1048576 0 0"
 
 
 def proc_tree(machine: Machine) -> dict[str, Content]:
@@ -60,11 +60,11 @@ def mounts(machine: Machine) -> list[str]:
     system = machine.system
     boot = system.arrays[0].name if len(system.arrays) > 1 else system.disks[0].name
     root = f"/dev/{boot}p2" if boot[-1].isdigit() else f"/dev/{boot}2"
-    found = [f"{root} / ext4 rw,relatime 0 0", *MOUNTS]
+    found = [f"{root} / ext4 rw,relatime 0 0", *MOUNT_LINES]
     if system.arrays:
         found.append(f"/dev/{system.data} /raid ext4 rw,relatime 0 0")
     if machine.traffic.load.mounted:
-        found.append(SHARED)
+        found.append(SHARED_MOUNT)
     return found
 
 
@@ -106,9 +106,9 @@ def _stat(
 ) -> str:
     """52 fields of proc(5), those that no one can ask a simulation for at 0."""
     seconds = _seconds(machine, "cpu", threads)
-    user = int(seconds * HERTZ * USER_SHARE)
-    system = int(seconds * HERTZ) - user
-    started = int((86_400 + process.started) * HERTZ)
+    user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
+    system = int(seconds * TICKS_PER_SECOND) - user
+    started = int((86_400 + process.started) * TICKS_PER_SECOND)
     state = "T" if process.stopped else threads[0].state(machine.now)
     head = f"{number} ({threads[0].name}) {state} {process.parent} "
     head += f"{process.session} {process.session} 0 -1 4194304 0 0 0 0 "

@@ -25,8 +25,8 @@ TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many secon
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of one machine in a job over several nodes. Played by fleets alone."""
 
-XID = re.compile(r"xid-([1-9]\d{0,2})")
-SOON = 5.0  # s
+XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
+SOON_S = 5.0  # s
 
 Strike = Callable[[MachineState], None]
 
@@ -71,7 +71,7 @@ BOARD = Need("sensors of its chassis", lambda s: s.chassis)
 NVME = Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme"))
 
 
-PLAIN = Breakage(ANY)
+NO_FAULT = Breakage(ANY)
 
 
 def _set(part: str, value: object) -> Strike:
@@ -88,26 +88,26 @@ def _first_disk(part: str) -> Strike:
 
 
 SCENARIOS: dict[str, Breakage] = {
-    **dict.fromkeys(("training", "idle", "held", "starved-disk", "starved-network"), PLAIN),
+    **dict.fromkeys(("training", "idle", "held", "starved-disk", "starved-network"), NO_FAULT),
     "starved-pcie": Breakage(CARD),
-    **dict.fromkeys(("starved-cpu", "starved-host-thread"), PLAIN),
+    **dict.fromkeys(("starved-cpu", "starved-host-thread"), NO_FAULT),
     "starved-peer": Breakage(PEERS),
     "nvlink-saturated": Breakage(NVLINK),
     "infiniband-saturated": Breakage(INFINIBAND),
     "exposed-communication": Breakage(NVLINK),
     **dict.fromkeys(("hang", "late-rank"), Breakage(PEERS)),
-    **dict.fromkeys(("checkpoint", "threads", "no-demand", "throttled", "gpu-hot"), PLAIN),
-    "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON),
-    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", 45.0), SOON),
+    **dict.fromkeys(("checkpoint", "threads", "no-demand", "throttled", "gpu-hot"), NO_FAULT),
+    "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON_S),
+    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", 45.0), SOON_S),
     "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
     "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
     "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
     "port-degraded": Breakage(PORTS, _host("slow_port", True)),
-    "xid": Breakage(ANY, lambda f: f.xid(48 if f.system.model.datacentre else 62), SOON, 20.0),
+    "xid": Breakage(ANY, lambda f: f.xid(48 if f.system.model.datacentre else 62), SOON_S, 20.0),
     "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
     "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
-    "driver-hang": Breakage(ANY, lambda f: setattr(f.driver, "hung", True), SOON),
-    TOUR: PLAIN,
+    "driver-hang": Breakage(ANY, lambda f: setattr(f.driver, "hung", True), SOON_S),
+    TOUR: NO_FAULT,
 }
 NAMES = tuple(SCENARIOS)
 FAULTS: dict[str, Breakage] = {
@@ -119,21 +119,23 @@ FAULTS: dict[str, Breakage] = {
     "rows-near": Breakage(ROWS, _set("rows", 450)),
     "pages-near": Breakage(PAGES, _set("pages", 55)),
     "ecc-rising": Breakage(ECC, _set("corrected", 40.0)),
-    "double-bit": Breakage(ECC, lambda f: f.double_bit(), SOON, 20.0),
+    "double-bit": Breakage(ECC, lambda f: f.double_bit(), SOON_S, 20.0),
     "pcie-replays": Breakage(ANY, _set("replays", 10.0)),
     "fabric-service": Breakage(SWITCHED, lambda f: f.end_fabric()),
     "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
     "switch-fatal": Breakage(
-        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, "Fatal, Link 30 LTSSM Fault Up"), SOON
+        SWITCHED,
+        lambda f: f.kernel_log.sxid(0, 20034, "Fatal, Link 30 LTSSM Fault Up"),
+        SOON_S,
     ),
     "switch-noise": Breakage(
         SWITCHED,
         lambda f: f.kernel_log.sxid(3, 22013, "Non-fatal, Link 44 Minion Link DLREQ interrupt"),
-        *(SOON, 20.0),
+        *(SOON_S, 20.0),
     ),
     "infiniband-errors": Breakage(INFINIBAND, _host("symbol_errors", 1.0)),
-    "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON),
-    "infiniband-flapping": Breakage(INFINIBAND, lambda f: f.flap(), SOON, 10.0),
+    "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON_S),
+    "infiniband-flapping": Breakage(INFINIBAND, lambda f: f.flap(), SOON_S, 10.0),
     "raid-degraded": Breakage(ARRAYS, lambda f: f.lose_member()),
     "disk-dead": Breakage(ANY, _first_disk("dead_disks")),
     "disk-hot": Breakage(NVME, _first_disk("hot_disks")),
@@ -146,11 +148,11 @@ FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:
-    if found := XID.fullmatch(name):
+    if found := XID_NAME.fullmatch(name):
         code = int(found[1])
-        return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
+        return Breakage(ANY, lambda faults: faults.xid(code), SOON_S, 20.0)
     if name in (WAITS_FOR_NODE, SLOW_NODE):
-        return PLAIN
+        return NO_FAULT
     return SCENARIOS.get(name) or FAULTS.get(name)
 
 

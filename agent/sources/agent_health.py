@@ -20,7 +20,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.gpu_watch import GpuWatch
-from agent.polling.poller import HEALTH, AgentHealth
+from agent.polling.poller import HEALTH_KEY, AgentHealth
 from agent.polling.reads import Read, ReadOutput, fixed
 
 BUILD_INFO = gauge(
@@ -139,7 +139,7 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     uncounted = Absent(Reason.UNSUPPORTED, "this kernel does not count it")
     out.add(PROCESSOR_WAIT, waits.seconds if waits.counted else uncounted)
     out.add(SHORT_OF_PROCESSORS, waits.mean)
-    return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+    return Reading(HEALTH_KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
 def answers(gpus: GpuWatch) -> Read:

@@ -42,7 +42,7 @@ BUSY = _counted(
     "busy_time",
     LONGEST_REQUEST,
 )
-INFO = gauge(
+DISK_INFO = gauge(
     "dgx_disk_info",
     "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
     "array names the arrays that a disk is a member of.",
@@ -119,11 +119,11 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
         raise Absent(Reason.MISSING, NO_DISK)
     blocks = names_in(files, BLOCK)
     arrays = {a: members(files, a, blocks) for a in arrays_among(files, blocks)}
-    for disk in bounded(out, INFO, disks, "disk.ignore"):
+    for disk in bounded(out, DISK_INFO, disks, "disk.ignore"):
         kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
         within = ",".join(array for array, its in arrays.items() if disk in its)
         name = text_or_nothing(files, f"{BLOCK}/{disk}/{model}")
-        out.add(INFO, 1, disk, name, kind, within)
+        out.add(DISK_INFO, 1, disk, name, kind, within)
 
 
 def _arrays(
@@ -304,7 +304,7 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     run, key = _counters(host, options), ReadKey("disk", "counters")
     yield Read(key, (READ_BYTES, WRITTEN_BYTES, BUSY), run, options.every, varies=True)
     for source, part, metric, done, every in (
-        ("disk", "info", INFO, partial(_infos, host, options), intervals.LINKS),
+        ("disk", "info", DISK_INFO, partial(_infos, host, options), intervals.LINKS),
         ("disk", "arrays", MEMBERS, partial(_arrays, host, options, {}), ARRAY_STATE),
         ("disk_faults", "signs", FAULT, partial(_signs, host.files), intervals.LINKS),
         ("disk_faults", "smart", FAULT, partial(_smart, host.files), intervals.SMART),

@@ -12,7 +12,7 @@ from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.context import GpuContext
 
-STATE = GpuMetric.gauge(
+FABRIC_STATE = GpuMetric.gauge(
     "dgx_nvlink_fabric_state",
     "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed. 2 for long "
     "means that the Fabric Manager does not run.",
@@ -99,7 +99,7 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
     info = _asked(device)
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
-    out.add(STATE, info.state)
+    out.add(FABRIC_STATE, info.state)
     try:
         mask = int(checked(getattr(info, "healthMask", 0), MASK, "healthMask"))
         kinds = health(mask, getattr(info, "healthSummary", 0))
@@ -117,4 +117,4 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     run = partial(_fabric, gpu_context.device)
-    yield gpu_context.read("nvlink", "fabric", (STATE, HEALTH), run, intervals.LINKS)
+    yield gpu_context.read("nvlink", "fabric", (FABRIC_STATE, HEALTH), run, intervals.LINKS)

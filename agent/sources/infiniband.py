@@ -53,7 +53,7 @@ ERRORS = event_counter(
     shown=InDefault.MOVED,
     parts=("kind",),
 )
-LINK_UP = gauge(
+PORT_UP = gauge(
     "dgx_infiniband_link_up",
     "1 if the port is active and its physical link is up.",
     f"{_PORT}/state (4: ACTIVE) and phys_state (5: LinkUp)",
@@ -70,7 +70,7 @@ RATE = internal(
 LINK_STATE = 5.0  # seconds between two checks of the links
 WORD = 4  # bytes in the unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
-STATES = {str(state) for state in range(8)}  # Both have fewer
+PORT_STATES = {str(state) for state in range(8)}  # Both have fewer
 FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
 ERROR_FILES = (
     *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
@@ -162,7 +162,7 @@ def _state(files: FileTree, path: str) -> int:
     """The number before the colon, as in `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
-    if number not in STATES:
+    if number not in PORT_STATES:
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <number>: <state>")
     return int(number)
 
@@ -189,10 +189,10 @@ def rate(files: FileTree, folder: str) -> float:
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     ports, minute = InfinibandPorts(host.files), fixed(intervals.LINKS)
     traffic, faults = partial(ports.read, table=TRAFFIC), partial(ports.read, table=FAULTS)
-    links = partial(ports.facts, metric=LINK_UP, fact=link_up)
+    links = partial(ports.facts, metric=PORT_UP, fact=link_up)
     rates = partial(ports.facts, metric=RATE, fact=rate)
     key, metrics = ReadKey("infiniband", "counters"), (RECEIVED, TRANSMITTED, WAIT)
     yield Read(key, metrics, traffic, options.every, varies=True)
     yield Read(ReadKey("infiniband", "errors"), (ERRORS,), faults, minute)
-    yield Read(ReadKey("infiniband", "links"), (LINK_UP,), links, fixed(LINK_STATE))
+    yield Read(ReadKey("infiniband", "links"), (PORT_UP,), links, fixed(LINK_STATE))
     yield Read(ReadKey("infiniband", "rates"), (RATE,), rates, minute)

@@ -14,7 +14,7 @@ from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
 from agent.sources.context import GpuContext
 
 LABELS = (*GPU_LABELS, "gpu_instance")
-INFO = gauge(
+INSTANCE_INFO = gauge(
     "dgx_gpu_instance_info",
     "1 for each MIG device: the compute instance of a GPU instance, its profile, and its own "
     "UUID, which CUDA and Kubernetes use.",
@@ -32,7 +32,7 @@ USED, TOTAL, FREE = (
         (internal, "free", "Memory of the GPU instance that programs can still take, in bytes."),
     )
 )
-PROCESSES = gauge(
+INSTANCE_PROCESSES = gauge(
     "dgx_gpu_instance_processes",
     "Compute processes on the GPU instance.",
     "nvmlDeviceGetComputeRunningProcesses of its MIG devices",
@@ -80,7 +80,7 @@ SHARES = {
     GpmId.TENSOR: TENSOR_ACTIVE,
     GpmId.DRAM: BANDWIDTH,
 }
-ALL = (INFO, USED, TOTAL, FREE, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
+ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Instances:
         for number, parts in there.items():
             for metric, part in (
                 (USED, self._read_memory),
-                (PROCESSES, self._read_processes),
+                (INSTANCE_PROCESSES, self._read_processes),
                 (ACTIVITY, self._read_activity),
             ):
                 try:
@@ -116,7 +116,7 @@ class Instances:
     def _read_memory(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         label = str(number)
         for one in parts:
-            out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
+            out.add(INSTANCE_INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
         memory = self.gpu.device.memory(parts[0].handle)
         out.add(USED, memory.used, label)
         out.add(TOTAL, memory.total, label)
@@ -124,7 +124,7 @@ class Instances:
 
     def _read_processes(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         found = [p.pid for one in parts for p in mig.processes(self.gpu.device, one.handle)]
-        out.add(PROCESSES, len(set(found)), str(number))
+        out.add(INSTANCE_PROCESSES, len(set(found)), str(number))
 
     def _read_activity(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         label = str(number)

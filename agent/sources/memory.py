@@ -42,7 +42,9 @@ BUS_WIDTH = GpuMetric.internal(
 )
 
 ARRIVAL = 64 << 20  # A change of so many bytes between two ticks is a process that came or went
-SHARED = Absent(Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host")
+UNIFIED = Absent(
+    Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host"
+)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -56,7 +58,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         except Absent as absent:  # as a GPU refuses that is known to have no memory of its own
             sheet = load().gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
-                raise SHARED.without_traceback() from absent
+                raise UNIFIED.without_traceback() from absent
             raise
         for metric, value in ((USED, info.used), (TOTAL, info.total), (FREE, info.free)):
             out.add(metric, value)

@@ -53,7 +53,7 @@ NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
 LINK_STATE = 5.0  # seconds between two checks of the link
 NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
-STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
+NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8
 NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
 
@@ -97,7 +97,7 @@ def link_up(files: FileTree, device: str) -> float:
     """1 or 0; drivers that never report an operational state still know their carrier."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
-    if state in STATES:
+    if state in NIC_STATES:
         return float(state == "up")
     if state != "unknown":
         raise Absent(Reason.UNKNOWN, f"{path} holds {state!r:.60}, expected a state of a link")

@@ -98,11 +98,11 @@ ERRORS = event_counter(
     parts=("link", "kind"),
 )
 
-UP = (1, 2)
+UP_STATES = (1, 2)
 """States of a link that carries traffic, or would at once: active and asleep. 3 is active with its
 traffic disabled."""
 
-KIB = 1024.0
+KIB_BYTES = 1024.0
 _FIELDS = (
     *(FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK_DATA_RECEIVED),
     *(FieldId.NVLINK_RAW_TRANSMITTED, FieldId.NVLINK_RAW_RECEIVED),
@@ -204,13 +204,13 @@ class LinkReads:
                 if self._newer and field in NVLINK5_BYTES:
                     yield GpuRow(metric, (NVLINK5_BYTES[field], scope), labels)
                 else:
-                    yield GpuRow(metric, (field, scope), labels, times=KIB)
+                    yield GpuRow(metric, (field, scope), labels, times=KIB_BYTES)
 
     def states(self, out: ReadOutput) -> None:
         up, unknown, links = 0, [], self._device.links()
         for link in links:
             try:
-                state = self._device.link_state(link) in UP
+                state = self._device.link_state(link) in UP_STATES
             except Absent as absent:  # an odd link counts as down, and must not silence others
                 if absent.reason in FINAL:
                     raise

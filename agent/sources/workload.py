@@ -104,7 +104,7 @@ NEWEST_PROCESS_AGE = GpuMetric.internal(
     "agent the time since their start.",
     "nvmlDeviceGetComputeRunningProcesses, starttime in /proc/PID/stat, /proc/uptime",
 )
-JOB = internal(
+JOB_PIDS = internal(
     "dgx_workload_job",
     "1 for each job on the GPU, at most 8; GPUs with the same key work for one job. All names are "
     "empty unless job.info = true in the configuration.",
@@ -138,7 +138,7 @@ UNSEEN = Absent(
     f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}",
 )
 MOST_JOBS = 8
-AT_REST = 0.05  # Cores below which processes do nothing
+REST_CORES = 0.05  # Cores below which processes do nothing
 CGROUP_HOLDS = 60.0  # Seconds for which a process is taken to stay in its cgroup
 
 
@@ -173,7 +173,7 @@ class Workload:
             self._add_jobs(out, gpu, pids, jobs)
             hidden = self.table.hidden(pids)
             if hidden is not None:
-                for metric in (*OF_PROCESSES, *OF_CGROUP, NEWEST_PROCESS_AGE, JOB):
+                for metric in (*OF_PROCESSES, *OF_CGROUP, NEWEST_PROCESS_AGE, JOB_PIDS):
                     out.absent(metric, hidden, *gpu)
                 continue
             age = self.table.age(pids)
@@ -227,7 +227,7 @@ class Workload:
         named = self.options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
-            out.add(JOB, 1, *gpu, *labels)
+            out.add(JOB_PIDS, 1, *gpu, *labels)
         if named:
             jobs = dict.fromkeys(labels[1:-1] for labels in found)
             more = [one.labels for one in given if not one.claimed or not found]
@@ -256,7 +256,7 @@ class Workload:
         for pid in filter(self.times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
         known = [times.running for times in grown[:3] if times is not None]
-        if len(known) == len(ROLES) and sum(known) < AT_REST:
+        if len(known) == len(ROLES) and sum(known) < REST_CORES:
             moved = [processes.bytes_moved(self.host.files, pid) for pid in pids]
             counts = [count for count in moved if count is not None]
             if counts:
@@ -316,6 +316,6 @@ def reads(
     run = Workload(host, options, gpu_processes, allocations, table, times).read
     metrics = (
         *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, NEWEST_PROCESS_AGE),
-        *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
+        *(JOB_PIDS, JOB_INFO, JOB_PROCESS, HOSTS),
     )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

@@ -32,7 +32,7 @@ from agent.threads import in_time
 
 log = logging.getLogger(__name__)
 
-ERRORS = counter(
+XID_ERRORS = counter(
     "dgx_gpu_xid_errors_total",
     "XID errors that the driver reported since the agent started, by code; codes that are critical "
     "in the catalogue start at 0.",
@@ -130,7 +130,7 @@ class XidCounts:
     def _note(self, way: str, uuid: str, code: int) -> None:
         if not 0 < code <= LARGEST:
             if not self._odd:  # a driver that answers so may do it often
-                log.warning(LogEvent("implausible", metric=ERRORS.name, uuid=uuid, value=code))
+                log.warning(LogEvent("implausible", metric=XID_ERRORS.name, uuid=uuid, value=code))
             self._odd = True
             return
         with self._lock:
@@ -174,7 +174,7 @@ class XidCounts:
             ]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
-            out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
+            out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
         """The larger count of all ways; a line that came before its GPU was met finds it now."""
@@ -214,9 +214,9 @@ class XidCounts:
 def _errors(seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]) -> Iterator[Sample]:
     for uuid, gpu in answering.items():
         for code in sorted({*xids.critical(), *(code for of, code in seen if of == uuid)}):
-            yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
+            yield Sample(XID_ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
-    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS)
+    metrics = (XID_ERRORS, LAST, AT, NVLINK_FAULTS)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

@@ -23,7 +23,7 @@ LEAST_SCRAPE_SECONDS = 1.0
 """However fast a simulated machine lives: an interval is the time that an answer may take as well,
 and on a busy machine a tenth of it made agents count as down."""
 
-JOB = "dgx-telemetry"
+JOB_LABEL = "dgx-telemetry"
 """The job label that boards expect."""
 
 
@@ -49,7 +49,7 @@ alerting:
   alertmanagers:
     - static_configs: [{{targets: ["{LOOPBACK}:{ports.alertmanager}"]}}]
 scrape_configs:
-  - job_name: {JOB}
+  - job_name: {JOB_LABEL}
     {listed if fleet else here}
   - job_name: prometheus
     static_configs: [{{targets: ["{LOOPBACK}:{ports.prometheus}"]}}]

@@ -26,10 +26,10 @@ class FreePorts:
     grafana: int = 3000
 
 
-USUAL = FreePorts()
+USUAL_PORTS = FreePorts()
 
 
-def choose(wanted: FreePorts = USUAL) -> FreePorts:
+def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
     """The ports wanted, each replaced by a free one where somebody has it."""
     with ExitStack() as held:  # all until all are chosen, so that no two are the same
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
@@ -46,13 +46,13 @@ def _free(port: int, held: ExitStack) -> int:
     return int(candidate.getsockname()[1])
 
 
-SOURCE = Path(agent.__file__).resolve().parents[1]
+SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
 """Path of this program's packages: the source tree, or the site-packages of an installation."""
 
-BOARDS = SOURCE / "deploy/grafana/dashboards"
+BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
 """Generated boards. They are part of the source tree, not of an installed package."""
 
-PLACES = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
+BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
 """Folders that are searched for binaries after PATH: this virtual environment, and the usual
 folders of servers."""
 
@@ -87,7 +87,7 @@ class Binary:
         return next(
             (
                 found
-                for path in (None, PLACES)
+                for path in (None, BINARY_FOLDERS)
                 for name in self.names
                 if (found := shutil.which(name, path=path))
             ),
@@ -122,7 +122,7 @@ def fleet_program(port: int, nodes: int, system: str, speed: float) -> StackProg
 
 def _own(name: str, port: int, *module: str) -> StackProgram:
     """A module of these packages; `-P` lets no other `agent` of a folder in."""
-    paths = (str(SOURCE), os.environ.get("PYTHONPATH", ""))
+    paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
     return StackProgram(name, arguments, port, "/-/ready", environment, False)

@@ -128,7 +128,7 @@ class StatusBoard:
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         bandwidth, system = source.diagnosis.bandwidth, source.system()
         graph, links = nvlink_graph(samples, system, self._ends.ends, bandwidth, paths)
-        arrays = {one["device"]: one["array"] for one in samples.labelled(disk.INFO)}
+        arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
         ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
         running = tuple(
             running_job(one, jobs.ended, snapshot, _of(one, seen.of_gpus), silent=silent)

@@ -105,7 +105,7 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
     """Return every GPU with its verdict, by number."""
     inventory = source.inventory
     on = {gpu.uuid: job for job in source.jobs().running for gpu in job.receipt.gpus}
-    divided = {labels["uuid"] for labels in source.samples.labelled(mig.INFO)}
+    divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
     found = []
     for one in sorted(inventory.gpus, key=lambda one: one.index):
         verdict, job = snapshot.verdicts.get(one.key), on.get(one.uuid)
@@ -317,7 +317,7 @@ def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
             if sample.metric is metric:
                 yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
 
-    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB)}
+    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB_PIDS)}
     user_of = {
         (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
         or (one["uid"] and f"uid {one['uid']}")
@@ -348,9 +348,9 @@ def _largest_first(listed: Iterable[ProcessStatus]) -> list[ProcessStatus]:
 def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
     """Return the MIG instances by UUID of their GPU, by number."""
     found: dict[str, list[InstanceStatus]] = {}
-    for info in samples.labelled(mig.INFO):
+    for info in samples.labelled(mig.INSTANCE_INFO):
         labels = info["gpu"], info["uuid"], info["gpu_instance"]
-        count = samples.value(mig.PROCESSES, *labels)
+        count = samples.value(mig.INSTANCE_PROCESSES, *labels)
         row = InstanceStatus(
             number=int(labels[2]),
             profile=info["profile"],

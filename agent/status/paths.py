@@ -40,7 +40,7 @@ GPU have one, or nothing is known of them."""
 
 PORTS = {
     "network": (network.LINK_UP, network.SPEED),
-    "infiniband": (infiniband.LINK_UP, infiniband.RATE),
+    "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 FULL_RATE = 0.99
 """Share of the spec sheet's rate from which a link runs at full rate."""

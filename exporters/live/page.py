@@ -64,7 +64,7 @@ async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) ->
 MOST_STREAMS = 32
 """Streams open at once; each costs next to nothing, but a mistake somewhere opens thousands."""
 
-RETRY = b"retry: 1000\n\n"
+RETRY_LINE = b"retry: 1000\n\n"
 """Milliseconds after which a browser tries again."""
 
 STANDING = b": no tick\n\n"
@@ -93,7 +93,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     if request.method == hdrs.METH_HEAD:
         return response
     try:
-        await response.write(RETRY)
+        await response.write(RETRY_LINE)
         feed.join(client)
         await send(feed, client, response)
     except (ConnectionError, TimeoutError):

@@ -19,7 +19,7 @@ from agent.model import (
     counter,
     gauge,
 )
-from agent.series import KEPT, WINDOW, Point, SampleStore
+from agent.series import KEPT, WINDOW_SECONDS, Point, SampleStore
 
 POWER = gauge("dgx_power_watts", "Power.", "x", ("gpu", "uuid"))
 BYTES = counter("dgx_moved_bytes_total", "Bytes.", "x", ("gpu", "uuid"))
@@ -195,7 +195,7 @@ def test_the_store_answers_as_a_naive_one(run: list[Tick]) -> None:
             points = naive.points(metric, labels)
             assert samples.point(metric, *labels) == (points[0] if points else None)
             assert samples.value(metric, *labels) == (points[0].value if points else None)
-            for seconds in (1.0, WINDOW, KEPT):
+            for seconds in (1.0, WINDOW_SECONDS, KEPT):
                 recent = [p.value for p in points if p.at > naive.now - seconds]
                 recent = recent or [p.value for p in points[:1]]
                 assert samples.recent(metric, *labels, seconds=seconds) == recent

@@ -124,7 +124,7 @@ def shown(code: int, *numbers: tuple[int, Points]) -> Series:
     length = max(len(points) for _, points in numbers)
     one = {"uuid": "GPU-a", "xid": str(code)}
     return {
-        **{named(xid.ERRORS, gpu=str(number), **one): points for number, points in numbers},
+        **{named(xid.XID_ERRORS, gpu=str(number), **one): points for number, points in numbers},
         named(gpu.INFO, gpu="1", uuid="GPU-a", model="x"): [1.0] * length,
         named(LAST_TICK): [1.7e9 + SCRAPE * at for at in range(length)],
     }

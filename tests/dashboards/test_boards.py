@@ -18,7 +18,7 @@ from agent.sources import power, process
 from alerts.build import groups
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
-from dashboards.scope import TITLES, link_to
+from dashboards.scope import BOARD_TITLES, link_to
 from tests.support.boards import (
     Asked,
     Json,
@@ -233,7 +233,7 @@ def test_links_of_tables_lead_to_boards_with_time_and_place() -> None:
         assert match, url
         assert match[1] in boards()
         assert match[2].startswith("&var-instance=${__data.fields.instance}")
-    assert set(boards()) == set(TITLES)
+    assert set(boards()) == set(BOARD_TITLES)
     with pytest.raises(ValueError, match="no board"):
         link_to("dgx-elsewhere")
 

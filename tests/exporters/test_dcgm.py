@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from agent.catalogue import METRICS
 from agent.model import GPU_LABELS, Metric
 from agent.sources import activity, clocks, gpu, instances, memory, nvlink, power, temperature
-from exporters.dcgm import OFF, DcgmExposition, table
+from exporters.dcgm import DCGM_OFF, DcgmExposition, table
 from exporters.http import AgentPages
 from exporters.prometheus import negotiate
 from exporters.settings import DcgmConfig
@@ -257,7 +257,7 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
     app = AgentPages(shown, lambda: poller.latest, dcgm=shown).application()
     async with TestClient(TestServer(app), auto_decompress=False) as client:
         refused = await client.get("/metrics/dcgm")
-        assert (refused.status, await refused.text()) == (404, OFF)
+        assert (refused.status, await refused.text()) == (404, DCGM_OFF)
         config[0] = BOTH  # a reload
         zipped = await client.get(
             "/metrics/dcgm",

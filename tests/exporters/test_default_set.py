@@ -31,8 +31,12 @@ def chosen(
             [(*GPU, str(n), k) for n in range(18) for k in ("crc", "replay")],
             (*GPU, "", ""),
         ),
-        (xid.ERRORS, [(*GPU, "48"), (*GPU, "79")], (*GPU, "")),
-        (ecc.ERRORS, [(*GPU, s, "volatile") for s in ("corrected", "uncorrected")], (*GPU, "", "")),
+        (xid.XID_ERRORS, [(*GPU, "48"), (*GPU, "79")], (*GPU, "")),
+        (
+            ecc.ECC_ERRORS,
+            [(*GPU, s, "volatile") for s in ("corrected", "uncorrected")],
+            (*GPU, "", ""),
+        ),
         (infiniband.ERRORS, [(*PORT, "symbol"), (*PORT, "local")], (*PORT, "")),
         (fabric.HEALTH, [(*GPU, "route_recovery")], (*GPU, "")),
     ],
@@ -71,13 +75,13 @@ def test_every_prometheus_sees_the_first_event(
 def test_a_part_that_is_there_at_the_start_counts_at_once() -> None:
     """Counts of a driver's lifetime are no growth after a restart of the agent."""
     labels = (*GPU, "corrected", "aggregate")
-    assert chosen(DefaultSet(), ecc.ERRORS, {labels: 5.0}, 0.0)[labels] == 5.0
+    assert chosen(DefaultSet(), ecc.ECC_ERRORS, {labels: 5.0}, 0.0)[labels] == 5.0
 
 
 @pytest.mark.parametrize(
     ("metric", "labels"),
     [
-        (xid.ERRORS, (*GPU, "79")),
+        (xid.XID_ERRORS, (*GPU, "79")),
         (ecc.REMAPPED_ROWS, (*GPU, "uncorrected")),
         (fabric.HEALTH, (*GPU, "route_unhealthy")),
     ],

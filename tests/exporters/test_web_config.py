@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.configuration import ConfigError
-from exporters.web_file import LARGEST, WebConfig, WebFile, content, parse
+from exporters.web_file import WEB_FILE_BYTES, WebConfig, WebFile, content, parse
 from tests.stack.running import run_to_end
 
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
@@ -27,7 +27,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def read(file: Path) -> WebConfig:
-    return parse(content(str(file), LARGEST), str(file))[0]
+    return parse(content(str(file), WEB_FILE_BYTES), str(file))[0]
 
 
 def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
@@ -132,7 +132,10 @@ WRONG = {
     "half a key": ('"\\ud800": 1', "is not YAML in UTF-8"),
     "a number as key": ("tls_server_config: {1: a}", "expected `str`"),
     "numbers as keys": ("1: a", "expected `str`"),
-    "large": ("#" * (LARGEST + 1), f"cannot be read: it has more than {LARGEST} bytes"),
+    "large": (
+        "#" * (WEB_FILE_BYTES + 1),
+        f"cannot be read: it has more than {WEB_FILE_BYTES} bytes",
+    ),
 }
 
 
@@ -151,7 +154,7 @@ HUGE = {
     "lists in lists": "basic_auth_users: " + "[" * 60_000,
     "references to references": "rate_limit:\n  a: &a [x]\n"
     + "".join(f"  {b}: &{b} [{NINE.format(a)}]\n" for a, b in pairwise("abcdefghijkl")),
-    "more than fits": "# " + "x" * LARGEST,
+    "more than fits": "# " + "x" * WEB_FILE_BYTES,
 }
 
 

@@ -80,7 +80,7 @@ def diagnosis(pid: int) -> dict[str, Any]:
         "uid": os.getuid(),
         "verdict": [labels[2:] for labels, value in states if value],
         "mounts": look.value(host.MOUNTS),
-        "jobs": [labels for labels in look.labelled(workload.JOB) if labels["gpu"] == "0"],
+        "jobs": [labels for labels in look.labelled(workload.JOB_PIDS) if labels["gpu"] == "0"],
         "workers": list(look.where(workload.WORKERS, gpu="0").values()),
         "seconds": {
             " ".join(key[2:]): s for key, s in look.where(workload.THREADS, gpu="0").items()

@@ -82,7 +82,7 @@ def error(s: System) -> Iterator[Case]:
     def seen(code: int, points: Points, number: int = 1, *, present: bool = True) -> Series:
         info = of_gpu(gpu.INFO, s, number, **MODEL)
         there = [1.0] * len(points) if present else [1.0] + GONE * (len(points) - 1)
-        return {of_gpu(xid.ERRORS, s, number, xid=str(code)): [*points], info: [*there]}
+        return {of_gpu(xid.XID_ERRORS, s, number, xid=str(code)): [*points], info: [*there]}
 
     once = events([40], 43)
     born = [p or None for p in events([1], 11)]
@@ -112,7 +112,7 @@ def error(s: System) -> Iterator[Case]:
 
 def memory(s: System) -> Iterator[Case]:
     lost_data, of_its_life = (
-        of_gpu(ecc.ERRORS, s, severity="uncorrected", lifetime=lifetime)
+        of_gpu(ecc.ECC_ERRORS, s, severity="uncorrected", lifetime=lifetime)
         for lifetime in ("volatile", "aggregate")
     )
     # The name of the metric's label is that of the alert's: the alert's own severity wins.
@@ -121,11 +121,11 @@ def memory(s: System) -> Iterator[Case]:
     both = {lost_data: events([40], 42), of_its_life: events([40], 42)}
     yield Case(name, "one", both, fires)
     yield Case(name, "one under MIG", {of_its_life: events([40], 42)}, fires)
-    shown = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
+    shown = {lost_data: events([40], 42), of_gpu(xid.XID_ERRORS, s, xid="48"): events([39], 42)}
     yield Case(name, "one that an XID has reported", shown)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
-    corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
+    corrected = of_gpu(ecc.ECC_ERRORS, s, severity="corrected", lifetime="volatile")
     yield Case(name, "corrected ones", {corrected: growing((42, 1.0))})
     failure = of_gpu(ecc.REMAP_FAILURE, s)
     name = "DgxGpuRowRemapFailure"

@@ -59,7 +59,7 @@ def not_answering(s: System) -> Iterator[Case]:
 
 def rising(s: System) -> Iterator[Case]:
     name = "DgxGpuEccRising"
-    corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
+    corrected = of_gpu(ecc.ECC_ERRORS, s, severity="corrected", lifetime="volatile")
     fires = (on(s, "warning", sign="corrected"),)
     yield Case(name, "many in an hour", {corrected: growing((8, 140 / 60))}, fires)
     yield Case(name, "few in an hour", {corrected: growing((8, 60 / 60))})
@@ -91,7 +91,7 @@ def fabric(s: System) -> Iterator[Case]:
     down = {running: [*steady(1.0, 5), *steady(0.0, 2.25)]}
     yield Case(name, "no one manages", down, ({**critical, "sign": "manager"},))
     yield Case(name, "restarted", {running: [*steady(1.0, 5), *steady(0.0, 1), *steady(1.0, 3)]})
-    state = of_gpu(fabric_source.STATE, s)
+    state = of_gpu(fabric_source.FABRIC_STATE, s)
     yield Case(name, "in progress", {state: steady(2.0, 5.25)}, (on(s, "critical", sign="state"),))
     yield Case(name, "joining", {state: steady(2.0, 4)})
     yield Case(name, "joined", {state: steady(3.0, 10)})
@@ -146,7 +146,7 @@ def ports(_: System) -> Iterator[Case]:
         yield Case(name, f"{kind}, many", errors(kind, growing((10.25, many))), shown(kind))
         yield Case(name, f"{kind}, few", errors(kind, growing((10.25, few))))
     yield Case(name, "of another kind", errors("port_rcv_errors", growing((10.25, 1.0))))
-    state = named(infiniband.LINK_UP, **PORT)
+    state = named(infiniband.PORT_UP, **PORT)
     down = ({"severity": "warning", "sign": "down", **PORT},)
     yield Case(name, "went down", {state: [*steady(1.0, 5), *steady(0.0, 5.25)]}, down)
     yield Case(name, "was never up", {state: steady(0.0, 20)})
@@ -200,7 +200,7 @@ def last_copy(name: str) -> Case:
         one = {"device": device, "kind": kind}
         info = {"device": device, "model": "x", "kind": "disk", "array": "md0"}
         series[named(disk.FAULT, **one)] = steady(1.0, minutes)
-        series[named(disk.INFO, **info)] = steady(1.0, minutes)
+        series[named(disk.DISK_INFO, **info)] = steady(1.0, minutes)
         member = {**one, "array": "md0", "member": device}
         fires.append({"severity": "warning", "sign": kind, **member})
     fires.append({**fires[0], "severity": "critical", "sign": "last_copy"})

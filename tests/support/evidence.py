@@ -85,7 +85,7 @@ def evidence(
     samples, paths, limits = store(figures), bandwidth(wires or {}), thresholds or Thresholds()
     jobs = groups(
         JobMember(GpuKey(int(job["gpu"]), job["uuid"]), pid, job["key"])
-        for pid, job in enumerate(samples.labelled(workload.JOB))
+        for pid, job in enumerate(samples.labelled(workload.JOB_PIDS))
     )
     context = TickContext(samples, paths, limits, jobs, last or LastTick())
     seen: dict[GpuKey, Evidence] = {}

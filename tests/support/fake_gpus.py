@@ -118,4 +118,4 @@ class GpuBench:
     def xids(self) -> dict[tuple[str, ...], float]:
         out = ReadOutput(self.now)
         self.counts.read(out)
-        return {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS}
+        return {s.labels: s.value for s in out.samples if s.metric is xid.XID_ERRORS}

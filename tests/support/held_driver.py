@@ -49,7 +49,7 @@ class HeldNvml(SimulatedNvml):
 if __name__ == "__main__":
     library = HeldNvml(Path(sys.argv[1]), sys.argv[2])
     vars(assembly)["real_library"] = lambda: library
-    driver_release.NODES = sys.argv[1]
-    driver_release.PATIENCE = PATIENCE
+    driver_release.NVIDIA_NODES = sys.argv[1]
+    driver_release.RELEASE_SECONDS = PATIENCE
     sys.argv[1:3] = []
     command.main()

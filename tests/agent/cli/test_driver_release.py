@@ -9,7 +9,7 @@ import pytest
 
 from agent.cli.driver_release import (
     IN_FORCE,
-    PATIENCE,
+    RELEASE_SECONDS,
     DriverConfig,
     DriverRelease,
     asked_by,
@@ -135,7 +135,7 @@ def test_the_file_counts_for_an_hour_after_the_last_touch(file: Path) -> None:
 def test_a_node_that_is_open_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = tmp_path / "nvidia0"
     node.write_bytes(b"x" * 4096)
-    monkeypatch.setattr("agent.cli.driver_release.NODES", str(tmp_path))
+    monkeypatch.setattr("agent.cli.driver_release.NVIDIA_NODES", str(tmp_path))
     assert device_nodes() == set()
     with node.open("rb"):
         assert device_nodes() == {str(node)}
@@ -171,7 +171,7 @@ def test_what_is_not_given_back_in_time_goes_with_the_process(
     process.held = {"/dev/nvidiactl"}
     assert process.run(100) == 0
     process.asked = "a file"
-    assert process.run(3 if given_back else PATIENCE) == 0
+    assert process.run(3 if given_back else RELEASE_SECONDS) == 0
     process.held = set() if given_back else process.held
     assert process.run(60) == (not given_back)
     assert ("/dev/nvidiactl still open" in caplog.text) == (not given_back)

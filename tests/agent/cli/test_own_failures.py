@@ -9,7 +9,7 @@ import pytest
 
 from agent.cli.check import without_answer
 from agent.cli.doctor import BROKEN, in_child
-from agent.cli.table import LEAST, WIDEST, terminal_width
+from agent.cli.table import LEAST, WIDEST_COLUMNS, terminal_width
 from tests.stack.running import run_to_end
 
 
@@ -75,7 +75,7 @@ def test_a_program_that_was_taken_away_does_not_begin_again() -> None:
     assert (ended.returncode, ended.stderr) == (2, said)
 
 
-@pytest.mark.parametrize(("columns", "width"), [("1", LEAST), ("90", 90), ("999", WIDEST)])
+@pytest.mark.parametrize(("columns", "width"), [("1", LEAST), ("90", 90), ("999", WIDEST_COLUMNS)])
 def test_the_width_of_the_terminal_has_bounds(
     columns: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.options import SECTIONS
-from agent.config.configuration import LARGEST, LONGEST_LINE, ConfigError, load
+from agent.config.configuration import CONFIG_BYTES, LINE_LETTERS, ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
 from tests.support.configuration import KEYS, value_of
@@ -126,8 +126,8 @@ def test_any_text_of_a_variable(values: dict[str, str]) -> None:
 
 def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    line = "#" * (LONGEST_LINE - 1) + "\n"
-    file.write_text(line * (LARGEST // LONGEST_LINE))
+    line = "#" * (LINE_LETTERS - 1) + "\n"
+    file.write_text(line * (CONFIG_BYTES // LINE_LETTERS))
     assert load(SECTIONS, file, {}).sections == {}
 
 

@@ -57,7 +57,7 @@ def job(
     for (metric, labels), value in TRAIN.items():
         both[metric, (*PEER_LABELS, *labels[2:])] = value
     for gpu, its in ((GPU, mine), (PEER_LABELS, theirs)):
-        both[work.JOB, (*gpu, "train.py:1", *JobLabels("1", "eve", "process"), "root:1")] = 1
+        both[work.JOB_PIDS, (*gpu, "train.py:1", *JobLabels("1", "eve", "process"), "root:1")] = 1
         both[activity.NVLINK_RATE, (*gpu, "transmit")] = sent
         for metric, value in its.items():
             both[metric, gpu] = value

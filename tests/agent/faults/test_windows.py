@@ -68,7 +68,7 @@ def test_events_are_found_for_as_long_as_they_alert(ago: float, there: bool) -> 
     switch = ("nvidia-nvswitch0", "fatal", "20034")
     at = NOW - ago
     events = {
-        ("xid", CRITICAL): ((xid.ERRORS, (*GPU, "79"), 1.0), (xid.AT, (*GPU, "79"), at)),
+        ("xid", CRITICAL): ((xid.XID_ERRORS, (*GPU, "79"), 1.0), (xid.AT, (*GPU, "79"), at)),
         ("switch_error", CRITICAL): (
             (kernel_log.SWITCH_ERRORS, switch, 1.0),
             (kernel_log.SWITCH_ERROR_AT, switch, at),
@@ -82,7 +82,7 @@ def test_events_are_found_for_as_long_as_they_alert(ago: float, there: bool) -> 
 
 @pytest.mark.parametrize(("action", "severity"), [("reset", CRITICAL), ("ignore", INFO)])
 def test_an_xid_of_nvlink_5_matters_as_its_unit_says(action: str, severity: Severity) -> None:
-    error = xid.ERRORS, (*GPU, "149"), 1.0
+    error = xid.XID_ERRORS, (*GPU, "149"), 1.0
     fault = xid.NVLINK_FAULTS, (*GPU, "149", "NETIR_LINK_EVT", action), 1.0
     assert found(error) == [("xid", WARNING)]
     assert found(error, fault) == [("xid", severity)]

@@ -47,7 +47,7 @@ def test_a_process_whose_memory_is_locked_is_read_all_the_same(
     tree.occupy(200, gpu=OTHER)
     for _ in range(3):
         reading = tree.read()
-    labels = {labels[:2] for metric, labels, _ in reading.samples if metric is workload.JOB}
+    labels = {labels[:2] for metric, labels, _ in reading.samples if metric is workload.JOB_PIDS}
     cores = {labels for metric, labels, _ in reading.samples if metric is workload.WORKERS}
     unlocked.set()
     assert cores == {GPU, OTHER}
@@ -79,5 +79,5 @@ def test_names_that_are_switched_on_later_are_looked_up(tmp_path: Path) -> None:
     tree.read()
     tree.configuration.current = Settings(workload.JobConfig(info=True))
     reading = tree.read()
-    names = {labels[2] for metric, labels, _ in reading.samples if metric is workload.JOB}
+    names = {labels[2] for metric, labels, _ in reading.samples if metric is workload.JOB_PIDS}
     assert names == {"train.py:100"}

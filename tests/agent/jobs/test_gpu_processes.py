@@ -24,7 +24,7 @@ def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
     bench = machines.simulated("dgx-h100:gpu-lost", gpus=4).run(60)
     answering = {labels[0] for labels in shown(bench, process.PROCESSES)}
     assert 0 < len(answering) < 4
-    assert {labels[0] for labels in shown(bench, work.JOB)} == answering
+    assert {labels[0] for labels in shown(bench, work.JOB_PIDS)} == answering
 
 
 def test_a_server_of_mps_is_no_user() -> None:
@@ -38,7 +38,7 @@ def test_a_server_of_mps_is_no_user() -> None:
     bench.run(SECONDS)
     assert set(shown(bench, process.PROCESSES).values()) == {0}
     assert not shown(bench, process.PROCESS)
-    assert not shown(bench, work.JOB)
+    assert not shown(bench, work.JOB_PIDS)
     assert {verdict.state for verdict in bench.agent.poller.latest.verdicts.values()} == {"idle"}
     client = start_process(machine, 1)
     bench.run(SECONDS)

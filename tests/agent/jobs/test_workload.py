@@ -49,7 +49,7 @@ def test_of_a_gpu_whose_processes_are_gone_nothing_is_known(tree: ProcessTree) -
     tree.read()
     tree.end(100)
     reading = tree.read()
-    assert of(reading).keys() == {work.JOB, work.JOB_PROCESS, work.NEWEST_PROCESS_AGE}
+    assert of(reading).keys() == {work.JOB_PIDS, work.JOB_PROCESS, work.NEWEST_PROCESS_AGE}
     assert reading.absences == ()
 
 
@@ -245,7 +245,7 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     tree.read()
     reading = tree.read()
     shown = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
-    hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.NEWEST_PROCESS_AGE, work.JOB}
+    hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.NEWEST_PROCESS_AGE, work.JOB_PIDS}
     assert shown.keys() == hidden
     assert {reason for reason, _ in shown.values()} == {Reason.DENIED}
     assert all("process 200 " in detail for _, detail in shown.values())
@@ -276,7 +276,7 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
     reading = tree.read()
     names = [JobLabels(f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
     assert labels_of(reading, work.JOB_INFO) == [(*GPU, *one) for one in names]
-    shown = [labels[:-1] for labels in labels_of(reading, work.JOB)]
+    shown = [labels[:-1] for labels in labels_of(reading, work.JOB_PIDS)]
     assert shown == [(*GPU, one.job_id, *one) for one in names]
 
 
@@ -315,7 +315,7 @@ def test_a_job_of_two_processes_is_one_series(tmp_path: Path) -> None:
         tree.write(f"/proc/{pid}/stat", stat.replace(f" 1 {pid} {pid} ", f" 1 99 {pid} "))
     tree.occupy(100, 101)
     tree.occupy(101, gpu=OTHER)
-    for metric in (work.JOB_INFO, work.JOB):
+    for metric in (work.JOB_INFO, work.JOB_PIDS):
         first, second = labels_of(tree.read(), metric)
         assert (first[0], second[0]) == ("0", "1")
         assert first[2:] == second[2:]

@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.settings import Configuration
 from agent.hardware.device import MOST_LINKS
-from agent.limits.paths import KEPT, PathAccounts
+from agent.limits.paths import KEPT_S, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
@@ -30,12 +30,12 @@ def test_a_nic_that_is_gone_keeps_its_seconds_for_an_hour() -> None:
         samples.take(at, [sent(at, at * 1e9)])
         paths.observe(samples)
     expired = paths.paths[NIC].until
-    paths.forget(expired + KEPT + 1)
+    paths.forget(expired + KEPT_S + 1)
     assert paths.paths[NIC].saturated == 1.0, "it has a limit: it is there, if silent"
     paths.limits = {}
-    paths.forget(expired + KEPT)
+    paths.forget(expired + KEPT_S)
     assert NIC in paths.paths
-    paths.forget(expired + KEPT + 1)
+    paths.forget(expired + KEPT_S + 1)
     assert paths.paths == {}
 
 

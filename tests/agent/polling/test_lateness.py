@@ -10,7 +10,7 @@ from agent.faults.findings import findings
 from agent.model import Reason, Severity
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
-from agent.polling.poller import HEALTH
+from agent.polling.poller import HEALTH_KEY
 from agent.sources.agent_health import PROCESSOR_WAIT
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
@@ -105,8 +105,8 @@ def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
     latest = bench.agent.poller.latest
     bench.clock.starve(30.0)  # what was read has expired
     now = bench.clock.monotonic()
-    health = replace(latest.readings[HEALTH], at=now)  # which each tick makes
-    expired = replace(latest, at=now, readings={**latest.readings, HEALTH: health})
+    health = replace(latest.readings[HEALTH_KEY], at=now)  # which each tick makes
+    expired = replace(latest, at=now, readings={**latest.readings, HEALTH_KEY: health})
     assert {a.reason for a in expired.absences(expired.at)} >= {Reason.STALLED}
     found.append(findings(expired))
     assert [[(one.kind, one.severity) for one in each] for each in found] == [

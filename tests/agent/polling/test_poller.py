@@ -16,7 +16,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
-from agent.polling.poller import HEALTH, STALL, TURN_SHARE, Poller
+from agent.polling.poller import HEALTH_KEY, STALL, TURN_SHARE, Poller
 from agent.polling.reads import Read, ReadCosts, ReadOutput, ReadSchedule, fixed, is_due, plan
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
@@ -276,7 +276,7 @@ async def test_what_is_forgotten_leaves_the_snapshot() -> None:
     assert key in poller.latest.readings
     out[:] = [key, ReadKey("never", "seen")]
     await poller.tick()
-    assert set(poller.latest.readings) == {HEALTH}
+    assert set(poller.latest.readings) == {HEALTH_KEY}
 
 
 class StandingClock(SystemClock):

@@ -155,8 +155,8 @@ def test_real_tapes_lie_far_within_the_bounds() -> None:
         lines = gzip.decompress(path.read_bytes()).splitlines()
         size = sum(map(len, lines))
         values = sum(line.count(mark) for line in lines for mark in (b",", b"[", b"{"))
-        assert max(map(len, lines)) < answers.LONGEST_LINE / 100
-        assert values / answers.MOST_VALUES <= size / answers.LARGEST, "the size is met first"
+        assert max(map(len, lines)) < answers.TAPE_LINE_BYTES / 100
+        assert values / answers.MOST_VALUES <= size / answers.TAPE_BYTES, "the size is met first"
 
 
 def test_a_write_that_fails_leaves_what_was_there(

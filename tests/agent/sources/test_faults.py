@@ -155,7 +155,7 @@ def test_xid_counts_do_not_hang_on_the_host() -> None:
     assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
     workers = [worker.name for worker in bench.agent.poller.workers]
     assert {"nvml", "host", "processes", "memory"} <= {*workers}
-    assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xids.critical())
+    assert len(bench.samples.all(xid.XID_ERRORS)) == 8 * len(xids.critical())
 
 
 def test_links_without_a_known_state_are_not_called_down() -> None:

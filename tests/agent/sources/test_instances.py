@@ -40,10 +40,10 @@ def test_each_instance_has_a_row(divided: AgentBench) -> None:
     memory = divided.machine.gpus[0].model.memory
     shares = {FIRST: memory * 4 // 8, SECOND: memory * 2 // 8, THIRD: memory // 8}
     assert rows(divided, instances.TOTAL) == shares
-    assert rows(divided, instances.PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
+    assert rows(divided, instances.INSTANCE_PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
     used = rows(divided, instances.USED)
     assert (used[SECOND], used[THIRD]) == (2 * GIB, GIB)
-    shown = divided.samples.labelled(instances.INFO)
+    shown = divided.samples.labelled(instances.INSTANCE_INFO)
     assert [one["profile"] for one in shown] == ["3g.40gb", "2g.20gb", "1g.10gb"]
     assert len({one["mig_uuid"] for one in shown}) == 3
 
@@ -72,22 +72,22 @@ def test_nothing_is_reported_twice(divided: AgentBench) -> None:
 
 def test_instances_come_and_go() -> None:
     bench = simulated("dgx-h100:training", gpus=1).run(3)
-    assert not rows(bench, instances.PROCESSES)
+    assert not rows(bench, instances.INSTANCE_PROCESSES)
     controls.set_mig(bench.machine, 0, on=True)
     bench.run(2).skip(60).run(20)
-    assert set(rows(bench, instances.PROCESSES)) == {FIRST, SECOND, THIRD}
+    assert set(rows(bench, instances.INSTANCE_PROCESSES)) == {FIRST, SECOND, THIRD}
     resting = rows(bench, instances.SM_ACTIVE)
     assert resting[FIRST] > 0.2
     assert resting[SECOND] == resting[THIRD] == 0
     controls.set_mig(bench.machine, 0, on=False)
     bench.run(2).skip(60).run(15)
-    assert not rows(bench, instances.PROCESSES)
+    assert not rows(bench, instances.INSTANCE_PROCESSES)
     assert bench.samples.value(activity.ACTIVITY, "0", bench.machine.gpus[0].uuid) is not None
 
 
 def test_ampere_shows_no_activity_of_an_instance() -> None:
     bench = simulated("dgx-a100:training+mig", gpus=1).run(7)
-    assert rows(bench, instances.PROCESSES) == {FIRST: 1, SECOND: 0, THIRD: 0}
+    assert rows(bench, instances.INSTANCE_PROCESSES) == {FIRST: 1, SECOND: 0, THIRD: 0}
     assert not rows(bench, instances.ACTIVITY)
     uuid = bench.machine.gpus[0].uuid
     absence = bench.samples.absence(instances.ACTIVITY, "0", uuid, FIRST)
@@ -162,7 +162,7 @@ def test_a_program_that_computes_is_a_job_whatever_it_is_called(
     ("call", "lost"),
     [
         ("nvmlDeviceGetMemoryInfo", {instances.USED, instances.TOTAL}),
-        ("nvmlDeviceGetComputeRunningProcesses", {instances.PROCESSES}),
+        ("nvmlDeviceGetComputeRunningProcesses", {instances.INSTANCE_PROCESSES}),
         ("nvmlGpmMigSampleGet", {instances.ACTIVITY, *instances.SHARES.values()}),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_refusal_costs_no_other_value_of_a_row(call: str, lost: set[Metric]) -
 
     setattr(bench.machine.nvml, call, refuses)
     samples = bench.run(8).samples
-    told = {instances.INFO, instances.USED, instances.TOTAL, instances.PROCESSES}
+    told = {instances.INSTANCE_INFO, instances.USED, instances.TOTAL, instances.INSTANCE_PROCESSES}
     for metric in told - lost:
         assert samples.all(metric), metric.name
     assert not any(samples.all(metric) for metric in lost)

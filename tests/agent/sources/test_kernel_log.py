@@ -80,7 +80,7 @@ def test_forged_lines_count_as_nothing() -> None:
         assert parsed(text) is None
         bench.machine.kernel_log.write(text)
     bench.run(2)
-    assert not any(bench.samples.all(xid.ERRORS).values())
+    assert not any(bench.samples.all(xid.XID_ERRORS).values())
     assert bench.samples.all(kernel_log.SWITCH_ERRORS) == {}
 
 
@@ -140,7 +140,7 @@ def test_a_gpu_that_was_lost_before_it_was_met_is_the_one_at_its_address(
     out = ReadOutput(5.0)
     counts.read(out)
     never.set()
-    found_now = {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS and s.value}
+    found_now = {s.labels: s.value for s in out.samples if s.metric is xid.XID_ERRORS and s.value}
     assert found_now == counted_as
 
 
@@ -187,7 +187,9 @@ def test_a_file_in_place_of_the_device_is_read_from_its_end(tmp_path: Path) -> N
 
 
 def counted(bench: AgentBench, code: int) -> float:
-    return sum(v for (*_, which), v in bench.samples.all(xid.ERRORS).items() if which == str(code))
+    return sum(
+        v for (*_, which), v in bench.samples.all(xid.XID_ERRORS).items() if which == str(code)
+    )
 
 
 @pytest.mark.parametrize("driver", ["", "@450", "@470"])
@@ -220,7 +222,7 @@ def test_a_code_that_cannot_be_is_no_error(code: int) -> None:
         listener(0, code)
     bench.machine.kernel_log.write(claimed(0))
     bench.run(2)
-    assert not any(bench.samples.all(xid.ERRORS).values())
+    assert not any(bench.samples.all(xid.XID_ERRORS).values())
     assert not any(bench.samples.all(xid.LAST).values())
     assert not [f for f in findings(bench.agent.poller.latest) if f.kind == "xid"]
 

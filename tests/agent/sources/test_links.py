@@ -23,7 +23,7 @@ H100 = "dgx-h100{}:training"
 )
 def test_each_driver_answers_in_its_version(driver: str, mask: bool) -> None:
     bench = simulated(H100.format(driver), gpus=2).run(2)
-    assert set(bench.samples.all(fabric.STATE).values()) == {fabric.COMPLETED}
+    assert set(bench.samples.all(fabric.FABRIC_STATE).values()) == {fabric.COMPLETED}
     kinds = {labels[2] for labels in bench.samples.all(fabric.HEALTH)}
     assert kinds == {fabric.REGISTRATION} | ({*fabric.MASK_PARTS} - UNASSIGNED if mask else set())
 
@@ -61,7 +61,7 @@ def test_an_odd_mask_costs_no_state() -> None:
 
     bench.machine.nvml.nvmlDeviceGetGpuFabricInfoV = odd
     bench.run(2)
-    assert set(bench.samples.all(fabric.STATE).values()) == {fabric.COMPLETED}
+    assert set(bench.samples.all(fabric.FABRIC_STATE).values()) == {fabric.COMPLETED}
     assert not bench.samples.all(fabric.HEALTH)
 
 
@@ -110,7 +110,7 @@ def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
 def test_a_gpu_without_a_fabric_says_so() -> None:
     bench = simulated("dgx-a100:training", gpus=2).run(2)
     absences = bench.agent.poller.latest.absences(bench.clock.monotonic())
-    reasons = {one.reason for one in absences if one.metric is fabric.STATE}
+    reasons = {one.reason for one in absences if one.metric is fabric.FABRIC_STATE}
     assert reasons == {Reason.UNSUPPORTED}
 
 

@@ -29,7 +29,7 @@ def test_a_virtual_function_is_no_nic_and_no_port_of_the_host(tmp_path: Path) ->
     files = RealFiles(tmp_path)
     assert network.nics(files, ["eth0", "eth0v3"], HostOptions()) == ["eth0"]
     ports = infiniband.InfinibandPorts(files)
-    assert [port for port, _ in ports._at(ReadOutput(0.0), infiniband.LINK_UP)] == [("mlx5_0", "1")]
+    assert [port for port, _ in ports._at(ReadOutput(0.0), infiniband.PORT_UP)] == [("mlx5_0", "1")]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_an_answer_of_another_shape_costs_itself_alone(case: str) -> None:
     bench = answering(call, lambda *_: answer)
     assert bench.samples.value(system.GPUS) == 2
     assert len(bench.samples.all(power.POWER)) == 2
-    assert len(bench.samples.all(ecc.ERRORS)) == 8
+    assert len(bench.samples.all(ecc.ECC_ERRORS)) == 8
     assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
 
 
@@ -146,7 +146,7 @@ def test_an_odd_answer_about_instances_costs_itself_alone(
     bench = simulated("dgx-h100:mig", gpus=2).run(2)
     setattr(bench.machine.nvml, call, answer)
     bench.skip(60).run(2)
-    assert len(bench.samples.all(instances.INFO)) == instances_left
+    assert len(bench.samples.all(instances.INSTANCE_INFO)) == instances_left
     assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
 
 

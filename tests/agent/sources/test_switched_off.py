@@ -28,7 +28,7 @@ def bench() -> AgentBench:
 
 def test_its_metrics_are_absent_because_of_the_settings(bench: AgentBench) -> None:
     latest = bench.agent.poller.latest
-    for metric in (disk.READ_BYTES, nvlink.LINKS, xid.ERRORS):
+    for metric in (disk.READ_BYTES, nvlink.LINKS, xid.XID_ERRORS):
         reasons = {a.reason for a in latest.absences(latest.at) if a.metric is metric}
         assert reasons == {Reason.NOT_CONFIGURED}
         assert not bench.samples.all(metric)
