@@ -9,12 +9,16 @@ After any of the faults the machine lets its counters follow (`MachineState.appl
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct, convert
 
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
@@ -26,7 +30,6 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of one machine in a job over several nodes. Played by fleets alone."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
-SOON_S = 5.0  # s
 
 Strike = Callable[[MachineState], None]
 
@@ -38,121 +41,79 @@ class Need(NamedTuple):
     met: Callable[[SystemModel], bool]
 
 
-class Breakage(NamedTuple):
-    """Fault that strikes `at` seconds after a scenario began, and again `every` seconds, where it
-    can; some scenarios have none."""
+NEEDS = {
+    "": Need("", lambda _: True),
+    "peers": Need("two GPUs or more", lambda s: s.gpus > 1),
+    "nvlink": Need("NVLink", lambda s: s.model.links is not None),
+    "ports": Need("ports whose rate its spec sheet states", lambda s: s.chassis),
+    "card": Need("a PCIe slot", lambda s: s.model.slot),
+    "ecc": Need("ECC memory", lambda s: s.model.datacentre),
+    "rows": Need("row remapping (Ampere or newer)", lambda s: s.model.remaps),
+    "pages": Need(
+        "pages that retire (up to Volta)", lambda s: s.model.datacentre and not s.model.remaps
+    ),
+    "divides": Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides),
+    "asks": Need(
+        "a driver that asks for recovery (R570), and a GPU newer than Volta",
+        lambda s: s.model.architecture > VOLTA and int(s.driver.partition(".")[0]) >= 570,
+    ),
+    "switched": Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0),
+    "fabric": Need(
+        "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
+    ),
+    "infiniband": Need("InfiniBand", lambda s: bool(s.hcas)),
+    "arrays": Need("an array with redundancy", lambda s: any(not a.striped for a in s.arrays)),
+    "board": Need("sensors of its chassis", lambda s: s.chassis),
+    "nvme": Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme")),
+}
 
-    need: Need
-    strike: Strike | None = None
+
+class Breakage(Struct, frozen=True):
+    """A row of scenarios.toml. The fault strikes `at` seconds after a scenario began, and again
+    `every` seconds, where it can; some scenarios have none."""
+
+    needs: str = ""
+    set: dict[str, bool | int | float] = {}
+    call: tuple[tuple[int | str, ...], ...] = ()
     at: float = 0.0
     every: float = 0.0
 
+    @property
+    def strikes(self) -> bool:
+        return bool(self.set or self.call)
 
-ANY = Need("", lambda _: True)
-PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
-NVLINK = Need("NVLink", lambda s: s.model.links is not None)
-PORTS = Need("ports whose rate its spec sheet states", lambda s: s.chassis)
-CARD = Need("a PCIe slot", lambda s: s.model.slot)
-ECC = Need("ECC memory", lambda s: s.model.datacentre)
-ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.remaps)
-PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.datacentre and not s.model.remaps)
-DIVIDES = Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides)
-ASKS = Need(
-    "a driver that asks for recovery (R570), and a GPU newer than Volta",
-    lambda s: s.model.architecture > VOLTA and int(s.driver.partition(".")[0]) >= 570,
-)
-SWITCHED = Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0)
-FABRIC = Need(
-    "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
-)
-INFINIBAND = Need("InfiniBand", lambda s: bool(s.hcas))
-ARRAYS = Need("an array with redundancy", lambda s: any(not a.striped for a in s.arrays))
-BOARD = Need("sensors of its chassis", lambda s: s.chassis)
-NVME = Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme"))
+    def strike(self, machine: MachineState) -> None:
+        for path, value in self.set.items():
+            place, _, part = path.rpartition(".")
+            setattr(_part(machine, place), part, value)
+        for name, *arguments in self.call:
+            _part(machine, str(name))(*arguments)
 
 
-NO_FAULT = Breakage(ANY)
+def _part(machine: MachineState, path: str) -> Any:
+    """Return the part of a machine at a path, as `gpus.0.health`."""
+    found: Any = machine
+    for name in path.split("."):
+        found = found[int(name)] if name.isdecimal() else getattr(found, name)
+    return found
 
 
-def _set(part: str, value: object) -> Strike:
-    """Something of the first GPU."""
-    return lambda f: setattr(f.gpus[0].health, part, value)
+class _Table(Struct):
+    scenarios: dict[str, Breakage]
+    faults: dict[str, Breakage]
 
 
-def _host(part: str, value: object) -> Strike:
-    return lambda f: setattr(f.host_health, part, value)
-
-
-def _first_disk(part: str) -> Strike:
-    return lambda f: getattr(f.host_health, part).add(f.system.disks[0].name)
-
-
-SCENARIOS: dict[str, Breakage] = {
-    **dict.fromkeys(("training", "idle", "held", "starved-disk", "starved-network"), NO_FAULT),
-    "starved-pcie": Breakage(CARD),
-    **dict.fromkeys(("starved-cpu", "starved-host-thread"), NO_FAULT),
-    "starved-peer": Breakage(PEERS),
-    "nvlink-saturated": Breakage(NVLINK),
-    "infiniband-saturated": Breakage(INFINIBAND),
-    "exposed-communication": Breakage(NVLINK),
-    **dict.fromkeys(("hang", "late-rank"), Breakage(PEERS)),
-    **dict.fromkeys(("checkpoint", "threads", "no-demand", "throttled", "gpu-hot"), NO_FAULT),
-    "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON_S),
-    "gpu-slow": Breakage(PEERS, lambda f: setattr(f.gpus[1], "slow", 45.0), SOON_S),
-    "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
-    "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
-    "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
-    "port-degraded": Breakage(PORTS, _host("slow_port", True)),
-    "xid": Breakage(ANY, lambda f: f.xid(48 if f.system.model.datacentre else 62), SOON_S, 20.0),
-    "ecc": Breakage(ECC, lambda f: setattr(f.gpus[0], "flipping", True)),
-    "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
-    "driver-hang": Breakage(ANY, lambda f: setattr(f.driver, "hung", True), SOON_S),
-    TOUR: NO_FAULT,
-}
+_TABLE = convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")), _Table)
+SCENARIOS, FAULTS = _TABLE.scenarios, _TABLE.faults
 NAMES = tuple(SCENARIOS)
-FAULTS: dict[str, Breakage] = {
-    "recovery-reset": Breakage(ASKS, _set("recovery", 1)),
-    "recovery-reboot": Breakage(ASKS, _set("recovery", 2)),
-    "mig": Breakage(DIVIDES, lambda f: setattr(f.gpus[0], "mig", True)),
-    "rows-pending": Breakage(ROWS, _set("rows_pending", True)),
-    "pages-pending": Breakage(PAGES, _set("pages_pending", True)),
-    "rows-near": Breakage(ROWS, _set("rows", 450)),
-    "pages-near": Breakage(PAGES, _set("pages", 55)),
-    "ecc-rising": Breakage(ECC, _set("corrected", 40.0)),
-    "double-bit": Breakage(ECC, lambda f: f.double_bit(), SOON_S, 20.0),
-    "pcie-replays": Breakage(ANY, _set("replays", 10.0)),
-    "fabric-service": Breakage(SWITCHED, lambda f: f.end_fabric()),
-    "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
-    "switch-fatal": Breakage(
-        SWITCHED,
-        lambda f: f.kernel_log.sxid(0, 20034, "Fatal, Link 30 LTSSM Fault Up"),
-        SOON_S,
-    ),
-    "switch-noise": Breakage(
-        SWITCHED,
-        lambda f: f.kernel_log.sxid(3, 22013, "Non-fatal, Link 44 Minion Link DLREQ interrupt"),
-        *(SOON_S, 20.0),
-    ),
-    "infiniband-errors": Breakage(INFINIBAND, _host("symbol_errors", 1.0)),
-    "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON_S),
-    "infiniband-flapping": Breakage(INFINIBAND, lambda f: f.flap(), SOON_S, 10.0),
-    "raid-degraded": Breakage(ARRAYS, lambda f: f.lose_member()),
-    "disk-dead": Breakage(ANY, _first_disk("dead_disks")),
-    "disk-hot": Breakage(NVME, _first_disk("hot_disks")),
-    "disk-damaged": Breakage(ANY, _first_disk("damaged")),
-    "disk-smart": Breakage(ANY, _first_disk("failing_disks")),
-    "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
-    "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
-}
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:
     if found := XID_NAME.fullmatch(name):
-        code = int(found[1])
-        return Breakage(ANY, lambda faults: faults.xid(code), SOON_S, 20.0)
+        return Breakage(call=(("xid", int(found[1])),), at=5.0, every=20.0)
     if name in (WAITS_FOR_NODE, SLOW_NODE):
-        return NO_FAULT
+        return Breakage()
     return SCENARIOS.get(name) or FAULTS.get(name)
 
 
@@ -165,7 +126,7 @@ def parts(name: str) -> tuple[str, ...]:
 def missing(system: SystemModel, scenario: str) -> str:
     """Return the missing requirement of the scenario on this system, in words; empty if it can
     play."""
-    needs = [fault.need for part in parts(scenario) if (fault := _fault(part))]
+    needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))
 
 
@@ -198,7 +159,7 @@ def _course(name: str, begin: float, end: float) -> Iterator[Change]:
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]
     for fault in filter(None, map(_fault, parts(name))):
-        if fault.strike:
+        if fault.strikes:
             first = begin + fault.at
             times = count(first, fault.every) if fault.every else (first,)
             changes.append(zip(times, repeat(fault.strike)))

@@ -41,6 +41,20 @@ class MachineState:
         for gpu in self.gpus:
             gpu.cut_peers.add(index)
 
+    def lose_third(self) -> None:
+        """Lose the third GPU, or the last."""
+        self.lose(min(2, len(self.gpus) - 1))
+
+    def halve_width(self) -> None:
+        self.gpus[0].width //= 2
+
+    def mark_disk(self, part: str) -> None:
+        """Add the first disk to a set of the host's health."""
+        getattr(self.host_health, part).add(self.system.disks[0].name)
+
+    def fatal_xid(self) -> None:
+        self.xid(48 if self.system.model.datacentre else 62)
+
     def cut_link(self, index: int, number: int) -> None:
         """One link goes down, at both ends where both are GPUs."""
         link = self.gpus[index].links[number]
