@@ -158,7 +158,7 @@ def _errors_within(window: str) -> Value:
     """Errors by GPU and kind. A GPU that MIG divides shows only the ECC errors of its whole life:
     the larger growth of both lifetimes counts."""
     xids = grown(xid.XID_ERRORS, (*GPU, "xid"), window).labelled("error", "XID $1", "xid")
-    ecc_errors = f"increase({select(ecc.ECC_ERRORS, severity='uncorrected')}[{window}])"
+    ecc_errors = f"increase({select(ecc.ERRORS, severity='uncorrected')}[{window}])"
     lost = Value(f"max without (lifetime) ({ecc_errors})", xids.unit)
     found = either(xids, lost.labelled("error", "uncorrected ECC", "gpu"))
     return found.total(OF_ERROR).where("> 0")

@@ -185,5 +185,5 @@ def test_ecc_of_all_ones_once_stops_no_job() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
     strike(bench.machine, OddAnswers((4_294_967_295,), share=1.0))
     bench.run(3).skip(60).run(3)
-    assert bench.samples.where(ecc.ECC_ERRORS, gpu="0") == {}
+    assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
     assert critical(bench) == set()

@@ -238,7 +238,7 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     try:
         host, port = parse_listen(arguments.listen)
     except ValueError as error:
-        raise BadInput(f"--listen must be HOST:AGENT_PORT, not '{arguments.listen}'") from error
+        raise BadInput(f"--listen must be HOST:PORT, not '{arguments.listen}'") from error
     access = AccessControl(lambda: web.now.users, lambda: (host,))
     try:
         server = await serve(target_application(read, access), host, port, context=web.context)

@@ -220,7 +220,7 @@ def _silent(machine: Look) -> Iterator[Seen]:
 ANSWERED = {
     nvlink.LINKS: "NVLinks",
     fabric.FABRIC_STATE: "the fabric",
-    ecc.ECC_ERRORS: "ECC errors",
+    ecc.ERRORS: "ECC errors",
     ecc.REMAPPED_ROWS: "remapped rows",
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",

@@ -105,8 +105,8 @@ def pending() -> Iterator[Fault]:
 
 def ecc_growth(parameters: RuleParameters, window: str, severity: str) -> Condition:
     """Growth of ECC errors: under MIG a GPU reports the aggregate ones alone."""
-    text = increase(ecc.ECC_ERRORS, parameters.over(window), severity=severity)
-    return grown(ecc.ECC_ERRORS, window, text, severity=severity).max_without("lifetime")
+    text = increase(ecc.ERRORS, parameters.over(window), severity=severity)
+    return grown(ecc.ERRORS, window, text, severity=severity).max_without("lifetime")
 
 
 STOP = f"Stop the job: its results are in doubt. {RESET}."
@@ -138,7 +138,7 @@ def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
 def errors_before(of_late: Condition) -> Iterator[Fault]:
     """Errors that came before the window, or before the agent."""
     volatile, aggregate = (
-        of(ecc.ECC_ERRORS, severity="uncorrected", lifetime=lifetime)
+        of(ecc.ERRORS, severity="uncorrected", lifetime=lifetime)
         for lifetime in ("volatile", "aggregate")
     )
     counted = "{errors:uncorrected ECC error|uncorrected ECC errors} "

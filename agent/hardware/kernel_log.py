@@ -1,5 +1,5 @@
 """The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
-drivers write to it: XID_LINE errors, NVSwitch errors, lost GPUs.
+drivers write to it: XID errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -147,8 +147,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""Of a GPU that is gone when the driver is loaded, which no XID_LINE reports (issue 155 of
-NVIDIA/NVSentinel); of one at work too, beside its XID_LINE."""
+"""Of a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
+NVIDIA/NVSentinel); of one at work too, beside its XID."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
@@ -160,8 +160,8 @@ LINE_LETTERS = 1000  # Characters of a line that are looked at: the driver's are
 
 
 class KernelXid(NamedTuple):
-    """One XID_LINE error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
-    "fallen" for a line on a lost GPU without an XID_LINE."""
+    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
+    "fallen" for a line on a lost GPU without an XID."""
 
     pci: str
     code: int

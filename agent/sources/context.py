@@ -18,18 +18,18 @@ from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput, fixed
 T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
-MOST_MIG = 256
+MOST_DEVICES = 256
 """Disks, NICs, ports, arrays and sensors, of each, that are reported: 2,000 disks were 3.5 MB a
 scrape."""
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
-    """The first MOST_MIG; that others are left out is reported as an absence of the metric.
+    """The first MOST_DEVICES; that others are left out is reported as an absence of the metric.
     `key` is the setting that selects them."""
-    if len(found) > MOST_MIG:
-        why = f"{len(found) - MOST_MIG} of {len(found)} devices are left out"
+    if len(found) > MOST_DEVICES:
+        why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
         out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))
-    return found[:MOST_MIG]
+    return found[:MOST_DEVICES]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from agent.sources.context import GpuContext
 
 ERROR_COUNT, COUNT = Range(0, 1e12), Range(0, 1e5)
 
-ECC_ERRORS = event_counter(
+ERRORS = event_counter(
     "dgx_gpu_ecc_errors_total",
     "ECC errors: corrected or uncorrected; volatile since the driver was loaded, aggregate over "
     "the GPU's life.",
@@ -78,7 +78,7 @@ def _retired(device: NvmlDevice, cause: int) -> float:
 
 TABLE = (
     *(
-        GpuRow(ECC_ERRORS, ("TotalEccErrors", s, t), (severity, lifetime))
+        GpuRow(ERRORS, ("TotalEccErrors", s, t), (severity, lifetime))
         for severity, s in SEVERITIES.items()
         for lifetime, t in LIFETIMES.items()
     ),

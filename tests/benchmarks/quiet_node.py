@@ -67,14 +67,7 @@ MODELLED = {
     *(STATE_SECONDS, UNOBSERVED_SECONDS, STEP, STEPS, REFERENCE, activity.ACTIVITY),
     *(activity.SM_ACTIVE, allocation.ALLOCATED, agent_health.GPU_READ_SECONDS, process.PROCESSES),
     *(temperature.TEMPERATURE, temperature.MARGIN, temperature.MEMORY_TEMPERATURE),
-    *(
-        pcie.GENERATION,
-        pcie.REPLAYS,
-        ecc.ECC_ERRORS,
-        xid.XID_ERRORS,
-        nvlink.ERRORS,
-        infiniband.ERRORS,
-    ),
+    *(pcie.GENERATION, pcie.REPLAYS, ecc.ERRORS, xid.XID_ERRORS, nvlink.ERRORS, infiniband.ERRORS),
     *(paths.SATURATED, paths.OBSERVED, paths.RATIO, LAST_TICK, CLOCK_STEPS, BUILD_INFO),
     *(SOURCE_UP, ABSENT_VALUES, system.GPUS, system.GPUS_EXPECTED),
 }
@@ -359,13 +352,11 @@ _GAUGES: dict[str, Callable[[Shares, float], float | None]] = {
 }
 
 START = 1_767_225_600
-_COUNTED = OF_AGENT | {
-    m.name for m in (ecc.ECC_ERRORS, pcie.REPLAYS, nvlink.ERRORS, infiniband.ERRORS)
-}
-_LABEL = {ecc.ECC_ERRORS.name: "severity", xid.XID_ERRORS.name: "xid", nvlink.ERRORS.name: "kind"}
+_COUNTED = OF_AGENT | {m.name for m in (ecc.ERRORS, pcie.REPLAYS, nvlink.ERRORS, infiniband.ERRORS)}
+_LABEL = {ecc.ERRORS.name: "severity", xid.XID_ERRORS.name: "xid", nvlink.ERRORS.name: "kind"}
 _LABEL[infiniband.ERRORS.name] = "kind"
 _DAYS = {
-    ecc.ECC_ERRORS.name: {"corrected": 1.0},
+    ecc.ERRORS.name: {"corrected": 1.0},
     xid.XID_ERRORS.name: {"13": 20.0, "31": 10.0, "43": 10.0},  # programs of users that fail
     nvlink.ERRORS.name: {"crc_data": 0.1},
     infiniband.ERRORS.name: {"symbol_error": 1.0},

@@ -33,7 +33,7 @@ def chosen(
         ),
         (xid.XID_ERRORS, [(*GPU, "48"), (*GPU, "79")], (*GPU, "")),
         (
-            ecc.ECC_ERRORS,
+            ecc.ERRORS,
             [(*GPU, s, "volatile") for s in ("corrected", "uncorrected")],
             (*GPU, "", ""),
         ),
@@ -75,7 +75,7 @@ def test_every_prometheus_sees_the_first_event(
 def test_a_part_that_is_there_at_the_start_counts_at_once() -> None:
     """Counts of a driver's lifetime are no growth after a restart of the agent."""
     labels = (*GPU, "corrected", "aggregate")
-    assert chosen(DefaultSet(), ecc.ECC_ERRORS, {labels: 5.0}, 0.0)[labels] == 5.0
+    assert chosen(DefaultSet(), ecc.ERRORS, {labels: 5.0}, 0.0)[labels] == 5.0
 
 
 @pytest.mark.parametrize(

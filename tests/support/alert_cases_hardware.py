@@ -112,7 +112,7 @@ def error(s: System) -> Iterator[Case]:
 
 def memory(s: System) -> Iterator[Case]:
     lost_data, of_its_life = (
-        of_gpu(ecc.ECC_ERRORS, s, severity="uncorrected", lifetime=lifetime)
+        of_gpu(ecc.ERRORS, s, severity="uncorrected", lifetime=lifetime)
         for lifetime in ("volatile", "aggregate")
     )
     # The name of the metric's label is that of the alert's: the alert's own severity wins.
@@ -125,7 +125,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "one that an XID has reported", shown)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
-    corrected = of_gpu(ecc.ECC_ERRORS, s, severity="corrected", lifetime="volatile")
+    corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
     yield Case(name, "corrected ones", {corrected: growing((42, 1.0))})
     failure = of_gpu(ecc.REMAP_FAILURE, s)
     name = "DgxGpuRowRemapFailure"

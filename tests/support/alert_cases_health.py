@@ -59,7 +59,7 @@ def not_answering(s: System) -> Iterator[Case]:
 
 def rising(s: System) -> Iterator[Case]:
     name = "DgxGpuEccRising"
-    corrected = of_gpu(ecc.ECC_ERRORS, s, severity="corrected", lifetime="volatile")
+    corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
     fires = (on(s, "warning", sign="corrected"),)
     yield Case(name, "many in an hour", {corrected: growing((8, 140 / 60))}, fires)
     yield Case(name, "few in an hour", {corrected: growing((8, 60 / 60))})

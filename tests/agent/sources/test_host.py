@@ -11,7 +11,7 @@ from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import chassis, disk, host, infiniband, network
-from agent.sources.context import MOST_MIG, HostOptions
+from agent.sources.context import MOST_DEVICES, HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
 from tests.support.frozen_clock import FrozenClock
 
@@ -303,15 +303,15 @@ def test_of_two_thousand_disks_and_nics_as_many_are_reported_as_fit(bench: HostB
         bench.disk(name)
     bench.psutil.disks = dict.fromkeys(disks, (1, 1, 1))
     counted, info = (bench.read(disk, part) for part in ("counters", "info"))
-    assert len(counted.samples) == 3 * MOST_MIG
-    assert len(info.samples) == MOST_MIG
+    assert len(counted.samples) == 3 * MOST_DEVICES
+    assert len(info.samples) == MOST_DEVICES
     assert ("dgx_disk_read_bytes_total", "md9") in values(counted)
     assert [(a.reason, a.detail) for a in counted.absences] == [
         (Reason.LEFT_OUT, "1745 of 2001 devices are left out; disk.ignore chooses which")
     ]
     bench.psutil.nics = dict.fromkeys((f"eth{number}" for number in range(2000)), (1, 1))
     counted = bench.read(network, "counters")
-    assert len(counted.samples) == 2 * MOST_MIG
+    assert len(counted.samples) == 2 * MOST_DEVICES
     assert [a.reason for a in counted.absences] == [Reason.LEFT_OUT]
 
 
@@ -345,12 +345,12 @@ def many_file_systems(bench: HostBench) -> None:
 @pytest.mark.parametrize(
     ("make", "source", "part", "most"),
     [
-        (many_ports, infiniband, "counters", 3 * MOST_MIG),
-        (many_ports, infiniband, "errors", len(infiniband.ERROR_FILES) * MOST_MIG),
-        (many_ports, infiniband, "links", MOST_MIG),
-        (many_arrays, disk, "arrays", 2 * MOST_MIG),
-        (many_sensors, chassis, "alarms", MOST_MIG),
-        (many_file_systems, disk, "signs", MOST_MIG),
+        (many_ports, infiniband, "counters", 3 * MOST_DEVICES),
+        (many_ports, infiniband, "errors", len(infiniband.ERROR_FILES) * MOST_DEVICES),
+        (many_ports, infiniband, "links", MOST_DEVICES),
+        (many_arrays, disk, "arrays", 2 * MOST_DEVICES),
+        (many_sensors, chassis, "alarms", MOST_DEVICES),
+        (many_file_systems, disk, "signs", MOST_DEVICES),
     ],
 )
 def test_of_everything_as_many_are_reported_as_fit(

@@ -87,7 +87,7 @@ def test_an_answer_of_another_shape_costs_itself_alone(case: str) -> None:
     bench = answering(call, lambda *_: answer)
     assert bench.samples.value(system.GPUS) == 2
     assert len(bench.samples.all(power.POWER)) == 2
-    assert len(bench.samples.all(ecc.ECC_ERRORS)) == 8
+    assert len(bench.samples.all(ecc.ERRORS)) == 8
     assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
 
 
