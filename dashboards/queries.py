@@ -17,8 +17,8 @@ Labels = tuple[str, ...]
 UP = gauge("up", "1 if the last scrape succeeded.", "Prometheus", ())
 ALERTS = gauge("ALERTS", "1 for each alert.", "Prometheus", ("alertname", "alertstate", "severity"))
 SCRAPE_SECONDS = gauge("scrape_duration_seconds", "How long the scrape took.", "Prometheus")
-AGENT_CPU = counter("process_cpu_seconds_total", "CPU time of the agent.", "prometheus-client")
-AGENT_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent.", "prometheus-client")
+AGENT_CPU = counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat")
+AGENT_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat")
 ALERTS_SINCE = gauge(
     "ALERTS_FOR_STATE",
     "When each alert began to hold, in seconds since the epoch.",

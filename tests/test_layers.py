@@ -150,7 +150,6 @@ LIBRARIES = {
     "psutil": ("agent/hardware/host.py",),
     "grafanalib": ("dashboards/build.py",),
     "aiohttp": ("exporters/",),
-    "prometheus_client": ("exporters/",),
     "yaml": ("alerts/", "exporters/web_file.py"),
     "bcrypt": ("exporters/access_control.py",),
     "subprocess": (

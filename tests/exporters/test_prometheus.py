@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import REGISTRY
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -156,12 +155,6 @@ def test_the_process_is_exported_unless_switched_off() -> None:
     assert "\nprocess_resident_memory_bytes " in text
     assert "python_info" not in text
     assert "process_" not in ExpositionBench().text()
-
-
-def test_the_global_registry_is_left_alone() -> None:
-    before = {family.name for family in REGISTRY.collect()}
-    ExpositionBench(process=True).text()
-    assert {family.name for family in REGISTRY.collect()} == before
 
 
 @pytest.mark.parametrize("labels", [(*A, None), (*A, ["sm"])])

@@ -5,8 +5,10 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
+from prometheus_client import exposition
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from agent.errors import encodable
@@ -23,7 +25,7 @@ from agent.model import (
     gauge,
     internal,
 )
-from exporters.prometheus import Exposition, negotiate
+from exporters.prometheus import OPEN, Exposition, negotiate
 from exporters.settings import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
@@ -193,4 +195,5 @@ class LibraryCollector(Collector):
 
 def of_the_library(snapshot: Snapshot, at: float, accept: str) -> bytes:
     """Return the exposition of prometheus_client for a snapshot."""
-    return negotiate(accept).encode(LibraryCollector(snapshot, at))
+    library = openmetrics if negotiate(accept) is OPEN else exposition
+    return bytes(library.generate_latest(LibraryCollector(snapshot, at)))

@@ -141,11 +141,9 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_the_look_has_opened_nothing_that_could_hang() -> None:
-    """prometheus_client and psutil read /proc when they are imported."""
-    words = (
-        "import sys, agent.cli.check; print(*{'prometheus_client', 'psutil'} & set(sys.modules))"
-    )
+    """psutil reads /proc when it is imported."""
+    words = "import sys, agent.cli.check; print('psutil' in sys.modules)"
     end = subprocess.run(
         [sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert end.stdout.strip() == ""
+    assert end.stdout == "False\n"

@@ -171,7 +171,7 @@ def test_the_program_is_whole() -> None:
     assert wanted <= files.keys()
     assert [name for name in files if "__pycache__" in name or ".." in name] == []
     assert [name for name in files if name.endswith("direct_url.json")] == []
-    assert {"dgx-telemetry", "aiohttp", "multidict", "prometheus-client"} <= needed("dgx-telemetry")
+    assert {"dgx-telemetry", "aiohttp", "multidict", "msgspec"} <= needed("dgx-telemetry")
     assert "pytest" not in needed("dgx-telemetry")
 
 
