@@ -5,7 +5,6 @@ in a tick costs as much as was read again: where a series stands within the read
 found once for all readings of the same shape, and the shape seldom changes.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -66,7 +65,7 @@ class _Kept(NamedTuple):
         return next(found, None)
 
 
-_Read = deque[_Kept]
+_Read = list[_Kept]
 """The recent readings of one read, the newest last."""
 
 _Held = Sequence[tuple[_Read, int]]
@@ -124,7 +123,7 @@ class SampleStore:
         read = self._reads.get(key)
         before = read[-1] if read else None
         if read is None:
-            read = self._reads[key] = deque()
+            read = self._reads[key] = []
         shape = before.shape if before else None
         same = shape and metrics == shape.metrics and labels == shape.labels
         if not shape or not same:
@@ -138,7 +137,7 @@ class SampleStore:
             for absence in absences:
                 self._reporters.setdefault(absence.metric.name, {})[key] = read
         while len(read) > 2 and read[1].at < at - KEPT:
-            read.popleft()
+            del read[0]
 
     def _enter(self, key: ReadKey, read: _Read) -> None:
         """Enter the series of a read's newest reading into the index."""

@@ -4,7 +4,6 @@ The page, the API and the diagnosis have everything."""
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -121,6 +120,8 @@ def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 def _expected(pattern: re.Pattern[str]) -> str:
     """Return the sentence that names the metrics closest to a pattern that matches none."""
     names = [metric.name for metric in EXPORTED]
+    from difflib import get_close_matches
+
     close = get_close_matches(pattern.pattern, names, n=3, cutoff=0.3) or names[:3]
     return (
         "a regular expression for the whole name of a metric in METRICS.md, such as "

@@ -8,7 +8,7 @@ within ten points of the counted one.
 
 import tomllib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 from agent.model import Cause, Pair, SignalQuality, State
@@ -46,7 +46,7 @@ class Trials(NamedTuple):
 @cache
 def trials() -> dict[Likeness, Trials]:
     """The counts of `confidence.toml`."""
-    text = files("agent.diagnosis").joinpath("confidence.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("confidence.toml").read_text(encoding="utf-8")
     return {
         Likeness(
             SignalQuality(row.pop("signals")),

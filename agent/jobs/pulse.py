@@ -8,10 +8,11 @@ once; who knows of loaders judges that.
 """
 
 import struct
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, takewhile
 from math import cos, isqrt, pi, sqrt
 from operator import eq, itemgetter, sub
 from statistics import fmean, median
@@ -144,7 +145,7 @@ class Pulse:
 
     def _begin(self) -> None:
         """Forget all samples: those before a gap say nothing about the steps after it."""
-        self._times, self._watts = (deque[float](maxlen=WINDOW * SCALES[-1]) for _ in range(2))
+        self._times, self._watts = array("d"), array("d")
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
         self._spacing = 0.0
@@ -164,9 +165,8 @@ class Pulse:
             self._watts.append(watts)
             self._arrived += 1
             if self._arrived % stride == 0:
-                for scale in SCALES:
-                    if self._arrived % (stride * scale) == 0 and self._arrived >= WINDOW * scale:
-                        self._examine(scale)
+                del self._times[: -WINDOW * SCALES[-1]], self._watts[: -WINDOW * SCALES[-1]]
+                self._examine_scales()
         found = self._reading()
         if found.step_seconds and before is not None:
             since = before - found.step_seconds
@@ -176,10 +176,21 @@ class Pulse:
                 self._steps += (self._times[-1] - before) / found.step_seconds
         return found._replace(steps=self._steps)
 
+    def _examine_scales(self) -> None:
+        """Examine the scales whose next window is full, up to the first that shows a period: the
+        windows of coarser ones decide nothing, and begin anew after it."""
+        decided = False
+        for scale, windows in self._windows.items():
+            if decided:
+                windows.clear()
+            elif self._arrived % (WINDOW // 2 * scale) == 0 and self._arrived >= WINDOW * scale:
+                self._examine(scale)
+                decided = _agreed([one for one in windows if one]) is not None
+
     def _examine(self, scale: int) -> None:
         """Look for a period in the newest window of this scale."""
         count = WINDOW * scale
-        times, watts = (list(islice(reversed(d), count))[::-1] for d in (self._times, self._watts))
+        times, watts = self._times[-count:], self._watts[-count:]
         values, self._spacing = _even(times, watts)
         held = 1
         if scale == 1:  # a slow sensor repeats its values
@@ -227,7 +238,7 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
     return Period(length, fmean(one.strength for one in best), best[-1].resolved)
 
 
-def _even(times: list[float], watts: list[float]) -> tuple[list[float], float]:
+def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:
     """Return the newest values, evenly spaced, and their spacing (s): the times of samples scatter
     by a millisecond, and some samples are lost."""
     first, last = times[0], times[-1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -153,7 +153,7 @@ def load() -> Specs:
     """Read the shipped sheets, in the order of their names."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
-    sheets = (entry for entry in files("agent.specs").iterdir() if entry.name.endswith(".toml"))
+    sheets = Path(__file__).parent.glob("*.toml")
     for entry in sorted(sheets, key=lambda entry: entry.name):
         name = entry.name.removesuffix(".toml")
         content = tomllib.loads(entry.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert
@@ -69,7 +69,7 @@ HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((files(__name__) / "codes.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
 
 
 @cache
