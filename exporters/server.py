@@ -4,14 +4,13 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
@@ -19,6 +18,9 @@ from aiohttp.web import RequestPayloadError
 
 from exporters.access_control import client_of
 from exporters.http import SOFTWARE
+
+if TYPE_CHECKING:  # an agent without TLS does not load it
+    from ssl import SSLContext
 
 OF_ONE_CLIENT = 64
 """Connections of one client: a further one ends its oldest. A client that does not take an answer
@@ -110,7 +112,7 @@ class Server:
 
 
 async def serve(
-    app: web.Application, host: str, port: int, *, context: ssl.SSLContext | None = None
+    app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
 ) -> Server:
     """Listen on every address of the host, at one port; the caller ends it with `cleanup()`.
     Raises OSError where it cannot listen."""

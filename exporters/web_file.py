@@ -6,12 +6,11 @@ end of the agent.
 """
 
 import logging
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
@@ -20,6 +19,9 @@ from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 from exporters.access_control import require_bcrypt
+
+if TYPE_CHECKING:  # an agent without TLS does not load it
+    from ssl import SSLContext, SSLObject
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +75,10 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
         raise ConfigError(f"{path}: is not YAML in UTF-8: {why}") from error
 
 
-def context_of(certificate: str, key: str) -> ssl.SSLContext:
+def context_of(certificate: str, key: str) -> "SSLContext":
     """A server's context, of regular files. Raises ConfigError."""
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -90,6 +94,8 @@ def context_of(certificate: str, key: str) -> ssl.SSLContext:
 
 def end_of(certificate: str) -> float | None:
     """Return when the first certificate of a file ends (s since the epoch)."""
+    import ssl
+
     try:
         # The one parser of certificates in the standard library, which its own tests use.
         found = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined] # noqa: SLF001
@@ -115,7 +121,7 @@ class Web:
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    context: ssl.SSLContext | None = None
+    context: "SSLContext | None" = None
     said: frozenset[str] = frozenset()
     certificate_ends: float | None = None  # s since the epoch
 
@@ -181,7 +187,7 @@ class WebFile:
         if self.context:  # what is renewed takes effect with the next handshake
             self.context.sni_callback = self._newest
 
-    def _newest(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+    def _newest(self, connection: "SSLObject", _name: str | None, _: "SSLContext") -> None:
         if self.now.context:
             connection.context = self.now.context
 

@@ -315,6 +315,12 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run one subcommand and return the exit status; errors are one sentence on stderr."""
     try:
         chosen = parser().parse_args(arguments)
+        if chosen.command == "run":
+            from agent.cli import small_process
+
+            small_process.drop_docstrings()
+            small_process.take_one_arena()
+            small_process.leave_tls_out(chosen.web_config_file, chosen.config)
         module = chosen.command.removeprefix("un")  # install removes too
         return int(import_module(f"agent.cli.{module}").run(chosen))
     except BadInput as error:

@@ -102,8 +102,8 @@ HIDDEN_FOLDERS = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/t
 """Folders that the unit does not show to the service."""
 
 OPTIMISATIONS = (0, 2)
-"""Bytecode for the command line, and for the service, whose PYTHONOPTIMIZE is 2: it may write none
-itself, and without any it takes twice the time to start and 6 MiB more memory."""
+"""Bytecode for the command line, and for the service, which starts itself with `-OO`: it may write
+none, and without any it takes twice the time to start and 6 MiB more memory."""
 
 VERSION = "{}.{}".format(*sys.version_info)
 

@@ -30,6 +30,13 @@ def value(port: int, series: str) -> float | None:
     return float(found[1]) if found else None
 
 
+def test_an_agent_without_tls_loads_no_openssl() -> None:
+    with Running("agent", "run", "--listen", "127.0.0.1:0") as agent:
+        assert "process_open_fds" in scrape(serving(agent))
+        maps = Path(f"/proc/{agent.process.pid}/maps").read_text()
+    assert not re.search("libssl|libcrypto", maps)
+
+
 # A driver library that crashes.
 
 

@@ -1,0 +1,49 @@
+"""Settings of the process of an agent that runs for months, made before it imports the rest: they
+hold however it was started."""
+
+import ctypes
+import os
+import re
+import sys
+from contextlib import suppress
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
+
+import agent
+from agent.config.configuration import CONFIG_BYTES, DEFAULT_PATH, ENVIRONMENT_PREFIX, read_regular
+from agent.threads import in_time
+
+OPTIMISED = 2
+M_ARENA_MAX = -8
+"""Of glibc's malloc.h."""
+
+
+def drop_docstrings() -> None:
+    """Start this program again with optimised bytecode where an installation has compiled it. An
+    agent that may not write bytecode would otherwise compile all of its modules at each start."""
+    compiled = Path(cache_from_source(agent.__file__, optimization=OPTIMISED))
+    if not sys.flags.optimize and sys.executable and compiled.exists():
+        with suppress(OSError):
+            os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
+
+
+def take_one_arena() -> None:
+    """Let all threads allocate from one arena of glibc: they seldom allocate at the same time."""
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+
+
+def leave_tls_out(web_config: str | None, config: Path | None) -> None:
+    """Do not load OpenSSL, unless a web configuration may ask for TLS. asyncio and aiohttp do
+    without `ssl`, and hashlib without `_hashlib`, if Python was built with hashes of its own."""
+    if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
+        return
+    text = b""
+    with suppress(OSError):
+        text = in_time(lambda: read_regular(config or DEFAULT_PATH, CONFIG_BYTES))
+    if re.search(rb"(?m)^[^#\n]*web_config_file", text):
+        return
+    sys.modules["ssl"] = sys.modules["_ssl"] = None  # type: ignore[assignment]
+    hashes = ("_sha2",) if sys.version_info >= (3, 12) else ("_sha256", "_sha512")
+    if all(map(find_spec, ("_md5", "_sha1", "_sha3", "_blake2", *hashes))):
+        sys.modules["_hashlib"] = None  # type: ignore[assignment]

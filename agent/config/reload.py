@@ -1,0 +1,65 @@
+"""The reload of the settings while the agent runs."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from agent.config.settings import Configuration, Settings
+from agent.errors import BadInput, Failure, LogEvent
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Reload:
+    """Reads the settings again each time that it is asked to; `good` says how that went.
+
+    `read` runs on a thread, for it reads files; it raises BadInput and changes nothing. `follow` is
+    shown once the settings are in force, and `under_way` is entered for as long as a reload takes.
+    """
+
+    configuration: Configuration
+    read: Callable[[], Settings]
+    follow: Callable[[Settings], None]
+    under_way: Callable[[], AbstractContextManager[None]] = nullcontext
+    good: bool = True
+    _started_with: Settings = field(init=False)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._started_with = self.configuration.current
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Reload whenever asked, for ever."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            with self.under_way():
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Put the settings as they are now in force, or keep the old ones and say why."""
+        try:
+            settings = await asyncio.to_thread(self.read)
+            settings.check_guards(self.configuration.current)
+        except Exception as error:  # whatever is wrong with them, the agent goes on as before
+            why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
+            log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
+            self.good = False
+            return
+        for key, in_force, new in settings.needing_restart(self._started_with):
+            log.warning(LogEvent("needs_a_restart", key=key, in_force=str(in_force), new=str(new)))
+        self.configuration.current = settings
+        try:
+            self.follow(settings)
+        except Exception as error:  # they are in force; the agent does not end over the rest
+            log.error(LogEvent("reload_failed", error=str(Failure.of(error))))  # noqa: TRY400
+            self.good = False
+            return
+        self.good = True
+        log.info(LogEvent("reloaded"))
