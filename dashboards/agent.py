@@ -52,6 +52,7 @@ ANSWER = Row(
             ascending=True,
             width=24,
             height=7,
+            empty="while all sources answer",
         ),
     ),
 )

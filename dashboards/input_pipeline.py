@@ -67,6 +67,7 @@ SUSPECTS = Row(
                 "{{path}} {{direction}}",
             ),
             FULL,
+            empty="while no path is at its limit",
         ),
         CPU_BUSY,
         PRESSURE,

@@ -93,6 +93,7 @@ OTHERS = Row(
                 "{{instance}} {{path}} {{device}}",
             ),
             FULL,
+            empty="while no path is at its limit",
         ),
     ),
 )

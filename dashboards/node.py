@@ -208,6 +208,7 @@ PATHS = Row(
             "threshold of saturation.",
             Query(saturated(("path", "direction")).descending(), "{{path}} {{direction}}"),
             FULL,
+            empty="while no path is at its limit",
         ),
     ),
 )

@@ -91,6 +91,10 @@ class Value:
         """No number for what has a `whole` alone, so that its column can say why."""
         return Value(f"{self.expr} or ({whole.expr}) * NaN", self.unit)
 
+    def or_none_of(self, whole: "Value") -> "Value":
+        """0 for what has a `whole` alone: a share of which there is nothing has no series."""
+        return Value(f"({self.expr}) or ({whole.expr}) * 0", self.unit)
+
     def when(self, which: str, by: Labels) -> "Value":
         """The first (`min`) or last time (`max`) at which there was a series, within what the board
         shows, to the minute; in milliseconds since the epoch."""
@@ -227,7 +231,8 @@ WHOLE_GPU = "~gpu[0-9]+"
 
 def time_in(state: State, by: Labels = ()) -> Value:
     """Share of the observed GPU time, within what the board shows, that went into a state."""
-    return grown(STATE_SECONDS, by, state=state.value).over(grown(STATE_SECONDS, by))
+    whole = grown(STATE_SECONDS, by)
+    return grown(STATE_SECONDS, by, state=state.value).or_none_of(whole).over(whole)
 
 
 def time_by_cause(**match: str) -> Value:

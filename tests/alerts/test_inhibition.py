@@ -25,7 +25,13 @@ RULES = [
     for rule in inhibitions(alerts_of(groups(Settings())))
 ]
 
-USUAL = {"severity": "warning", "uuid": "GPU-0", "device": "one", "alertname": "DgxAnything"}
+USUAL = {
+    "severity": "warning",
+    "uuid": "GPU-0",
+    "device": "one",
+    "member": "one",
+    "alertname": "DgxAnything",
+}
 MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*)"')
 
 Alerts = dict[tuple[int, str], Any]

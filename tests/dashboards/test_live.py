@@ -58,6 +58,11 @@ STEPS, MEMORY = "Length of a step", "Memory, and what the driver asks for"
 JOBS = "Jobs, those that lose most first"
 FIRST = "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
+AT_LIMIT = (
+    ("dgx-node", "Time at the limit, by path", "A"),
+    ("dgx-links", "Time at the limit", "A"),
+    ("dgx-input-pipeline", "Inbound path saturation", "A"),
+)
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
     ("dgx-fleet", FIRST, "E"): NOWHERE,
@@ -68,8 +73,11 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Multiprocessors and tensor cores", "E"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "F"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "G"): NO_GPM,
-    **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABCE"},
+    **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABE"},
+    ("dgx-gpu", MEMORY, "C"): NOWHERE,  # no row was ever remapped
     ("dgx-gpu", MEMORY, "D"): {"dgx-h100"},
+    **dict.fromkeys(AT_LIMIT, NOWHERE),
+    ("dgx-agent", "Sources", "A"): NOWHERE,
     ("dgx-gpu", "Temperature", "E"): {"dgx-1-p100"},
     ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
@@ -84,8 +92,6 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand congestion", "A"): NO_INFINIBAND,
-    ("dgx-links", "Each NVLink, sent", "B"): {"dgx-h100"},
-    ("dgx-links", "Each NVLink, received", "B"): {"dgx-h100"},
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 
