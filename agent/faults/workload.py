@@ -46,7 +46,7 @@ def hung_record(parameters: RuleParameters) -> Recording:
     """Return the record of the number of GPUs of a machine that hang."""
     share = rate(accounting.STATE_SECONDS, parameters.over("1m"), state=State.HUNG)
     named = f"max by ({NODE}) ({job_watch.HUNG})"
-    return Recording(WAITING, f"count by ({NODE}) ({share} >= 0.9) or on ({NODE}) {named}")
+    return Recording(WAITING, f"count by ({NODE}) ({share} >= 0.5) or on ({NODE}) {named}")
 
 
 def hung(parameters: RuleParameters) -> Iterator[Fault]:
