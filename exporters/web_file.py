@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from agent.config.configuration import ConfigError, read_regular
+from agent.config.configuration import ConfigError
 from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
@@ -107,12 +107,6 @@ def end_of(certificate: str) -> float | None:
 POLL_INTERVAL = 1.0
 """Seconds between two readings of the files: they are small, and whatever changed in them shows."""
 
-WEB_FILE_BYTES = 64 * 1024
-"""Bytes of the web configuration; certificates may stand in it."""
-
-PEM_BYTES = 1024 * 1024
-"""Bytes of a file with certificates: an authority may come with hundreds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Web:
@@ -139,7 +133,7 @@ def load(path: str) -> Web:
     """Read file and certificates; raises ConfigError. With no path: plain HTTP for everybody."""
     if not path:
         return Web()
-    files = {path: content(path, WEB_FILE_BYTES)}
+    files = {path: content(path)}
     config, said = parse(files[path], path)
     users, tls = config.basic_auth_users or {}, config.tls_server_config
     if users:
@@ -159,12 +153,13 @@ def check_guards(web: Web, before: Web) -> None:
         raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
 
 
-def content(file: str, most: int = PEM_BYTES) -> bytes:
+def content(file: str) -> bytes:
     """Return the content of a file; raises ConfigError."""
     try:
-        return read_regular(Path(file), most)
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # a NUL, or half a character
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file}: cannot be read: {why}") from error
 
 
 class WebFile:

@@ -7,10 +7,7 @@ import logging
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from errno import EFBIG, EINVAL, EISDIR
-from functools import partial
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 from typing import Any, get_origin
 
 import msgspec
@@ -20,40 +17,10 @@ from agent.config.settings import FileKeys, Section, Settings
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 
-
-# A FIFO would keep its reader until somebody writes, a device might never end, and a file system of
-# the network can hang in any call, also in one that only looks.
-def read_regular(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes; raises OSError, whose `strerror` says
-    what is wrong. It waits for the file system, but not for who might write."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except ValueError as error:  # a NUL, or half a character
-        raise OSError(EINVAL, "no file can have this name") from error
-    try:
-        mode = os.fstat(handle).st_mode
-        if S_ISDIR(mode):
-            raise OSError(EISDIR, os.strerror(EISDIR))
-        if not S_ISREG(mode):
-            raise OSError(EINVAL, "it is not a regular file")
-        with open(handle, "rb", closefd=False) as file:
-            content = file.read(most + 1)
-    finally:
-        os.close(handle)
-    if len(content) > most:
-        raise OSError(EFBIG, f"it has more than {most} bytes")
-    return content
-
-
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
-CONFIG_BYTES = 64 * 1024
-"""Bytes of a file: ten times the example. The parser's time may grow as the square of it."""
-LINE_LETTERS = 8192
-"""Letters of a line: a name of 20,000 parts would cost `tomllib` 7 s and 1.6 GB."""
-
 ANY_NAME = "NAME"
 """Stands in a key for every name of a table below the section's own: `alerts.NAME`."""
 
@@ -169,9 +136,8 @@ def _in_environment(
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a file; raises ConfigError."""
     try:
-        text = in_time(partial(read_regular, path, CONFIG_BYTES)).decode("utf-8-sig")
-        long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > LINE_LETTERS]
-        content = {} if long else tomllib.loads(text)
+        text = in_time(path.read_bytes).decode("utf-8-sig")
+        content = tomllib.loads(text)
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}, expected a TOML file"
         raise ConfigError(message) from error
@@ -182,7 +148,4 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
     if not text.strip():
         log.warning(LogEvent("empty_file", file=str(path), expected="keys of the configuration"))
-    if long:
-        why = f"line {long[0]} has more than {LINE_LETTERS} letters, expected a TOML file"
-        raise ConfigError(f"{path}: is not valid TOML: {why}")
     return content

@@ -15,7 +15,6 @@ import msgspec
 
 from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, LARGEST_HOUR, MOST_OWNERS
 from agent.config.atomic_file import atomic_write
-from agent.config.configuration import read_regular
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import LogEvent
@@ -296,7 +295,8 @@ def _read(folder: Path) -> dict[int, bytes]:
     for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:
         path = folder / f"hour-{number}.json"
         try:
-            content = read_regular(path, LARGEST_HOUR)
+            whole = path.is_file() and path.stat().st_size <= LARGEST_HOUR
+            content = path.read_bytes() if whole else b""
             hour = msgspec.json.decode(content, type=Hour)
         except Exception as error:
             log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from agent.config.atomic_file import atomic_write
-from agent.config.configuration import read_regular
 from agent.errors import BadInput, LogEvent
 from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.allocation import DRIVER
@@ -67,7 +66,7 @@ class ExpectedGpus:
     def _read(self) -> int:
         file = self._file
         try:
-            text = in_time(lambda: read_regular(file, 9), READING).decode().strip() if file else ""
+            text = in_time(file.read_bytes, READING).decode().strip() if file else ""
         except (OSError, UnicodeDecodeError):  # a disk that hangs too
             return 0
         known = whole(text) or 0

@@ -1,18 +1,16 @@
 """A real agent over a web configuration that changes, or is no file that can be read."""
 
 import base64
-import os
 import signal
 import socket
 import ssl
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.stack.running import Running, eventually, run_to_end
+from tests.stack.running import Running, eventually
 from tests.support.patience import PATIENCE
 from tests.support.served import hashed
 from tests.support.web_files import TLS, trusting, web_file
@@ -86,19 +84,6 @@ def test_who_listens_wide_and_unguarded_is_warned_once(
         agent.line("event=stopped")
     assert "".join(agent.said).count("level=warning") == warns
     assert "".join(agent.said).count("event=listening_unguarded") == warns
-
-
-@pytest.mark.parametrize(
-    ("key", "ending"), [("config", ", expected a TOML file"), ("web.config.file", "")]
-)
-def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
-    folder: Path, key: str, ending: str
-) -> None:
-    os.mkfifo(folder / "fifo")
-    done = run_to_end([sys.executable, "-m", *RUN, "127.0.0.1:0", f"--{key}", str(folder / "fifo")])
-    assert done.returncode == 2
-    assert done.stderr.endswith(f"/fifo: cannot be read: it is not a regular file{ending}\n")
-    assert done.stderr.count("\n") == 1
 
 
 def test_the_port_that_was_found_is_reported_and_serves_every_address_of_the_host() -> None:

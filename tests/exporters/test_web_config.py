@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.configuration import ConfigError
-from exporters.web_file import WEB_FILE_BYTES, WebConfig, WebFile, content, parse
+from exporters.web_file import WebConfig, WebFile, content, parse
 from tests.stack.running import run_to_end
 
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
@@ -27,7 +27,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def read(file: Path) -> WebConfig:
-    return parse(content(str(file), WEB_FILE_BYTES), str(file))[0]
+    return parse(content(str(file)), str(file))[0]
 
 
 def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
@@ -123,19 +123,15 @@ WRONG = {
     "no password": ("basic_auth_users: {alice: }", "(a bcrypt hash of a cost from 4"),
     "NUL in a name": (
         'tls_server_config: {cert_file: "a\\0b", key_file: server.key}',
-        "cannot be read: no file can have this name",
+        "cannot be read: ",
     ),
     "half a character": (
         'tls_server_config: {cert_file: "\\ud800", key_file: server.key}',
-        "cannot be read: no file can have this name",
+        "cannot be read: ",
     ),
     "half a key": ('"\\ud800": 1', "is not YAML in UTF-8"),
     "a number as key": ("tls_server_config: {1: a}", "expected `str`"),
     "numbers as keys": ("1: a", "expected `str`"),
-    "large": (
-        "#" * (WEB_FILE_BYTES + 1),
-        f"cannot be read: it has more than {WEB_FILE_BYTES} bytes",
-    ),
 }
 
 
@@ -154,7 +150,6 @@ HUGE = {
     "lists in lists": "basic_auth_users: " + "[" * 60_000,
     "references to references": "rate_limit:\n  a: &a [x]\n"
     + "".join(f"  {b}: &{b} [{NINE.format(a)}]\n" for a, b in pairwise("abcdefghijkl")),
-    "more than fits": "# " + "x" * WEB_FILE_BYTES,
 }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import configuration
 from agent.errors import BadInput
 from exporters import web_file
 from exporters.web_file import WebFile
@@ -67,21 +66,19 @@ async def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(fold
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reading = configuration.read_regular
-
-    def refuse(path: Path, most: int) -> bytes:
+    def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     web = WebFile(written(folder, TLS))
     before = web.now
-    monkeypatch.setattr(web_file, "read_regular", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     for _ in range(3):
         web.poll()
     assert web.now is before
     assert not web.good
     assert events(caplog) == ["web_config_failed"], "logged once"
     assert "web.yml: cannot be read: Permission denied" in caplog.text
-    monkeypatch.setattr(web_file, "read_regular", reading)
+    monkeypatch.undo()
     web.poll()  # and no file has changed
     assert web.good
     assert web.now is not before
