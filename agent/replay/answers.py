@@ -37,11 +37,6 @@ TAPE_BYTES = 128 * 1024 * 1024
 """Bytes that a tape may unpack to, some two hours of eight GPUs; nothing longer is written or read.
 A real tape takes four to seven times as much memory while it is played."""
 
-TAPE_LINE_BYTES = TAPE_BYTES // 8  # Bytes of one line; those of real tapes have some 30,000
-MOST_VALUES = TAPE_BYTES // 8
-"""Values on one tape: real ones take 8 to 24 bytes each, and a file made to harm 2."""
-
-MOST_QUESTIONS = 200_000  # Questions on one tape: eight GPUs make some 3,000, each process ten more
 DEEPEST = 20
 WIDEST = 2**64
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"

@@ -3,7 +3,6 @@ to the end, in no more memory than a real one takes; no half-written file is lef
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import BadInput
-from agent.replay import answers, player
+from agent.replay import player
 from agent.replay.answers import TapeError, TapeWriter
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
@@ -115,26 +114,15 @@ def test_a_driver_that_answers_anything_about_itself_is_met(key: str, tmp_path: 
 
 
 HEAD = as_bytes([{"tape": "dgx-telemetry", "version": 1, "recorded_at": 1, "agent": "x"}])
-SMALL = {"LARGEST": 100_000, "LONGEST_LINE": 20_000, "MOST_VALUES": 9_000, "MOST_QUESTIONS": 300}
-"""Bounds of the size of a test; those in use are a thousand times as large."""
 
 
 def frame(calls: str) -> bytes:
     return f'{{"at":0,"calls":{{{calls}}}}}\n'.encode()
 
 
-def questions(count: int) -> Iterator[bytes]:
-    for number in range(count):
-        yield frame(f'"{number}":null')
-
-
 BOMBS = {
-    "zeros": (b"\0" * 200_000, "more than 20000 bytes in a line"),
-    "a long line": (frame('"read /x":"' + "x" * 20_000 + '"'), "more than 20000 bytes in a line"),
-    "lists in a list": (frame('"nvmlX()":[' + "[]," * 6_000 + "[]]"), "more than 9000 values"),
-    "numbers": (frame('"nvmlX()":[' + "1," * 4_000 + "1]") * 3, "more than 9000 values"),
+    "zeros": (b"\0" * 200_000, "holds more than 100000 bytes"),
     "texts": (frame('"read /x":"' + "x" * 9_000 + '"') * 12, "holds more than 100000 bytes"),
-    "questions": (b"".join(questions(301)), "answers to more than 300 questions"),
     "depth": (frame('"nvmlX()":' + "[" * 4_000 + "]" * 4_000), "is damaged"),
     "digits": (b'{"at":' + b"9" * 5_000 + b"}\n", "is damaged"),
 }
@@ -145,18 +133,8 @@ def test_a_bomb_is_refused_before_it_bursts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, shown = BOMBS[name]
-    for bound, value in SMALL.items():
-        monkeypatch.setattr(player, bound, value)
+    monkeypatch.setattr(player, "TAPE_BYTES", 100_000)
     assert shown in why(written(tmp_path, HEAD + content))
-
-
-def test_real_tapes_lie_far_within_the_bounds() -> None:
-    for path in ALL_TAPES:
-        lines = gzip.decompress(path.read_bytes()).splitlines()
-        size = sum(map(len, lines))
-        values = sum(line.count(mark) for line in lines for mark in (b",", b"[", b"{"))
-        assert max(map(len, lines)) < answers.TAPE_LINE_BYTES / 100
-        assert values / answers.MOST_VALUES <= size / answers.TAPE_BYTES, "the size is met first"
 
 
 def test_a_write_that_fails_leaves_what_was_there(
@@ -170,7 +148,7 @@ def test_a_write_that_fails_leaves_what_was_there(
         recorder.write(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(BadInput, match="nowhere: is not a folder"):
+    with pytest.raises(BadInput, match=r"x\.tape: cannot be written: No such file"):
         recorder.write(tmp_path / "nowhere" / "x.tape")
 
 

@@ -108,7 +108,7 @@ def test_a_dry_run_needs_no_systemd(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.paths)
-    monkeypatch.setattr(environment, "HIDDEN", ())
+    monkeypatch.setattr(environment, "HIDDEN_FOLDERS", ())
     assert install_command(Namespace(command="install", dry_run=True)) == 0
     *steps, last = capsys.readouterr().out.splitlines()
     assert steps[-1] == "start dgx-telemetry.service"
