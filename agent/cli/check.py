@@ -87,7 +87,7 @@ def without_answer(why: str, seconds: float) -> Answer:
         )
         do = "Drain the node, see `dmesg`, and reboot it."
     finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}
-    text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' * bool(alert)}")
+    text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' if alert else ''}")
     document = {"status": STATUS[severity], "findings": [finding | {"action": do}]}
     texts = {"check.txt": text, "check.json": json.dumps(document, indent=2)}
     return {"document": document, "text": text, "texts": texts}
@@ -195,8 +195,8 @@ def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterat
     yield ""
     yield "Sources:"
     for state in ("up", "down", "off"):
-        names = " ".join(one.source for one in status.sources if one.state == state)
-        yield from prose(f"{state}: {names}" * bool(names), width, hanging="    ")
+        if names := " ".join(one.source for one in status.sources if one.state == state):
+            yield from prose(f"{state}: {names}", width, hanging="    ")
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "limit", "origin", "source")

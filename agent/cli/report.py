@@ -149,7 +149,9 @@ def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
 def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
-    named = ", and let agents name jobs (`info = true` below [job])" * (arguments.by != "node")
+    named = (
+        "" if arguments.by == "node" else ", and let agents name jobs (`info = true` below [job])"
+    )
     if arguments.prometheus:
         asked = f"no {SECONDS_RECORD.name} within {arguments.since}"
         cure = f"load the rules of dgx-report.yaml, which need {REPORT_EVERY} of samples"

@@ -94,7 +94,8 @@ def condition_of(agent: Agent) -> str:
     of = f" of {system.title}" if system else ""
     if inventory.lost:
         return f"{inventory.answering} of {len(inventory.gpus)} GPUs{of} answer."
-    return f"Watching {inventory.answering} GPU{'s' * (inventory.answering != 1)}{of}."
+    number = "1 GPU" if inventory.answering == 1 else f"{inventory.answering} GPUs"
+    return f"Watching {number}{of}."
 
 
 @dataclass(slots=True)

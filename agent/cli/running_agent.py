@@ -157,7 +157,8 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAge
     except NoAnswer as error:
         if arguments.agent:
             raise
-        with_tls = " (with TLS or passwords: --agent https://USER:PASSWORD@NAME:PORT)"
         why = f"No agent to ask, so this machine is read here, without its history: {error}"
-        return None, why + with_tls * bool(here.web_config_file)
+        if here.web_config_file:
+            why += " (with TLS or passwords: --agent https://USER:PASSWORD@NAME:PORT)"
+        return None, why
     return agent, ""

@@ -159,15 +159,14 @@ class GpuRows:
         self.rows = tuple(rows)
         self.answered = True  # whether the last read got any value, ...
         self.refused = False  # ... or none for reasons that hold until the next query
-        scopes = [_scope(row.question) for row in self.rows]
-        self._fields = [scope for scope in scopes if scope is not None]
-        self._of_field = [scope is not None for scope in scopes]
+        self._asked = [(row, _scope(row.question)) for row in self.rows]
 
     def read(self, out: ReadOutput) -> None:
-        answers = iter(self._device.fields(self._fields) if self._fields else ())
+        scopes = [scope for _, scope in self._asked if scope is not None]
+        answers = iter(self._device.fields(scopes) if scopes else ())
         refusals: list[Absent] = []
-        for row, of_field in zip(self.rows, self._of_field, strict=True):
-            value = next(answers) if of_field else self._value(row)
+        for row, scope in self._asked:
+            value = self._value(row) if scope is None else next(answers)
             if isinstance(value, Absent):
                 if value.reason in FINAL:
                     raise value
