@@ -10,7 +10,7 @@ from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
 import agent
-from agent.config.configuration import CONFIG_BYTES, DEFAULT_PATH, ENVIRONMENT_PREFIX, read_regular
+from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
 OPTIMISED = 2
@@ -40,7 +40,7 @@ def leave_tls_out(web_config: str | None, config: Path | None) -> None:
         return
     text = b""
     with suppress(OSError):
-        text = in_time(lambda: read_regular(config or DEFAULT_PATH, CONFIG_BYTES))
+        text = in_time((config or DEFAULT_PATH).read_bytes)
     if re.search(rb"(?m)^[^#\n]*web_config_file", text):
         return
     sys.modules["ssl"] = sys.modules["_ssl"] = None  # type: ignore[assignment]
