@@ -171,7 +171,7 @@ def gpus(look: StatusView, width: int) -> list[str]:
             memory = of(one.memory_used_bytes, one.memory_total_bytes, GIB)
             rows.append([*named, *shares, memory, "", ""] + [""] * past)
     header = ["gpu", "state", *FIGURES, *["active, 15 min"] * past]
-    return table(header, rows, ("gpu", *FIGURES), width=width)
+    return table(header, rows, ("gpu", *FIGURES, "active, 15 min"), width=width)
 
 
 def why(status: Status, width: int) -> Iterator[str]:

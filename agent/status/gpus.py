@@ -49,6 +49,8 @@ twice that for exposed communication, of which a healthy job has a few per cent.
 STANDS = 20.0
 """Seconds from which a state that costs is shown, whatever cost more before."""
 
+SILENT = "it no longer answers"
+
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
     "nvml": "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
@@ -64,6 +66,7 @@ class Judged(NamedTuple):
     seconds: float  # for which that has been so, or the GPU has been lost
     reason: Reason | None = None
     why: str = ""
+    detail: str = ""  # what `why` leaves out
     sound: bool = False  # without a verdict as it should be
     verdict: Verdict | None = None
     job: Job | None = None
@@ -112,14 +115,15 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
         if one.uuid in inventory.lost:
             stood = snapshot.at - inventory.lost[one.uuid]
             do = str(by_kind()["gpus_missing"].do)
-            found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
+            found.append(Judged(one, None, stood, Reason.LOST, "lost", SILENT, job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)
             stood = kept.unjudged(snapshot.at) if kept else 0.0
-            reason, why = _why_not(one, source.samples, snapshot)
-            if sound := one.uuid in divided:
-                reason, why = Reason.MIG, "divided by MIG"
-            found.append(Judged(one, None, stood, reason, why, sound, job=job))
+            reason, detail = _why_not(one, source.samples, snapshot)
+            lacks = Judged(one, None, stood, reason, "cannot be judged", job=job, detail=detail)
+            if one.uuid in divided:
+                lacks = Judged(one, None, stood, Reason.MIG, "divided by MIG", "", True, job=job)
+            found.append(lacks)
         else:
             found.append(_judged(one, verdict, job, history, snapshot.at))
     return found
@@ -196,13 +200,13 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
     absence = samples.absence(activity.ACTIVITY, *gpu.key.labels)
     absence = absence or snapshot.unjudged.get(gpu.key)
     if absence is None:
-        return Reason.UNKNOWN, "cannot be judged"
+        return Reason.UNKNOWN, ""
     late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
     words = (
         "the driver does not respond" if late else f"no activity value, {ABSENT[absence.reason]}"
     )
     detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
-    return absence.reason, f"cannot be judged: {words}" + f" ({detail})" * bool(detail)
+    return absence.reason, words + f" ({detail})" * bool(detail)
 
 
 class RowContext(NamedTuple):
@@ -215,9 +219,6 @@ class RowContext(NamedTuple):
     processes: Mapping[str, tuple[ProcessStatus, ...]]
     instances: Mapping[str, tuple[InstanceStatus, ...]]
     named: Mapping[int, str]  # titles of jobs that have a name, by pid
-
-
-SILENT = "it no longer answers"
 
 
 def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
@@ -242,7 +243,7 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         text=text if whole or gpu.lost else UNANSWERED,
         since=began(at, gpu.seconds) if verdict or gpu.lost else None,
         gaps_seconds=round(verdict.gaps) if verdict else 0,
-        why=tuple(Why(text=fact_text(f)) for f in verdict.evidence) if verdict else (),
+        why=reasons(gpu) if verdict or (told and gpu.pair is None) else (),
         doubts=tuple(Why(text=fact_text(f)) for f in verdict.doubts) if verdict else (),
         do=gpu.do if gpu.do and told and gpu.do not in {one.do for one in own} else None,
         note=f"the others wait for its process, pid {awaited.pid}" if awaited else None,
@@ -259,6 +260,12 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         findings=tuple(one.id for one in own),
         job=gpu.job.receipt.id if gpu.job else None,
     )
+
+
+def reasons(gpu: Judged) -> tuple[Why, ...]:
+    """Return the facts behind what is so of a GPU."""
+    facts = map(fact_text, gpu.verdict.evidence if gpu.verdict else ())
+    return tuple(Why(text=text) for text in (*facts, gpu.detail) if text)
 
 
 def _text(gpu: Judged) -> str:

@@ -7,10 +7,10 @@ from agent.diagnosis.advice import SUMMARIES, of_each, severity
 from agent.jobs.job import percent
 from agent.model import Cause, Pair, Snapshot, State
 from agent.ranges import consecutive
-from agent.status.gpus import SILENT, Judged, costs
+from agent.status.gpus import Judged, costs, reasons
 from agent.status.jobs import culprit_name
 from agent.status.model import GpuGroup, Level, Why
-from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration, fact_text
+from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
 """Seconds that a share is of where there is no history."""
@@ -23,7 +23,7 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
     main = _main_loss(gpus)
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
-        alike.setdefault((gpu.shown(main), gpu.why), []).append(gpu)
+        alike.setdefault((gpu.shown(main), gpu.why + gpu.detail), []).append(gpu)
     return sorted(((pair, its) for (pair, _), its in alike.items()), key=_weight)
 
 
@@ -58,9 +58,9 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
     """Return a group as it is shown."""
     pair, gpus = members
     share, window = _share_of_group(pair, gpus) if pair else (None, None)
-    facts = [fact_text(f) for g in gpus[:1] if g.verdict for f in g.verdict.evidence]
-    why = facts if gpus[0].pair == pair and pair and severity(pair) else []
-    if why and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]) and gpus[1:]:
+    shown = gpus[0].pair == pair and (pair is None or severity(pair))
+    why = [one.text for one in reasons(gpus[0])] if shown else []
+    if why and pair and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]):
         why[0] = f"for example GPU {gpus[0].number}: {why[0]}"
     jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
     return GpuGroup(
@@ -74,7 +74,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
         share=share,
         window_seconds=window,
         since=began(snapshot, max(gpu.seconds for gpu in gpus)),
-        why=tuple(Why(text=text) for text in ([SILENT] if gpus[0].lost else why)),
+        why=tuple(Why(text=text) for text in why),
         do=next((gpu.do for gpu in gpus if gpu.do), None),
         job=jobs.pop() if len(jobs) == 1 else None,
     )
@@ -98,7 +98,7 @@ def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
     """`starved by disk, 24 % of the last 15 min, busy now`; `hung for 2 min, waiting for ...`."""
     if pair is None:
         stood = _for(gpus) * (not gpus[0].sound)
-        return f"{gpus[0].why or 'cannot be judged'}{stood}"
+        return f"{gpus[0].why}{stood}"
     text = _words(pair, gpus)
     if pair[0] is State.HUNG:
         hangs = {gpu.job.receipt.id: gpu.job.hang for gpu in gpus if gpu.job and gpu.job.hang}

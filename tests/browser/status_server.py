@@ -44,9 +44,9 @@ def history(status: Json) -> Json:
 
 
 def columns(gpu: Json) -> Json:
-    state = "lost/none" if gpu["lost"] else f"{gpu['state']}/{gpu['cause']}"
+    state = f"{gpu['state']}/{gpu['cause']}" if gpu["state"] else "lost/none" * gpu["lost"] or None
     states = [STATES.index("busy/none")] * (SECONDS - SO) + [STATES.index(state)] * SO
-    pairs = {"busy/none", state} - {"lost/none"}
+    pairs = {"busy/none", state or "lost/none"} - {"lost/none"}
     shares = {p: [200 * (code == STATES.index(p)) for code in states] for p in pairs}
     return {
         "state": encoded(states),

@@ -1,0 +1,91 @@
+"""Advice, severity and headline of every surface in each of 240 s: a page that is open all the
+time, one that is opened now, `once`, `watch`, `/api/v1/status` and `/api/v1/jobs`."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.cli.once import StatusView, page
+from agent.cli.running_agent import Recent
+from agent.simulator import SCENARIOS
+from agent.specs.sheets import SpecConfig
+from agent.status.model import Status
+from exporters.jobs_json import jobs_document
+from exporters.live.feed import Client, Feed
+from tests.support.nightly import shortly
+from tests.support.statuses import Shown, shown
+
+SECONDS, WIDE = 240, 10_000
+SHORT = ("checkpoint", "gpu-lost")
+
+
+@pytest.mark.parametrize("scenario", shortly(SCENARIOS, SHORT))
+def test_all_surfaces_say_the_same_in_each_second(scenario: str) -> None:
+    machine = shown(f"dgx-h100:{scenario}", SpecConfig(gpus=2), gpus=2)
+    surfaces = Surfaces(machine)
+    differing = [second for second in range(SECONDS) if [*surfaces.second()]]
+    print(f"{scenario}: {len(differing)} of {SECONDS} s differ")
+    assert differing == []
+
+
+class Surfaces:
+    """All ways to look at one machine."""
+
+    def __init__(self, machine: Shown) -> None:
+        self.machine = machine
+        self.feed, self.open_page, self.watch = Feed(machine.board), Client(), Recent()
+
+    def second(self) -> Iterator[str]:
+        """Let a second pass; yield what differs from the API."""
+        self.machine.run(1)
+        api = json.loads(self.machine.board.json())
+        sent = dict(_event(one) for one in self.feed.news(self.open_page))
+        shown_first = dict(json.loads(self.feed.first()))
+        status = msgspec.json.decode(json.dumps(sent["status"]), type=Status)
+        if "history" in sent:
+            self.watch.take_history(sent["history"])
+        self.watch.take(status)
+        if _meaning(sent["status"]) != _meaning(api):
+            yield "open page"
+        if _meaning(shown_first["status"]) != _meaning(api):
+            yield "new page"
+        once, watch = (
+            "\n".join(page(StatusView(status, recent), WIDE))
+            for recent in (Recent.of(self.machine.board.history), self.watch)
+        )
+        yield from (f"once: {text}" for text in _said(api) if text not in once)
+        yield from (f"watch: {text}" for text in _said(api) if text not in watch)
+        yield from self._jobs(api)
+
+    def _jobs(self, api: dict[str, Any]) -> Iterator[str]:
+        listed = jobs_document(self.machine.board.source.jobs())["running"]
+        for job, shown_job in zip(listed, api["jobs"], strict=True):
+            if job["sentence"] not in shown_job["text"]:
+                yield f"jobs: {job['sentence']}"
+            if (job["hang"] or {}).get("action") != shown_job["do"]:
+                yield "jobs: first step"
+
+
+def _event(event: bytes) -> tuple[str, Any]:
+    fields = dict(line.split(": ", 1) for line in event.decode().strip().split("\n"))
+    return fields["event"], json.loads(fields["data"])
+
+
+def _meaning(status: dict[str, Any]) -> object:
+    """Return level, headline and first steps."""
+    parts = ("headline", "groups", "findings", "gpus", "jobs")
+    own = ("level", "text", "do", "alert", "since")
+    return status["level"], [[one.get(n) for n in own] for part in parts for one in status[part]]
+
+
+def _said(status: dict[str, Any]) -> Iterator[str]:
+    """Yield the sentences that a terminal must have."""
+    for clause in status["headline"]:
+        yield f"{clause['text']}."
+        yield clause["do"] or ""
+    hidden = (one["do"] for one in status["findings"] if one["hidden_by"] is None)
+    yield from (step for step in hidden if step)
+    yield from (group["do"] or "" for group in status["groups"])
