@@ -1,5 +1,6 @@
 """Everything that this package generates, as texts by file name."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,38 +9,41 @@ import yaml
 from agent.config.settings import Settings
 from agent.faults.findings import HARDWARE, monitoring
 from agent.faults.fleet import fleet, racks
-from agent.faults.lost import owned
+from agent.faults.lost import once, owned
 from agent.faults.model import Fault, Group
 from agent.faults.places import GPU, RACK
-from agent.faults.promql import Recording, seconds
-from agent.faults.records import fleet_records, once, report_records
+from agent.faults.promql import Recording, held, seconds
+from agent.faults.records import fleet_records, report_records
 from agent.faults.silence import DOWN
 from agent.faults.templates import described
-from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters, span
+from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
 from agent.faults.workload import WORKLOAD
 from alerts.receivers import Receivers
 from alerts.routing import configuration
 from alerts.runbook import runbook, runbook_page
-
-AT_ONCE = 60.0
-"""Seconds for which failed scrapes are bridged where an alert is sent at once; else it is half of
-its `for`, so that what was so at one scrape alone never lasts as long as that."""
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
 """Instance with the agent's usual port, where it is named by its node alone."""
 
 
+class Dumper(yaml.SafeDumper):
+    """Writes an address a second time as an alias of the first."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return not (isinstance(data, str) and data.startswith("http") and "/d/" in data)
+
+
 def rule_file(group: Group, parameters: RuleParameters) -> str:
-    every = {"interval": parameters.over(group.every)}
+    every, scale = {"interval": parameters.over(group.every)}, parameters.scale
     rules = [
-        {"record": str(rule), "expr": rule.expr}
+        {"record": str(rule), "expr": held(rule.expr, scale) if rule.held else rule.expr}
         if isinstance(rule, Recording)
         else alert_rule(rule, parameters)
         for rule in group.rules
     ]
     content = {"groups": [{"name": group.name, **every, "rules": rules}]}
-    return yaml.safe_dump(content, sort_keys=False, width=100, allow_unicode=True)
+    return yaml.dump(content, Dumper=Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
@@ -50,26 +54,34 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         book = "RUNBOOK.md"  # no agent of this alert serves it
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
-    board |= {"dashboard": board["dashboard_url"]} if board else {}  # its name up to 0.2
-    expr, words = fault.kept(parameters.over(span(seconds(fault.hold) / 2 or AT_ONCE))), ""
+    expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
     if place is GPU and seconds(fault.hold) <= OWNED:
         expr, words = owned(expr), OF_JOB_TEXT
+    elif place:
+        expr = once(expr)
+    texts = {
+        "summary": f"{where}{fault.summary}",
+        "description": f"{described(fault)}{words}",
+        "runbook_url": f"{book}#{fault.alert.lower()}",
+        **board,
+    }
+    texts = {name: BLANKS.sub("", text) for name, text in texts.items()}
+    if board:
+        texts["dashboard"] = texts["dashboard_url"]  # its name up to 0.2
     return {
         "alert": fault.alert,
-        "expr": once(expr) if place else expr,
+        "expr": expr,
         **({} if fault.hold == "0s" else {"for": parameters.over(fault.hold)}),
         "labels": {"severity": str(fault.severity), **fault.labels},
-        "annotations": {
-            "summary": f"{where}{fault.summary}",
-            "description": f"{described(fault)}{words}",
-            "runbook_url": f"{book}#{fault.alert.lower()}",
-            **board,
-        },
+        "annotations": texts,
     }
 
 
 OWNED = 120.0
 """Seconds: an alert that holds for longer would begin again with each job, and names none."""
+
+BLANKS = re.compile(r"(?<={{) | (?=}})")
+"""Within the brackets of a template: they are a hundredth of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
 

@@ -15,7 +15,8 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import REMEMBERED, EventRecords, grown, increase, of, seconds, spoken
+from agent.faults.promql import grown, increase, of, seconds, spoken
+from agent.faults.records import EventRecords
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Ask
 from agent.faults.xids import OF_LINKS
@@ -119,9 +120,7 @@ HEALTH_FAULT = gpu_fault(
 
 def switch_records(parameters: RuleParameters) -> EventRecords:
     """Fatal errors of NVSwitches within the window."""
-    window = parameters.thresholds.event_window
-    over, memory = parameters.over(window), parameters.over(REMEMBERED)
-    return EventRecords.of(kernel_log.SWITCH_ERRORS, window, over, memory, severity="fatal")
+    return EventRecords.of(parameters, kernel_log.SWITCH_ERRORS, severity="fatal")
 
 
 def switch(parameters: RuleParameters) -> Fault:

@@ -7,11 +7,11 @@ from functools import cache, lru_cache
 
 from agent.faults.fabric import fabric_faults, switch_records
 from agent.faults.gpus import gpu_faults
-from agent.faults.host import disk_records, host_faults
+from agent.faults.host import DISK_RECORDS, host_faults
 from agent.faults.lost import lost, owner
-from agent.faults.memory import memory_faults
+from agent.faults.memory import ecc_records, memory_faults
 from agent.faults.model import CRITICAL, Fault, Group, Look
-from agent.faults.monitoring import monitoring_faults, sources_record
+from agent.faults.monitoring import SOURCES, monitoring_faults
 from agent.faults.pcie import pcie_faults, replay_records, slow_link
 from agent.faults.promql import Condition
 from agent.faults.records import second_names
@@ -33,7 +33,7 @@ FAULTS: tuple[Faults, ...] = (
 
 def gpus(parameters: RuleParameters) -> Group:
     rules = _rules(gpu_faults, memory_faults, parameters=parameters)
-    before = lost(parameters), owner(parameters)
+    before = lost(parameters), owner(parameters), *ecc_records(parameters)
     return Group("dgx-gpus", (*before, *rules), "Hardware: repair, reset, cool")
 
 
@@ -61,7 +61,7 @@ def links(parameters: RuleParameters) -> Group:
 
 def host(parameters: RuleParameters) -> Group:
     rules = _rules(host_faults, parameters=parameters)
-    return Group("dgx-host", (*disk_records(parameters), *rules))
+    return Group("dgx-host", (*DISK_RECORDS, *rules))
 
 
 HARDWARE = (gpus, xids, lesser_xids, links, host)
@@ -69,7 +69,7 @@ HARDWARE = (gpus, xids, lesser_xids, links, host)
 
 def monitoring(parameters: RuleParameters) -> Group:
     rules = _rules(monitoring_faults, parameters=parameters)
-    before = *second_names(parameters), sources_record(parameters)
+    before = *second_names(parameters), SOURCES
     return Group("dgx-agent", (*before, *rules), "Monitoring: missing data")
 
 

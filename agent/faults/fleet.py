@@ -2,11 +2,12 @@
 
 from agent.diagnosis import accounting
 from agent.faults import places
+from agent.faults.lost import once
 from agent.faults.model import CRITICAL, Fault, Group, node_fault
-from agent.faults.promql import GPU, NODE, Recording, one, pick, rate, seconds
-from agent.faults.records import EVERY, JOB, OFTEN, OWN_TIME, PLACE, SAME_JOB, once
+from agent.faults.promql import GPU, NODE, Recording, one, pick, rate, seconds, span
+from agent.faults.records import EVERY, JOB, OFTEN, OWN_TIME, PLACE, SAME_JOB
 from agent.faults.silence import IN_SERVICE
-from agent.faults.thresholds import RuleParameters, span
+from agent.faults.thresholds import RuleParameters
 from agent.model import GPU_LABELS, Cause, State
 from agent.sources import workload
 

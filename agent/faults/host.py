@@ -6,7 +6,6 @@ from functools import partial
 from agent.faults import places
 from agent.faults.model import (
     CRITICAL,
-    INSTANT,
     SAME_DEVICE,
     SAME_NODE,
     SAME_PORT,
@@ -233,15 +232,14 @@ _LAST = (
 )
 
 
-def disk_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
-    """Return the records of signs of failing; values are kept over a failed scrape here."""
-    span = f"[{parameters.over('2m')}]"
-    signs, last = (
-        INSTANT.sub(lambda found: f"last_over_time({found[0]}{span})", str(condition))
-        for condition in (_FAILING, _LAST)
-    )
-    signs = signs.replace(") or (", f") or on ({TARGETS}, device, kind) (")
-    return Recording(str(SIGNS), signs), Recording(str(LAST_COPY), last)
+DISK_RECORDS = (
+    Recording(
+        str(SIGNS),
+        str(_FAILING).replace(") or (", f") or on ({TARGETS}, device, kind) ("),
+        held=True,
+    ),
+    Recording(str(LAST_COPY), str(_LAST), held=True),
+)
 
 
 def disks() -> Iterator[Fault]:

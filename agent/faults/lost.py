@@ -1,9 +1,9 @@
 """GPUs that are lost, and the job on each GPU: records that the rules of GPUs share."""
 
 from agent.diagnosis import accounting
-from agent.faults.promql import NODE, Recording, of, one
+from agent.faults.promql import NODE, Recording, of
 from agent.faults.thresholds import RuleParameters
-from agent.sources import gpu, system, workload, xid
+from agent.sources import agent_health, ecc, gpu, system, workload, xid
 from agent.sources.agent_health import LAST_TICK
 
 _GONE = (
@@ -21,30 +21,49 @@ LOST = Recording("instance_gpu:dgx_gpu_info:lost", "")
 GONE = _GONE.named(LOST)
 
 
+def remembered(record: Recording | str, parameters: RuleParameters) -> str:
+    """PromQL of the last value of a record of targets that do not answer, and are targets still."""
+    last = f"last_over_time({record}[{parameters.over('1m')}])"
+    return f"({last} and on ({NODE}) up unless on ({NODE}) {LAST_TICK})"
+
+
 def lost(parameters: RuleParameters) -> Recording:
     """Return the record of lost GPUs; it stays as it was while the agent does not answer."""
-    before = f"last_over_time({LOST}[{parameters.over('1m')}])"
-    return Recording(str(LOST), f"({_GONE}) or ({before} unless on ({NODE}) {LAST_TICK})")
+    return Recording(str(LOST), f"({_GONE}) or {remembered(LOST, parameters)}")
 
 
 OF_JOB = ("job_id", "user", "partition", "account")
 OWNER = "instance_gpu:dgx_gpu_job_info:owner"
+ONE_GPU = f"({NODE}, uuid)"
+ALONE = f"{workload.JOB_INFO} and on {ONE_GPU} count by {ONE_GPU} ({workload.JOB_INFO}) == 1"
+"""The job of each GPU that has one."""
+
+REPORTED = (
+    *(gpu.INFO, accounting.UNOBSERVED_SECONDS, xid.XID_ERRORS, ecc.ERRORS, ecc.REMAP_FAILURE),
+    *(agent_health.GPU_READ_SECONDS, agent_health.GPU_READ_FAILURES),
+)
+"""Metrics of which each GPU with an alert that names a job has one: of one that answers `info`."""
 
 
 def owner(parameters: RuleParameters) -> Recording:
     """Return the record of the job on each GPU: one row a GPU, without names where no job is known
-    or several share it, so that a join removes no row."""
-    over = parameters.over("5m")
-    jobs = f"last_over_time({workload.JOB_INFO}[{parameters.over('1m')}])"
-    number = f"count by ({NODE}, uuid) ({one(jobs, *workload.JOB_INFO.labels)})"
-    alone = f"{one(jobs, 'uuid', *OF_JOB)} and on ({NODE}, uuid) ({number} == 1)"
-    known = " or ".join(
-        f"group by ({NODE}, uuid) (last_over_time({metric}[{over}]))"
-        for metric in (accounting.UNOBSERVED_SECONDS, xid.XID_ERRORS)
-    )
-    return Recording(OWNER, f"({alone}) or on ({NODE}, uuid) ({known})")
+    or several share it, so that a join removes no row but those of the second name of an agent. It
+    stays as it was while the agent does not answer, for another job would begin an alert anew."""
+    known = " or ".join(map(str, REPORTED))
+    rest = f"on {ONE_GPU} group by {ONE_GPU} ({known})"
+    last = remembered(OWNER, parameters)
+    return Recording(OWNER, once(f"{ALONE} or on {ONE_GPU} {last} or {rest}"))
 
 
 def owned(expr: str) -> str:
     """PromQL of an alert of a GPU with the labels of its job."""
     return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) {OWNER}"
+
+
+DOUBLED = "instance_job_twin:up:doubled"
+"""Record of the targets whose agent is scraped as another target, their twin, too."""
+
+
+def once(expr: str) -> str:
+    """PromQL without what a second name of the same agent repeats."""
+    return f"({expr}) unless on ({NODE}) {DOUBLED}"

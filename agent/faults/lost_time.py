@@ -182,7 +182,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
     share = share_fault
     yield share(
         "starved_unknown",
-        share_of_gpu(parameters, window, 0.5, pick(time, **unknown), **unknown),
+        share_of_gpu(parameters, window, **unknown).named(time, **unknown),
         *(limits.starved_share, window),
         words="it waited, cause unknown,",
         alert="DgxGpuStarved",
@@ -194,7 +194,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
         state=State.STARVED,
     )
     sending = {"state": State.COMMUNICATING.value}
-    exposed = share_of_gpu(parameters, window, 0.5, pick(time, **sending), **sending)
+    exposed = share_of_gpu(parameters, window, **sending).named(time, **sending)
     yield share(
         "exposed",
         exposed.sum_without("state", "cause"),
@@ -212,13 +212,15 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
 def held_down(parameters: RuleParameters) -> Iterator[Fault]:
     """Clocks that are held down, and GPUs that an idle process holds."""
     limits, share = parameters.thresholds, share_fault
+    window = limits.throttled_window
+    time = gpu_time(parameters, window)
     for cause in CAUSES[State.THROTTLED]:
         pair = State.THROTTLED, cause
         labels = {"state": State.THROTTLED.value, "cause": cause.value}
         yield share(
             f"throttled_{cause}",
-            share_of_gpu(parameters, limits.throttled_window, **labels),
-            *(limits.throttled_share, limits.throttled_window),
+            share_of_gpu(parameters, window, **labels).named(time, **labels),
+            *(limits.throttled_share, window),
             words=f"it was {SUMMARIES[pair]}",
             alert="DgxGpuThrottled",
             hold="1m",

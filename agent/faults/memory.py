@@ -5,6 +5,7 @@ from functools import partial
 
 from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, gpu_fault
 from agent.faults.promql import NODE, Condition, grown, increase, of, pick, spoken
+from agent.faults.records import EventRecords
 from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import LOST_DATA, xid_records
 from agent.sources import ecc, gpu
@@ -103,10 +104,9 @@ def pending() -> Iterator[Fault]:
         )
 
 
-def ecc_growth(parameters: RuleParameters, window: str, severity: str) -> Condition:
-    """Growth of ECC errors: under MIG a GPU reports the aggregate ones alone."""
-    text = increase(ecc.ERRORS, parameters.over(window), severity=severity)
-    return grown(ecc.ERRORS, window, text, severity=severity).max_without("lifetime")
+def ecc_records(parameters: RuleParameters) -> EventRecords:
+    """Uncorrected errors within the window."""
+    return EventRecords.of(parameters, ecc.ERRORS, of_life=True, severity="uncorrected")
 
 
 STOP = f"Stop the job: its results are in doubt. {RESET}."
@@ -116,7 +116,8 @@ def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
     """Data was lost. An XID error of late that reports the same says it better. Errors since the
     driver was loaded put results in doubt until a reset, whenever they came."""
     window = parameters.thresholds.event_window
-    of_late = ecc_growth(parameters, window, "uncorrected") > 0
+    counted = grown(ecc.ERRORS, window, str(ecc_records(parameters).events), severity="uncorrected")
+    of_late = counted.max_without("lifetime") > 0
     reported = pick(xid_records(parameters).events, xid=LOST_DATA)
     yield gpu_fault(
         alert=ECC,
@@ -168,7 +169,9 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     window, most = limits.ecc_corrected_window, limits.ecc_corrected
     rows = of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR)
     pages = of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR)
-    corrected = ecc_growth(parameters, window, "corrected") >= most
+    text = increase(ecc.ERRORS, parameters.over(window), severity="corrected")
+    counted = grown(ecc.ERRORS, window, text, severity="corrected")
+    corrected = counted.max_without("lifetime") >= most  # under MIG aggregate ones alone
     of_errors = f"{{errors:memory error|memory errors}} corrected in the last {spoken(window)}"
     signs = (
         ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),

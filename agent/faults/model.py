@@ -1,13 +1,12 @@
 """A fault: one declaration, from which `check`, the page, rules, inhibitions and runbook come."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from agent.faults.places import GPU, RACK, Place
+from agent.faults.places import GPU, Place
 from agent.faults.places import NODE as MACHINE
 from agent.faults.promql import Condition, Recording, of
 from agent.faults.windows import Ask, FaultSamples
@@ -18,10 +17,6 @@ PAGES = Path(__file__).parent / "pages"
 """The runbook: a Markdown file for each alert, named after it."""
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
-
-
-INSTANT = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)")
-"""A selector of an instant: of a metric, without a range or an offset."""
 
 
 def alert_names() -> frozenset[str]:
@@ -92,7 +87,6 @@ class Fault:
     look: Callable[[Look], Iterable[Seen]] | None = None
     reads: frozenset[Ask] = frozenset()
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
-    held: bool = True  # the value is kept over a failed scrape, else `hold` would begin again
     fires: Callable[[Finding], str] | None = None  # the hold, where it differs by finding
     labels: Mapping[str, str] = field(default_factory=dict)
     sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
@@ -111,13 +105,6 @@ class Fault:
     @property
     def expr(self) -> str:
         return str(self.when)
-
-    def kept(self, span: str) -> str:
-        """PromQL of the alert. Its instant values are kept for so long over failed scrapes: one
-        marks all series of its target as stale."""
-        if not self.held or self.place is None or self.place is RACK:
-            return self.expr
-        return INSTANT.sub(lambda found: f"last_over_time({found[0]}[{span}])", self.expr)
 
     def findings(self, machine: Look) -> Iterator[Finding]:
         if self.look:

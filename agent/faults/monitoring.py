@@ -26,11 +26,12 @@ from agent.faults.promql import (
     of,
     pick,
     seconds,
+    span,
     spoken,
 )
 from agent.faults.settings import SETTINGS_FAULTS
 from agent.faults.silence import agent_down, restarting
-from agent.faults.thresholds import RuleParameters, span
+from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.model import Figure, Reason
 from agent.sources import chassis, disk, kernel_log, system
@@ -98,7 +99,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         *reads_nothing(parameters),
         SHORT,
         *OF_CONFIGURATION,
-        values_absent(parameters.thresholds.silent_for),
+        values_absent(later(parameters)),
         *clock_stepped(parameters),
         rules_failing(parameters),
         Fault(  # if it stops arriving, the way of all alerts is broken
@@ -116,29 +117,35 @@ NO_DRIVER = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
 SOURCES_DOWN = "instance:dgx_agent_source_up:down"
 
 
-def sources_record(parameters: RuleParameters) -> Recording:
-    """Return the record of the number of sources of each agent that do not deliver. A machine
-    without a driver has nothing to see."""
-    up, none = (
-        f"last_over_time({metric}[{parameters.over('1m')}])" for metric in (SOURCE_UP, NO_DRIVER)
-    )
-    nvml = f'label_replace({none}, "source", "{NVML}", "", "")'
-    left = f"({up} == 0) unless on ({NODE}, source) {nvml}"
-    return Recording(SOURCES_DOWN, f"count without (source) ({left})")
+NVML_NONE = f'label_replace({NO_DRIVER}, "source", "{NVML}", "", "")'
+SOURCES = Recording(
+    SOURCES_DOWN,
+    f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) {NVML_NONE})",
+    held=True,
+)
+"""Number of sources of each agent that do not deliver. A machine without a driver has nothing to
+see."""
 
 
 LATER = 30.0
-"""Seconds for which an XID that says why the driver hangs comes first."""
+"""Seconds for which an XID that says why the driver hangs, and the silence of the agent, come
+first."""
+
+STANDS = 2.25
+"""Multiple of `silent_for` in which two scrapes at least find the same tick."""
+
+
+def later(parameters: RuleParameters) -> str:
+    return span(seconds(parameters.thresholds.silent_for) + LATER)
 
 
 def driver_hangs(parameters: RuleParameters) -> Fault:
     """All calls of the driver hang."""
-    hold = span(seconds(parameters.thresholds.silent_for) + LATER)
     return blind(
         kind="driver_hangs",
         severity=CRITICAL,
         when=DRIVER_HANGS,
-        hold=hold,
+        hold=later(parameters),
         labels={"sign": "driver"},
         summary="driver does not respond",
         sentence=("the NVIDIA driver does not respond",),
@@ -154,7 +161,7 @@ def sources_down(parameters: RuleParameters) -> Fault:
         kind="source_down",
         when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
         look=_sources_down,
-        hold=parameters.thresholds.silent_for,
+        hold=later(parameters),
         labels={"sign": "sources"},
         summary="sources of the agent are down",
         sentence=("source {source} is down", "{sources:source is|sources are} down"),
@@ -166,11 +173,10 @@ def sources_down(parameters: RuleParameters) -> Fault:
 
 def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """The agent answers, and knows nothing new."""
-    hold = parameters.thresholds.silent_for
+    hold = later(parameters)
     expired = f"sum without (metric, reason) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
-    over = parameters.over(hold)
-    fresh = f"time() - timestamp({LAST_TICK}) <= {seconds(over):g}"
-    before = f"last_over_time({LAST_TICK}[{parameters.over('5m')}] offset {over})"
+    stood = span(STANDS * seconds(parameters.thresholds.silent_for))
+    ticks = f"{LAST_TICK}[{parameters.over(stood)}]"
     return (
         blind(
             when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
@@ -182,13 +188,11 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             do=f"A hung driver needs a reboot; see `dmesg`. {LOG}",
         ),
         blind(
-            # Two scrapes with the same tick: the newest is younger than the one before.
-            when=f"{LAST_TICK} == {before} and {fresh}",
-            held=False,
-            hold=hold,
+            when=f"changes({ticks}) == 0 and count_over_time({ticks}) >= 2",
+            hold=parameters.thresholds.silent_for,
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
-            sentence=(f"the agent answers, and has not read the machine for {spoken(hold)}",),
+            sentence=(f"the agent answers, and has not read the machine for {spoken(stood)}",),
             do=f"Restart it: `systemctl restart dgx-telemetry`. {LOG}",
         ),
     )

@@ -60,7 +60,8 @@ def slow_link(parameters: RuleParameters) -> tuple[Recording, Recording]:
     loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
     full = f"{moved} * on ({ONE_GPU}) group_left () {slower} >= {least:g}"
     below = f"{fastest} < {pcie.GENERATION_LIMIT} and on ({ONE_GPU}) {watched}"
-    return Recording(SLOW, below), Recording(LOADED, f"{loaded} or on ({ONE_GPU}) ({full})")
+    loads = f"{loaded} or on ({ONE_GPU}) ({full})"
+    return Recording(SLOW, below, held=True), Recording(LOADED, loads, held=True)
 
 
 SLOW, LOADED = "instance_gpu:dgx_pcie_generation:below15m", "instance_gpu:dgx_pcie:loaded15m"
@@ -165,7 +166,7 @@ def replay_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
     limit = f"({table}) * {pcie.WIDTH}"
     rate_now = rate(pcie.REPLAYS, parameters.over("15m"))
     most = "instance_gpu:dgx_pcie_replays:limit"
-    return Recording(most, limit), Recording(TOO_MANY, f"{rate_now} / {most}")
+    return Recording(most, limit, held=True), Recording(TOO_MANY, f"{rate_now} / {most}")
 
 
 def replays(parameters: RuleParameters) -> Fault:

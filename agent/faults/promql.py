@@ -5,11 +5,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from agent.faults.windows import Ask, Counted, FaultSamples
 from agent.model import Kind, Labels, Metric
-from agent.sources.agent_health import LAST_TICK
 
 NODE = "instance, job"
 GPU = f"{NODE}, gpu, uuid"
@@ -33,11 +32,44 @@ def spoken(span: str) -> str:
     return SPAN.sub(lambda found: f"{found[1]} {'min' if found[2] == 'm' else found[2]}", span)
 
 
+def span(length: float) -> str:
+    """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
+    milliseconds = max(1, round(length * 1000))
+    for unit in ("d", "h", "m", "s"):
+        size = round(SPAN_UNITS[unit] * 1000)
+        if milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+INSTANT = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)")
+"""A selector of an instant: of a metric, without a range or an offset."""
+
+HELD = 135.0
+"""Seconds for which rules hold the last value of a target: a failed scrape marks all its series as
+stale. Scrapes may be two minutes apart."""
+
+SOONER, AT_ONCE = 15.0, 60.0
+"""Seconds by which a value is held for less than its alert's `for`: what was so at one scrape alone
+fires none. Seconds for which it is held where the alert has no `for`."""
+
+
+def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
+    """PromQL with the values of instants held, for an alert that fires after so many seconds. Where
+    these are few, a value that no failed scrape has marked counts too, as old as it is."""
+    most = min(HELD, hold - SOONER) if hold else AT_ONCE
+    last = "last_over_time({0}[" + span(most * scale) + "])"
+    kept = last if most == HELD else f"({{0}} or {last})"
+    return INSTANT.sub(lambda found: kept.replace("{0}", found[0]), expr)
+
+
 class Recording(NamedTuple):
-    """One recording rule; `record` is named level:metric:operations."""
+    """One recording rule; `record` is named level:metric:operations. Its values are held, but for
+    one that has a memory of its own."""
 
     record: str | Metric
     expr: str
+    held: bool = False
 
     def __str__(self) -> str:
         return str(self.record)
@@ -72,51 +104,6 @@ def rate(counter: Metric, over: str, /, **labels: str) -> str:
 def increase(counter: Metric, over: str, /, **labels: str) -> str:
     assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
     return f"increase({pick(counter, **labels)}[{over}])"
-
-
-def observed_share(part: str, whole: str, window: str, but: str = "", least: float = 0.5) -> str:
-    """The part of the time observed, from the growth of two counters of seconds, once so much of
-    the window was observed: an agent that has just started does not take its first minute for a
-    quarter of an hour, and one that restarts often loses as much of the part as of the whole. No
-    rates: those of VictoriaMetrics are of the time between the samples that there are. `but` names
-    labels that only the part has."""
-    match = f"ignoring ({but}) group_left () " if but else ""
-    return f"{part} / {match}({whole} >= {least * seconds(window):g})"
-
-
-class EventRecords(NamedTuple):
-    """The records of one counter whose series may begin with their first event, which no increase
-    shows: the series above 0; those that are new within the window; the events within it.
-
-    A series is new when a day before the window knew nothing of it under any number of its GPU, and
-    the agent was scraped within the window without it: else each old event would be new after a gap
-    between two scrapes, after a GPU was lost and others moved up, or where Prometheus has just
-    begun. The agent's scrapes are matched by all labels of the target: of one that was relabelled
-    those before do not count. A restart of the agent may end the series.
-    """
-
-    above: Recording
-    born: Recording
-    events: Recording
-
-    @classmethod
-    def of(cls, counter: Metric, window: str, over: str, memory: str, **labels: str) -> Self:
-        name = f"instance_{'_'.join(counter.labels[2:] or counter.labels)}"
-        name += f":{counter.name.removesuffix('_total')}"
-        above = Recording(f"{name}:above0", f"{pick(counter, **labels)} > 0")
-        kept = [label for label in counter.labels if label != "gpu"]
-        new = f"max_over_time({above}[{over}])"
-        seen = f"count_over_time({pick(counter, **labels)}[{over}])"
-        ticks = f"ignoring ({', '.join(kept)}) group_left () count_over_time({LAST_TICK}[{over}])"
-        always = f"sum without (gpu) ({seen} and ignoring (gpu) {new}) >= {ticks}"
-        old = f"on ({NODE}, {', '.join(kept)}) last_over_time({above}[{memory}] offset {over})"
-        born = f"{new} unless {old} unless ignoring (gpu) ({always})"
-        grown = f"({increase(counter, over, **labels)} > 0) or {name}:born{window}"
-        return cls(
-            above,
-            Recording(f"{name}:born{window}", born),
-            Recording(f"{name}:events{window}", grown),
-        )
 
 
 Row = frozenset[tuple[str, str]]
@@ -365,20 +352,21 @@ def grown(
 
 
 def share_of(
-    part: Condition, whole: Condition, window: str, text: str, least: float = 0.5
+    part: Condition, whole: Condition, window: str, but: str, least: float = 0.5
 ) -> Condition:
-    """The part of the time observed, once so much of the window was observed. The rows of the whole
-    have some of the labels of the part; `text` is the same in PromQL."""
+    """The part of the time observed, from the growth of two counters of seconds, once so much of
+    the window was observed: an agent that has just started does not take its first minute for a
+    quarter of an hour, and one that restarts often loses as much of the part as of the whole. No
+    rates: those of VictoriaMetrics are of the time between the samples that there are. `but` names
+    the labels that only the part has."""
+    enough = least * seconds(window)
 
     def rows(samples: FaultSamples) -> Vector:
-        observed = {
-            row: value
-            for row, value in whole.rows(samples).items()
-            if value >= least * seconds(window)
-        }
+        observed = {row: v for row, v in whole.rows(samples).items() if v >= enough}
         names = {name for row in observed for name, _ in row}
         found = part.rows(samples).items()
         keys = ((row, value, frozenset(p for p in row if p[0] in names)) for row, value in found)
         return {row: value / observed[key] for row, value, key in keys if key in observed}
 
+    text = f"{part} / ignoring ({but}) group_left () ({whole} >= {enough:g})"
     return part.made(text, rows, whole)

@@ -1,27 +1,32 @@
 """Recording rules: expressions that several rules and people use."""
 
+from typing import NamedTuple, Self
+
 from agent.diagnosis import accounting, job_watch, pulses
-from agent.faults.lost import OF_JOB, OWNER
+from agent.faults.lost import ALONE, DOUBLED, OF_JOB, ONE_GPU
 from agent.faults.model import Group
 from agent.faults.promql import (
     NODE,
+    REMEMBERED,
     Condition,
     Recording,
     grown,
     increase,
-    observed_share,
     of,
     one,
     pick,
     rate,
     seconds,
     share_of,
+    span,
 )
+from agent.faults.silence import JOB as JOB_OF_TARGETS
 from agent.faults.silence import RARE, UP
-from agent.faults.thresholds import RuleParameters, span
+from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.model import WHAT_LOST, Metric, State, gauge
-from agent.sources import activity, disk, power
+from agent.sources import activity, disk, gpu, power
+from agent.sources.agent_health import LAST_TICK
 
 
 def recorded(name: str, *labels: str) -> Metric:
@@ -44,81 +49,116 @@ REPORT_MEMORY = "6m"
 VERDICT = "state, cause"
 
 
-def gpu_share(
-    parameters: RuleParameters,
-    window: str,
-    counter: Metric = accounting.STATE_SECONDS,
-    but: str = VERDICT,
-    least: float = 0.5,
-    **labels: str,
-) -> str:
-    """Growth of a counter of each GPU as a share of its time that was observed."""
-    over = parameters.over(window)
-    whole = f"sum without ({VERDICT}) ({increase(accounting.STATE_SECONDS, over)})"
-    return observed_share(increase(counter, over, **labels), whole, over, but, least)
-
-
-def gpu_time(parameters: RuleParameters) -> Recording:
-    window = parameters.thresholds.starved_window
+def gpu_time(parameters: RuleParameters, window: str = "") -> Recording:
+    window = window or parameters.thresholds.starved_window
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
-        gpu_share(parameters, window),
+        str(share_of_gpu(parameters, window)),
     )
 
 
 def starved_time(parameters: RuleParameters, window: str) -> Recording:
     return Recording(
         f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
-        gpu_share(parameters, window, state=State.STARVED),
+        str(share_of_gpu(parameters, window, state=State.STARVED)),
     )
 
 
 def waits_time(parameters: RuleParameters, window: str) -> Recording:
     return Recording(
         f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
-        gpu_share(parameters, window, accounting.WAITS_FOR, "culprit"),
+        str(waits_share(parameters, window)),
+    )
+
+
+def saturation(parameters: RuleParameters) -> Recording:
+    window = parameters.thresholds.saturated_window
+    return Recording(
+        f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
+        str(saturated(parameters)),
     )
 
 
 def share_of_gpu(
-    parameters: RuleParameters, window: str, least: float = 0.5, text: str = "", /, **labels: str
+    parameters: RuleParameters, window: str, least: float = 0.5, /, **labels: str
 ) -> Condition:
-    """The share of the time observed that each GPU spends in these states; `text` is its record."""
-    counter, over = accounting.STATE_SECONDS, parameters.over(window)
-    part = grown(counter, window, increase(counter, over, **labels), **labels)
-    whole = grown(counter, window, increase(counter, over)).sum_without("state", "cause")
-    if not text:
-        whole_text = f"({whole} >= {least * seconds(over):g})"
-        text = f"{part} / ignoring ({VERDICT}) group_left () {whole_text}"
-    return share_of(part, whole, window, text, least)
+    """The share of the time observed that each GPU spends in these states."""
+    part = _growth(parameters, accounting.STATE_SECONDS, window, **labels)
+    whole = _growth(parameters, accounting.STATE_SECONDS, window).sum_without("state", "cause")
+    return share_of(part, whole, parameters.over(window), VERDICT, least)
 
 
 def waits_share(parameters: RuleParameters, window: str) -> Condition:
     """The share for which each GPU waits for another."""
-    part = grown(accounting.WAITS_FOR, window, str(accounting.WAITS_FOR))
-    whole = grown(accounting.STATE_SECONDS, window, "").sum_without("state", "cause")
-    return share_of(part, whole, window, str(waits_time(parameters, window)))
+    part = _growth(parameters, accounting.WAITS_FOR, window)
+    whole = _growth(parameters, accounting.STATE_SECONDS, window).sum_without("state", "cause")
+    return share_of(part, whole, parameters.over(window), "culprit")
 
 
 def saturated(parameters: RuleParameters, **labels: str) -> Condition:
     """The share for which each path was full."""
     window = parameters.thresholds.saturated_window
-    over = parameters.over(window)
-    part = grown(paths.SATURATED, window, increase(paths.SATURATED, over), **labels)
-    whole = grown(paths.OBSERVED, window, increase(paths.OBSERVED, over)).max_without("direction")
-    return share_of(part, whole, window, observed_share(str(part), str(whole), over, "direction"))
+    part = _growth(parameters, paths.SATURATED, window, **labels)
+    whole = _growth(parameters, paths.OBSERVED, window).max_without("direction")
+    return share_of(part, whole, parameters.over(window), "direction")
 
 
-def saturation(parameters: RuleParameters) -> Recording:
-    window = parameters.thresholds.saturated_window
-    name = f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}"
-    return Recording(name, str(saturated(parameters)))
+def _growth(
+    parameters: RuleParameters, counter: Metric, window: str, /, **labels: str
+) -> Condition:
+    return grown(counter, window, increase(counter, parameters.over(window), **labels), **labels)
+
+
+class EventRecords(NamedTuple):
+    """The records of one counter whose series may begin with their first event, which no increase
+    shows: the series above 0; those that are new within the window; the events within it.
+
+    A series is new when a day before the window knew nothing of it under any number of its GPU, and
+    the agent was scraped within the window without it: else each old event would be new after a gap
+    between two scrapes, after a GPU was lost and others moved up, or where Prometheus has just
+    begun. The agent's scrapes are matched by all labels of the target: of one that was relabelled
+    those before do not count. A restart of the agent may end the series. Of a counter over the life
+    of a GPU (`of_life`) the scrapes are those with any part of it: what is read a moment after the
+    agent's start is as old as the GPU.
+    """
+
+    above: Recording
+    born: Recording
+    events: Recording
+
+    @classmethod
+    def of(
+        cls, parameters: RuleParameters, counter: Metric, *, of_life: bool = False, **labels: str
+    ) -> Self:
+        window = parameters.thresholds.event_window
+        over, memory = parameters.over(window), parameters.over(REMEMBERED)
+        name = f"instance_{'_'.join(counter.labels[2:] or counter.labels)}"
+        name += f":{counter.name.removesuffix('_total')}"
+        above = Recording(f"{name}:above0", f"{pick(counter, **labels)} > 0")
+        kept = [label for label in counter.labels if label != "gpu"]
+        parts = ", ".join(counter.parts if of_life else kept)
+        new = f"max_over_time({above}[{over}])"
+        seen = f"count_over_time({pick(counter, **labels)}[{over}])"
+        ticks = f"count_over_time({LAST_TICK}[{over}])"
+        if of_life:
+            every = f"sum without (gpu) (count_over_time({counter}[{over}]))"
+            ticks = f"max without ({parts}) ({every})"
+        always = f"sum without (gpu) ({seen} and ignoring (gpu) {new})"
+        always += f" >= ignoring ({parts}) group_left () {ticks}"
+        old = f"on ({NODE}, {', '.join(kept)}) last_over_time({above}[{memory}] offset {over})"
+        born = f"{new} unless {old} unless ignoring (gpu) ({always})"
+        grown = f"({increase(counter, over, **labels)} > 0) or {name}:born{window}"
+        return cls(
+            above,
+            Recording(f"{name}:born{window}", born),
+            Recording(f"{name}:events{window}", grown),
+        )
 
 
 LONGER = of(pulses.STEP).over(of(job_watch.REFERENCE)).minus(1)
 """The share by which steps take longer than in the first hour of their job."""
 
-SLOWDOWN = Recording("instance_gpu:dgx_gpu_step_seconds:slowdown", str(LONGER))
+SLOWDOWN = Recording("instance_gpu:dgx_gpu_step_seconds:slowdown", str(LONGER), held=True)
 
 
 OFTEN = "1m"
@@ -135,40 +175,39 @@ AGENTS = Recording(
 
 KNOWN = "instance_job_uuid_started:dgx_gpu_unobserved_seconds:known"
 FIRST = "instance_job_started:dgx_agent:first"
-DOUBLED = "instance_job_twin:up:doubled"
 NAMES = '"twin", " ", "job", "instance"'
+OURS = 1e3
+"""Rank of the first target: more than evaluations in the time for which it is remembered."""
 
 
 def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
-    """Targets whose agent is scraped as another target, their twin, too. Which of them is the first
-    stays so while its scrapes fail now and then: it was it most often (vmalert reads its own record
-    an evaluation later, and VictoriaMetrics takes any of equals). Which is the second stays so
-    while neither answers. Of an agent that has met no GPU it is not known; of a target that
-    Prometheus no longer has, nothing."""
+    """Targets whose agent is scraped as another target, their twin, too. The first is one of the
+    usual job, if there is one: rules on targets ask for that. It stays so while its scrapes fail
+    now and then: it was it most often (vmalert reads its own record an evaluation later, and
+    VictoriaMetrics takes any of equals). Which is the second stays so while neither answers. Of an
+    agent that has met no GPU it is not known; of a target that Prometheus no longer has,
+    nothing."""
     memory = parameters.over(RARE)
-    targets, first = f"group by ({NODE}, started) ({KNOWN})", f"on ({NODE}, started) {FIRST}"
+    targets, first = f"max by ({NODE}, started) ({KNOWN})", f"on ({NODE}, started) {FIRST}"
     before = f"on ({NODE}) group_left () sum by ({NODE}) (count_over_time({FIRST}[{memory}]))"
     now = (
         f"({KNOWN} unless {first}) * on (uuid, started) group_left (twin) "
         f"label_join({KNOWN} and {first}, {NAMES})"
     )
     silent = f"on ({NODE}) {KNOWN} and on (twin) label_join({UP} == 0, {NAMES})"
+    ours = f'last_over_time({AGENTS}{{job="{JOB_OF_TARGETS}"}}[{memory}]) * {OURS:g}'
+    known = f"({ours} or last_over_time({AGENTS}[{memory}])) and on ({NODE}) up"
     return (
         AGENTS,
-        Recording(KNOWN, f"last_over_time({AGENTS}[{memory}]) and on ({NODE}) up"),
+        Recording(KNOWN, known),
         Recording(FIRST, f"topk by (started) (1, {targets} + {before} or {targets})"),
         Recording(DOUBLED, f"group by ({NODE}, twin) ({now}) or ({DOUBLED} unless {silent})"),
     )
 
 
-def once(expr: str) -> str:
-    """PromQL without what a second name of the same agent repeats."""
-    return f"({expr}) unless on ({NODE}) {DOUBLED}"
-
-
-def by_job(counter: Metric, parameters: RuleParameters, record: Metric, *more: str) -> Recording:
+def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recording:
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
-    has, goes to no job.
+    has, goes to no job. It reads no other record, so that it can be backfilled alone.
 
     From sample to sample, and from 0 where the counter has begun again, which sums up to what it
     has grown: increase() draws its window out to the edges, and would give a job all of the five
@@ -178,11 +217,12 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric, *more: s
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     before = f"last_over_time({counter}[{memory}] offset {step})"
-    grown = f"({counter} - {before} >= 0 or {counter} and {before})"
-    owned = f"{grown} * on ({NODE}, uuid) group_left ({', '.join(OF_JOB)}) {OWNER}"
-    inside = ", ".join((NODE, *OF_JOB, *more))
+    grown = f"({counter} - ({before} <= {counter} or {before} * 0))"
+    owner = f"({ALONE} or on {ONE_GPU} max by {ONE_GPU} ({gpu.INFO}))"
+    owned = f"{grown} * on {ONE_GPU} group_left ({', '.join(OF_JOB)}) {owner}"
     window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
-    summed = f"sum_over_time(sum by ({inside}) ({once(owned)})[{window}:{step}])"
+    single = f"{owned} unless on ({NODE}) {DOUBLED}"
+    summed = f"sum_over_time(sum without (gpu, uuid) ({single})[{window}:{step}])"
     return Recording(record, f"{summed} > 0")
 
 
@@ -192,7 +232,7 @@ def report_records(parameters: RuleParameters) -> Group:
     return Group(
         "dgx-report",
         (
-            by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
+            by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD),
             by_job(power.ENERGY, parameters, JOULES_RECORD),
             by_job(activity.TENSOR_SECONDS, parameters, TENSOR_RECORD),
         ),
@@ -229,7 +269,8 @@ def saturated_paths(parameters: RuleParameters) -> Recording:
     busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"
     limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
     path = f'label_replace({busy} unless {limited}, "path", "disk", "", "")'
-    return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
+    named = f'label_replace({path}, "direction", "busy", "", "")'
+    return Recording(PATH_SECONDS, f"{full} or {named}", held=True)
 
 
 def fleet_records(parameters: RuleParameters) -> Group:

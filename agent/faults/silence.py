@@ -28,7 +28,7 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
     """The agent, or its machine, does not answer, or only sometimes; or Prometheus asks none."""
     hold = parameters.thresholds.silent_for
     over = parameters.over(hold)
-    usual = partial(Fault, alert=DOWN, severity=CRITICAL, held=False)
+    usual = partial(Fault, alert=DOWN, severity=CRITICAL)
     yield usual(
         place=places.NODE,
         when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= 2 "
@@ -55,15 +55,13 @@ BY_RACK = (HiddenBy("DgxNodeMissing", ("cluster", "rack")),)
 
 
 def sometimes(parameters: RuleParameters) -> Fault:
-    """A target that fails now and then, and answers in between."""
-    answered = f"avg_over_time({IN_SERVICE}[{parameters.over(SOMETIMES)}])"
+    """A target that fails now and then, and answers in between: one outage is none."""
+    scrapes = f"{IN_SERVICE}[{parameters.over(SOMETIMES)}]"
     return Fault(
         alert=DOWN,
-        held=False,
         place=places.NODE,
         severity=WARNING,
-        when=f"{answered} < {SELDOM:g} "
-        f"and max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 1",
+        when=f"avg_over_time({scrapes}) < {SELDOM:g} and changes({scrapes}) >= {TURNS}",
         hold=RARE,
         labels={"sign": "sometimes"},
         summary="agent answers only sometimes",
@@ -75,8 +73,9 @@ def sometimes(parameters: RuleParameters) -> Fault:
     )
 
 
-SOMETIMES, SELDOM = "15m", 0.75
-"""Window, and share of its scrapes that succeed, below which an agent answers only sometimes."""
+SOMETIMES, SELDOM, TURNS = "30m", 0.75, 6
+"""Window, share of its scrapes that succeed, below which an agent answers only sometimes, and
+changes between success and failure in it: three outages, where a reboot is one."""
 
 MOST_STARTS = 4
 """Of the agent within an hour: a person who installs it starts it twice or three times."""

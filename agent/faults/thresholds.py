@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 from agent.config.decoding import Mismatch, Share, TextCheck, shown, unknown
 from agent.config.settings import Section
 from agent.faults.model import Fault, Group, alert_names
-from agent.faults.promql import SPAN_UNITS, seconds
+from agent.faults.promql import seconds, span
 from agent.model import Severity
 
 SHORTEST, LONGEST = 60.0, 86_400.0
@@ -174,16 +174,6 @@ class AlertPatches(Section, frozen=True):
             elif patch.enabled:
                 rules.append(patch.applied_to(rule))
         return replace(group, rules=rules)
-
-
-def span(length: float) -> str:
-    """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
-    milliseconds = max(1, round(length * 1000))
-    for unit in ("d", "h", "m", "s"):
-        size = round(SPAN_UNITS[unit] * 1000)
-        if milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms"
 
 
 class RuleParameters(NamedTuple):

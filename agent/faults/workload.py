@@ -20,7 +20,17 @@ from agent.faults.lost_time import (
     unnamed_time,
 )
 from agent.faults.model import CRITICAL, INFO, Fault, Group, gpu_fault, node_fault
-from agent.faults.promql import NODE, Condition, Recording, grown, increase, of, pick, rate, spoken
+from agent.faults.promql import (
+    NODE,
+    Condition,
+    Recording,
+    grown,
+    increase,
+    of,
+    rate,
+    seconds,
+    spoken,
+)
 from agent.faults.records import (
     LONGER,
     OFTEN,
@@ -35,24 +45,30 @@ from agent.faults.thresholds import RuleParameters
 from agent.model import Cause, State
 from agent.sources import allocation, process
 
-LASTS = "2m"  # the least duration of a hang: a lost GPU is detected by then
-
 Rules = tuple[Fault | Recording, ...]
 
 WAITING = "instance:dgx_gpu_hung:gpus"
 
 
+def standing(parameters: RuleParameters, least: float = 0.9) -> Condition:
+    """GPUs that hung for so much of a minute; of five, where a minute does not hold two scrapes."""
+    grows = grown(accounting.STATE_SECONDS, "2m", "", state=State.HUNG.value) >= 54
+    minute, five = (
+        rate(accounting.STATE_SECONDS, parameters.over(span), state=State.HUNG)
+        for span in ("1m", "5m")
+    )
+    return grows.made(f"({minute} or {five}) >= {least:g}", grows.rows)
+
+
 def hung_record(parameters: RuleParameters) -> Recording:
     """Return the record of the number of GPUs of a machine that hang."""
-    share = rate(accounting.STATE_SECONDS, parameters.over("1m"), state=State.HUNG)
     named = f"max by ({NODE}) ({job_watch.HUNG})"
-    return Recording(WAITING, f"count by ({NODE}) ({share} >= 0.5) or on ({NODE}) {named}")
+    number = f"count by ({NODE}) ({standing(parameters, 0.5)})"
+    return Recording(WAITING, f"{number} or on ({NODE}) {named}", held=True)
 
 
 def hung(parameters: RuleParameters) -> Iterator[Fault]:
     """A job that stands: with the process that it waits for where that is known, else by GPUs."""
-    text = increase(accounting.STATE_SECONDS, parameters.over("1m"), state=State.HUNG)
-    standing = grown(accounting.STATE_SECONDS, "2m", text, state=State.HUNG.value) >= 54
     process_named = of(job_watch.HUNG).equals(1)
     yield gpu_fault(
         alert="DgxJobHung",
@@ -61,7 +77,7 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
             f"({process_named}) * on ({NODE}) group_left () {WAITING}", process_named.rows
         ),
         severity=CRITICAL,
-        hold=LASTS,
+        hold="2m",
         summary="job hangs",
         sentence=("{gpus:GPU waits|GPUs wait} for process {0}, and none works",),
         figure="gpus",
@@ -74,9 +90,11 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
     yield node_fault(
         alert="DgxJobHung",
         kind="jobs_hung",
-        when=standing.count_without("gpu", "uuid", "state", "cause").unless(of(job_watch.HUNG)),
+        when=standing(parameters)
+        .count_without("gpu", "uuid", "state", "cause")
+        .unless(of(job_watch.HUNG)),
         severity=CRITICAL,
-        hold=LASTS,
+        hold="2m",
         summary="job hangs",
         sentence=(
             "{gpus:GPU waits|GPUs wait} for one another, and none works; the process that they "
@@ -113,8 +131,10 @@ def slower(parameters: RuleParameters) -> Fault:
 def unused(parameters: RuleParameters) -> Fault:
     """A job was given a GPU and uses it by no process, not even by one that is not listed here."""
     window = parameters.thresholds.unused_window
-    text = increase(accounting.STATE_SECONDS, parameters.over("1m"), state=State.BUSY)
-    busy = grown(accounting.STATE_SECONDS, "2m", text, state=State.BUSY.value) >= 6
+    over = parameters.over("5m")
+    text = increase(accounting.STATE_SECONDS, over, state=State.BUSY)
+    busy = grown(accounting.STATE_SECONDS, "5m", text, state=State.BUSY.value)
+    busy = busy >= 0.1 * seconds(over)
     free = (of(process.PROCESSES) < 1).unless(busy, "gpu", "uuid")
     return gpu_fault(
         alert="DgxGpuAllocatedUnused",
@@ -147,10 +167,8 @@ def full_paths(parameters: RuleParameters) -> Iterator[Fault]:
     limits = parameters.thresholds
     share, window, record = limits.saturated_share, limits.saturated_window, saturation(parameters)
     sending = {"state": State.COMMUNICATING.value, "cause": Cause.NVLINK.value}
-    costs = f"{pick(gpu_time(parameters), **sending)} >= {limits.starved_hours_share:g}"
-    least = limits.starved_hours_share
-    sends = share_of_gpu(parameters, limits.starved_window, 0.5, str(record), **sending)
-    sent = (sends >= least).made(costs, (sends >= least).rows)
+    sends = share_of_gpu(parameters, limits.starved_window, **sending)
+    sent = sends.named(gpu_time(parameters), **sending) >= limits.starved_hours_share
     for path, do in CURES.items():
         device = {"device": "!~.+:.+"} if path == "nvlink" else {}
         labels = {"path": path, **device}
@@ -216,8 +234,10 @@ def _rules(faults: Iterable[Fault]) -> Iterator[Fault]:
 def lost_time(parameters: RuleParameters) -> Group:
     """Return the rules on the time that GPUs lose within a quarter of an hour."""
     short = quarter(parameters)
+    held = gpu_time(parameters, parameters.thresholds.throttled_window)
     rules: Rules = (
         *starved_records(parameters, short),
+        *(() if held.record == short.record.record else (held,)),
         *_rules(starved(parameters, short)),
         *of_states(parameters),
         *held_down(parameters),

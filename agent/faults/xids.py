@@ -5,7 +5,8 @@ from itertools import groupby
 
 from agent.faults.lost import LOST
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.promql import NODE, REMEMBERED, EventRecords, pick, seconds, spoken
+from agent.faults.promql import NODE, pick, seconds, spoken
+from agent.faults.records import EventRecords
 from agent.faults.thresholds import RuleParameters
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
@@ -69,16 +70,12 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 def xid_records(parameters: RuleParameters) -> EventRecords:
     """Errors of each code within the window; asked by every rule."""
-    window = parameters.thresholds.event_window
-    over, memory = parameters.over(window), parameters.over(REMEMBERED)
-    return EventRecords.of(xid.XID_ERRORS, window, over, memory)
+    return EventRecords.of(parameters, xid.XID_ERRORS)
 
 
 def nvlink5_records(parameters: RuleParameters) -> EventRecords:
     """Errors of each unit of NVLink 5 within the window."""
-    window = parameters.thresholds.event_window
-    over, memory = parameters.over(window), parameters.over(REMEMBERED)
-    return EventRecords.of(xid.NVLINK_FAULTS, window, over, memory)
+    return EventRecords.of(parameters, xid.NVLINK_FAULTS)
 
 
 def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:

@@ -22,6 +22,7 @@ ERRORS = event_counter(
     possible=ERROR_COUNT,
     shown=InDefault.MOVED,
     parts=("severity", "lifetime"),
+    which=lambda labels: "uncorrected" in labels,
 )
 REMAPPED_ROWS = event_counter(
     "dgx_gpu_remapped_rows_total",

@@ -103,16 +103,19 @@ def test_only_an_agent_that_misses_three_scrapes_is_down(
     evaluated: int, is_open: bool, tmp_path: Path
 ) -> None:
     silent = ({"severity": "critical", "sign": "silence"},)
+    sometimes = ({"severity": "warning", "sign": "sometimes"},)
     cases = []
     for every in (*INTERVALS, 90):
         there: Points = [1.0] * scrapes(30, every)
         third: Points = [1.0, 1.0, 0.0] * (len(there) // 3)
         minutes = 4 if every <= 60 else 8
+        reboot: Points = [*[0.0] * scrapes(10, every), *[1.0] * scrapes(15, every)]
         cases += [
             Case(DOWN, f"{title}, each {every} s", {named("up"): points}, fires, every)
             for title, points, fires in (
                 ("two scrapes fail", [*there, 0.0, 0.0], ()),
-                ("every third scrape fails", third, ()),
+                ("every third scrape fails", third, sometimes),
+                ("a reboot", [*there[: -len(there) // 3], *reboot], ()),
                 (f"silent for {minutes} min", [*there, *[0.0] * scrapes(minutes, every)], silent),
             )
         ]

@@ -82,6 +82,7 @@ def test_a_part_that_is_there_at_the_start_counts_at_once() -> None:
     ("metric", "labels"),
     [
         (xid.XID_ERRORS, (*GPU, "79")),
+        (ecc.ERRORS, (*GPU, "uncorrected", "volatile")),
         (ecc.REMAPPED_ROWS, (*GPU, "uncorrected")),
         (fabric.HEALTH, (*GPU, "route_unhealthy")),
     ],

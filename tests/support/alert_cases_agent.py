@@ -45,7 +45,7 @@ def blind(_: System) -> Iterator[Case]:
         labels = {"metric": str(metric), "reason": reason}
         return {named(ABSENT_VALUES, **labels): steady(4.0, minutes)}
 
-    several = {**source(0.0, 2.25), **source(0.0, 2.25, "power")}
+    several = {**source(0.0, 3.25), **source(0.0, 3.25, "power")}
     yield Case(name, "two sources do not deliver", several, sign("sources"))
     yield Case(name, "just too short", source(0.0, 1.5))
     yield Case(name, "all deliver", source(1.0, 10))
@@ -53,7 +53,7 @@ def blind(_: System) -> Iterator[Case]:
     yield Case(name, "no driver, and no GPU", laptop)
     released = {**source(1.0, 10, "nvml"), **absent("released", 15.25, system.GPUS)}
     yield Case(name, "the driver is released", released)
-    crashed = {**source(0.0, 2.25, "nvml"), **absent("crashed", 7.25, system.GPUS)}
+    crashed = {**source(0.0, 3.25, "nvml"), **absent("crashed", 8.25, system.GPUS)}
     yield Case(name, "NVML crashes", crashed, sign("sources"))
     both = {**laptop, **source(0.0, 10, "disk")}
     yield Case(name, "no driver, and the disks do not deliver", both, sign("sources"))
@@ -65,7 +65,7 @@ def blind(_: System) -> Iterator[Case]:
     hung = {**absent("stalled", 10.25, system.GPUS), **source(0.0, 5, "nvml")}
     fires = ({"severity": "critical", "sign": "driver", "source": "nvml"},)
     yield Case(name, "a driver that hangs", hung, fires)
-    ticks = {named(LAST_TICK): growing((10, 1.0), (4.5, 0.0), start=1.7e9)}
+    ticks = {named(LAST_TICK): growing((10, 1.0), (6.75, 0.0), start=1.7e9)}
     yield Case(name, "it ticks no more", ticks, sign("ticks"))
     brief = {named(LAST_TICK): growing((10, 1.0), (3, 0.0), start=1.7e9)}
     yield Case(name, "it ticked a moment ago", brief)

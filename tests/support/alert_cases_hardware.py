@@ -125,6 +125,11 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "one that an XID has reported", shown)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
+    unnamed = of_gpu(ecc.ERRORS, s, severity="", lifetime="")
+    born: Series = {unnamed: steady(0.0, 42), lost_data: [None] * scrapes(40) + [2.0] * 9}
+    yield Case(name, "the first series", born, fires)
+    late = {n: [*[None] * 9, *steady(v, 40)] for n, v in ((unnamed, 0.0), (lost_data, 3.0))}
+    yield Case(name, "old ones, read a moment late", late)
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
     yield Case(name, "corrected ones", {corrected: growing((42, 1.0))})
     failure = of_gpu(ecc.REMAP_FAILURE, s)
@@ -217,7 +222,7 @@ def lanes(s: System) -> Iterator[Case]:
     yield Case(name, "stuck at 1 and starving", copying(1.0, 1.1 * half), slow)
     yield Case(name, "at 1, and nearly nothing moves", copying(1.0, 0.5 * half))
     yield Case(name, "at its full rate and busy with copies", copying(most, 0.9))
-    once = [*steady(most - 2, 10), most, *steady(most - 2, 10)]
+    once = [*steady(most - 2, 10), *steady(most, 2), *steady(most - 2, 10)]
     yield Case(name, "fast now and then", generation(once, 1.0))
 
 

@@ -28,7 +28,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "a reboot", {action: steady(2.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "a bus reset", {action: steady(6.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "nothing", {action: steady(0.0, 10)})
-    yield Case(name, "no longer exported", {action: [*steady(1.0, 5), *[None] * 8]})
+    yield Case(name, "no longer exported", {action: [*steady(1.0, 5), *[None] * 10]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}

@@ -141,11 +141,13 @@ def _dropped(series: str) -> bool:
 
 
 def with_ticks(case: Case) -> Series:
-    """The series of a case, with the ticks of the agents whose scrapes succeed, and the GPUs."""
+    """The series of a case, with their targets, the ticks of agents that answer, and the GPUs."""
     series = dict(case.series)
     length = max(map(len, series.values()))
     for target in sorted({t for name in series for t in TARGET_LABELS.findall(name)}):
-        up = next((p for n, p in series.items() if n.startswith(f"up{{{target}")), [1.0] * length)
+        there: Points = [1.0] * length
+        name = next((n for n in series if n.startswith(f"up{{{target}")), f"up{{{target}}}")
+        up = series.setdefault(name, there)
         ticks = [1.7e9 + at * case.every if point else None for at, point in enumerate(up)]
         series.setdefault(f"{LAST_TICK}{{{target}}}", ticks)
         gpus = {gpu for name in case.series for gpu in OF_GPU.findall(name)}

@@ -25,13 +25,12 @@ NODES = 16
 USERS = ("ada", "bob", "eve")
 IDLE, BUSY, STARVED = "idle/none", "busy/none", "starved/disk"
 POWER = {IDLE: 60.0, BUSY: 600.0, STARVED: 200.0}  # W
-NEAR = 2e-3
+NEAR = 1e-3
 LONG = 8 * HOUR
 """Seconds of a job from which two scrapes, at its begin and its end, are less than that."""
 
 SECONDS, JOULES = "dgx_gpu_state_seconds_total", "dgx_gpu_energy_joules_total"
-OWNER = "instance_gpu:dgx_gpu_job_info:owner"
-JOB = "dgx_gpu_job_info"
+JOB, INFO = "dgx_gpu_job_info", "dgx_gpu_info"
 RULES = ROOT / "deploy/prometheus/dgx-report.yaml"
 
 
@@ -84,7 +83,7 @@ class Booked:
 def samples(node: str, done: list[Spell], began: float, phase: float) -> Iterator[tuple[str, str]]:
     """Metric and line of each scrape, beginning before the first spell."""
     labels = f'instance="{node}",job="dgx-telemetry",gpu="0",uuid="GPU-{node}"'
-    booked, at, before = Booked(done), phase - 2 * SCRAPE, ""
+    booked, at = Booked(done), phase - 2 * SCRAPE
     while at < done[-1].end + 2 * SCRAPE:
         booked.advance(at)
         now = f"{began + at:.3f}"
@@ -92,14 +91,9 @@ def samples(node: str, done: list[Spell], began: float, phase: float) -> Iterato
             state, cause = pair.split("/")
             shown = f'{{{labels},state="{state}",cause="{cause}"}} {value:.3f} {now}'
             yield SECONDS, f"{SECONDS}{shown}"
+        yield INFO, f"{INFO}{{{labels}}} 1 {now}"
         yield JOULES, f"{JOULES}{{{labels}}} {booked.joules:.3f} {now}"
         job = booked.job(at)
-        whose = f'instance="{node}",job="dgx-telemetry",uuid="GPU-{node}"'
-        if job is not None:
-            whose += f',job_id="{job.job}",user="{job.user}",partition="long",account="bio"'
-        if whose == before:  # what is imported does not say when a series ends
-            yield OWNER, f"{OWNER}{{{whose}}} 1 {now}"  # as its own group of rules records it
-        before = whose
         if job is not None:
             more = f'job_id="{job.job}",user="{job.user}",partition="long",account="bio"'
             yield JOB, f"{JOB}{{{labels},{more}}} 1 {now}"
@@ -111,10 +105,8 @@ def filled(folder: Path, machines: Mapping[str, list[Spell]], began: float) -> P
     lines: dict[str, list[str]] = {
         metric: [f"# TYPE {metric.removesuffix('_total')} {kind}"]
         for metric, kind in (
-            (SECONDS, "counter"),
-            (JOULES, "counter"),
-            (JOB, "gauge"),
-            (OWNER, "gauge"),
+            *((SECONDS, "counter"), (JOULES, "counter")),
+            *((JOB, "gauge"), (INFO, "gauge")),
         )
     }
     for number, (node, done) in enumerate(machines.items()):
