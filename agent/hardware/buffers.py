@@ -1,4 +1,4 @@
-"""The driver's sample buffers: what happened between two reads is not lost."""
+"""The driver's sample buffers, which keep the events between two reads."""
 
 import logging
 from struct import Struct
@@ -10,12 +10,12 @@ from agent.model import Absent, Metric, Reason
 
 log = logging.getLogger(__name__)
 
-POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, one every 20 ms, the last 2.4 s
-UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one every 200 ms, the last 14 s
+POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
+UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. Taken apart
-in one call, for there are fifty a second of each GPU and an attribute of pynvml's costs 2 us."""
+"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. A single
+call unpacks it, because each GPU gives fifty a second and an attribute of pynvml's costs 2 us."""
 
 LONGEST_SAMPLE = 1.0  # A hole in the buffer longer than this (s) is a gap: no sample stands for it
 EMPTY_READS = 4
@@ -27,8 +27,8 @@ LONGEST_BUFFER = 60e6
 
 
 class TimedValue(NamedTuple):
-    """One sample, in the metric's unit, the seconds that it stands for, and when it was taken (s on
-    the driver's clock)."""
+    """A sample in the metric's unit, the seconds that it stands for, and its time (s on the
+    driver's clock)."""
 
     value: float
     seconds: float
@@ -36,7 +36,7 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """`nvmlDeviceGetSamples` of one kind, drained: each sample is given once. A value that `metric`
+    """A buffer of `nvmlDeviceGetSamples`, drained: it gives each sample once. A value that `metric`
     cannot have is left out; its unit is `per` of NVML's."""
 
     def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
@@ -46,12 +46,12 @@ class SampleBuffer:
         self._metric = metric
         self._odd = False  # whether a value came that cannot be
         self._last = 0  # microseconds, the driver's clock
-        self._empty = 0  # readings without a new sample, one after the other
+        self._empty = 0  # consecutive readings without a new sample
 
     def take(self) -> list[TimedValue]:
         """Samples since the last call, oldest first; none at the first, which sets the mark.
 
-        Raises Absent where the buffer is not supported; an empty buffer is an empty list.
+        Raises Absent if the driver does not support the buffer; an empty buffer is an empty list.
         """
         fresh = [s for s in self._newer_than(self._last) if s[0] > self._last]
         taken = self._timed(fresh) if self._last else []

@@ -1,4 +1,4 @@
-"""One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
+"""A GPU: its identity, the state that all sources share, and calls in NVML's words."""
 
 import ctypes
 import re
@@ -25,7 +25,7 @@ BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
-"""More links than any GPU has; how many one does have is found by asking."""
+"""More links than any GPU has; the agent asks each GPU for its number."""
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
@@ -43,7 +43,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class NvmlDevice:
-    """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
+    """A GPU of a connected library. Raises Absent whenever NVML does not answer."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
@@ -90,9 +90,10 @@ class NvmlDevice:
         )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Values of field ids, in order; each that is not answered is an Absent with its reason.
+        """Values of field ids, in order; an id without an answer is an Absent with its reason.
 
-        Raises Absent only where nothing more can be asked: the GPU is lost, or the driver gone.
+        Raises Absent only if every further question would fail: the GPU is lost, or the driver
+        gone.
         """
         driver = self.nvml.driver
         known = [q for q in questions if may_ask(q[0], driver)]
@@ -116,7 +117,7 @@ class NvmlDevice:
         return [*values, *[missing] * len(known)][: len(known)]
 
     def field(self, field: FieldId, scope: int = 0) -> float:
-        """One field value; raises Absent."""
+        """The value of a field; raises Absent."""
         value = self.fields([(field, scope)])[0]
         if isinstance(value, Absent):
             raise value
@@ -148,7 +149,8 @@ class NvmlDevice:
 
     def links(self) -> tuple[int, ...]:
         """The NVLinks that this GPU has, up or down: those that report their state, asked once a
-        query. Raises Absent where it has none, or where none reports for a reason that may pass."""
+        query. Raises Absent if it has no links, or if no link reports for a reason that may
+        pass."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):

@@ -1,7 +1,7 @@
 """NVML field ids in use: an own table, because names moved between releases of nvidia-ml-py.
 
-Ids 251-273 were renumbered twice, so a symbolic name from one binding asks a different question
-of another driver. Each id here says from which driver on it may be asked.
+Ids 251-273 changed twice, so a symbolic name from another binding asks a different question of the
+driver. Each id here says from which driver on it may be asked.
 """
 
 from enum import IntEnum
@@ -49,7 +49,7 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
         (138, 141, (450,)),  # bytes of NVLink
         (161, 163, (520,)),  # its errors
         (202, 221, (560,)),  # NVLink 5
-        (230, 230, (570,)),  # what to do to recover
+        (230, 230, (570,)),  # the action that recovers the GPU
         (269, 271, (580, 82)),  # before that these ids meant other things
     )
     for field in FieldId

@@ -8,22 +8,22 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-COUNTER_END = 2**64 - 1  # No counter of the kernel reaches this: all ones is no value
+COUNTER_END = 2**64 - 1  # No counter of the kernel reaches this: all bits set mean no value
 MOST_OPEN = 2048
-"""Files of /proc that stay open, as opening one costs five times as much as reading it; never more
-than half of the descriptors that the process may have."""
+"""Files of /proc that stay open, because to open a file costs five times as much as to read it;
+never more than half of the descriptors that the process may have."""
 
 LONGEST_LINE = 4096  # Bytes of a file of /proc/PID that is read again and again
 
 
-READ_BYTES = 65_536  # Bytes that one call reads, where a file is longer than that
+READ_BYTES = 65_536  # Bytes per call when a file is longer
 
 
 class FileTree(Protocol):
     """Protocol of the file system that sources read. Paths are absolute, as on the real machine."""
 
     def read(self, path: str) -> str:
-        """The text of a file. Raises OSError as the real one does."""
+        """The text of a file. Raises OSError as the real file does."""
 
     def reread(self, path: str) -> str:
         """The same for a file of /proc that is read every second: it may stay open until it is
@@ -31,7 +31,7 @@ class FileTree(Protocol):
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
-        """Sorted names in a folder. Raises OSError as the real one does."""
+        """Sorted names in a folder. Raises OSError as the real folder does."""
 
     def link(self, path: str) -> str:
         """Return the target of a symbolic link. Raises OSError."""
@@ -99,7 +99,7 @@ def read_text(files: FileTree, path: str) -> str:
 
 
 def text_or_nothing(files: FileTree, path: str) -> str:
-    """The same, empty where it cannot be read."""
+    """The same, empty if the file is not readable."""
     try:
         return read_text(files, path)
     except Absent:
@@ -107,7 +107,7 @@ def text_or_nothing(files: FileTree, path: str) -> str:
 
 
 def read_int(files: FileTree, path: str) -> int:
-    """A file that holds one integer; raises Absent with the reason."""
+    """The integer in a file; raises Absent with the reason."""
     text = read_text(files, path)
     try:
         value = int(text, 0)
@@ -119,13 +119,13 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """A number of so many decimal digits at most; None for any other text: Python refuses to read
-    one of thousands of digits, and takes a superscript for a digit."""
+    """The number in a text of at most so many decimal digits; None for any other text: Python
+    refuses to read a number of thousands of digits, and accepts a superscript as a digit."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """The names in a folder; none where the folder is not there."""
+    """The names in a folder; empty if the folder does not exist."""
     try:
         return files.names(path)
     except OSError:

@@ -14,19 +14,19 @@ from agent.ranges import Range
 SHORTEST_SECONDS = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
 shorter exists. On an H200 (driver 580.159) the counters are refreshed every 100.0 ms: of windows of
-2.5, 5, 10 and 20 ms only the one in which that falls reads anything, all others 0 or NaN. There a
-sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
+2.5, 5, 10 and 20 ms only the window that contains the refresh reads a value, all others 0 or NaN.
+There a sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
 
 WINDOW = 0.1  # Seconds in which the counters advance once
 
 SAME_TICK = 0.5
-"""Seconds for which a measurement serves all sources of its GPU; the next tick takes a new one."""
+"""Seconds for which a measurement serves all sources of its GPU; the next tick measures again."""
 
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic in a unit of GPM's PCIe figures, which NVML documents as MiB.
 
 Measured on two H100s against the GPU's own byte counters: 1.0547e6 and 1.0548e6. With it a copy to
-the GPU reads 1.078 of its payload and one from it 1.094: 20 and 24 bytes around each 256.
+the GPU reads 1.078 of its payload and a copy from the GPU 1.094: 20 and 24 bytes around each 256.
 """
 
 NVLINK_UNIT = 1_024_000.0
@@ -84,15 +84,15 @@ def _question(library: Any, metrics: Collection[GpmId]) -> Any:
 
 
 class Measurement(NamedTuple):
-    """Means over the `seconds` that ended at `at` (monotonic), as GPM gives them: who uses one
-    checks it as the metric that it becomes. Absent ids have no value."""
+    """Means over the `seconds` that ended at `at` (monotonic), as GPM gives them; the caller checks
+    a value as a reading of its metric. Absent ids have no value."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """One mean, in GPM's unit; raises Absent."""
+        """A mean, in GPM's unit; raises Absent."""
         try:
             return self.values[metric]
         except KeyError:
@@ -107,8 +107,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """The two samples of one GPU, or of one of its GPU instances under MIG, taken in turns, and a
-    third that ends a window. Raises Absent where GPM does not answer."""
+    """The two samples of a GPU, or of a GPU instance under MIG, taken in turns, and a third that
+    ends a window. Raises Absent if GPM does not answer."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -151,8 +151,8 @@ class Gpm:
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """The measurement of this tick: what another source took a moment ago, or the means since
-        the last one; None where that is too short. Raises Absent."""
+        """The measurement of this tick: the measurement that another source took a moment ago, or
+        the means since the last measurement; None if that is too short. Raises Absent."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:
@@ -176,9 +176,9 @@ class Gpm:
         return measurement
 
     def total(self, which: GpmId) -> float:
-        """The integral of one mean, in GPM's unit times seconds, over all measurements, whichever
-        source took them; raises Absent where the last one has no such mean, or one that cannot
-        be."""
+        """The integral of a mean, in GPM's unit times seconds, over all measurements of all
+        sources; raises Absent if the last measurement lacks the mean, or has an impossible
+        value."""
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
@@ -190,8 +190,8 @@ class Gpm:
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Activity, and SM and DRAM activity (0-1), since the newest measurement; not a number
-        where unknown, None where that is too short a time ago. Raises Absent."""
+        """Activity, and SM and DRAM activity (0-1), since the newest measurement; not a number if
+        unknown, None if that is too short a time ago. Raises Absent."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

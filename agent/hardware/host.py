@@ -57,8 +57,9 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none), the kernel's log, and who gives GPUs to jobs."""
+    """A host: `files` below its root, `psutil` for its counters, `login` from a user's number to
+    the name (the number if there is no name), the kernel's log, and the schedulers that give GPUs
+    to jobs."""
 
     files: FileTree
     psutil: Psutil

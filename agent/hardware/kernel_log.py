@@ -1,5 +1,5 @@
-"""The kernel's log: /dev/kmsg, handed over by systemd or opened, else a reason; and what NVIDIA's
-drivers write to it: XID errors, NVSwitch errors, lost GPUs.
+"""The kernel's log (/dev/kmsg, handed over by systemd or opened, else a reason) and the lines of
+NVIDIA's drivers in it: XID errors, NVSwitch errors, lost GPUs.
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
@@ -19,10 +19,10 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor number of the device, on every Linux
 RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
 MOST_LINES = 10_000
-"""Records of one turn, more than most kernels keep: a flood is worked off over several."""
+"""Records per turn, more than most kernels keep: a flood takes several turns."""
 
 KERNEL = 0
-"""Facility of what the kernel wrote itself; a program may write here too, with another one."""
+"""Facility of the kernel's own lines; a program may write here too, with another facility."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -31,21 +31,21 @@ REMEDY = (
 
 
 class LogLine(NamedTuple):
-    """One message of the kernel; `at` in seconds of the kernel's clock since boot."""
+    """A message of the kernel; `at` in seconds of the kernel's clock since boot."""
 
     at: float
     text: str
 
 
 class KernelLog(Protocol):
-    """Reader of new lines in the kernel log; one reader at a time."""
+    """Reader of new lines in the kernel log; a single reader at a time."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines since the last call; raises Absent with the reason."""
 
 
 class NoKernelLog:
-    """Kernel log of a machine without one: tapes, containers."""
+    """Kernel log of a machine that has none: tapes, containers."""
 
     def __init__(self, reason: Reason = Reason.MISSING, why: str = "no kernel log here") -> None:
         self._absent = (reason, why)
@@ -55,8 +55,8 @@ class NoKernelLog:
 
 
 def record(raw: bytes) -> LogLine | None:
-    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None for what the kernel
-    did not write."""
+    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if the kernel did not
+    write it."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:
@@ -69,8 +69,8 @@ def record(raw: bytes) -> LogLine | None:
 
 
 class DeviceLog:
-    """/dev/kmsg by a descriptor that is open for reading; `since` is where it begins (seconds of
-    the kernel's clock), None for what comes from now on."""
+    """/dev/kmsg by a descriptor that is open for reading; `since` is its beginning (seconds of the
+    kernel's clock), None for new lines only."""
 
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
@@ -100,8 +100,8 @@ class DeviceLog:
 class RealKernelLog:
     """/dev/kmsg of this machine; tried again while it cannot be opened.
 
-    `history` is how many seconds of the past are shown first: none for an agent, which counts what
-    happens, some for a look.
+    `history` is the number of past seconds to show first: 0 for an agent, which counts new events,
+    some for a look.
     """
 
     def __init__(self, history: float = 0.0) -> None:
@@ -121,7 +121,7 @@ class RealKernelLog:
 
 
 def _descriptor() -> int:
-    """Standard input where systemd made it the device, before it took the privilege away; else the
+    """Standard input if systemd made it the device, before it took the privilege away; else the
     device itself, which takes CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
@@ -147,8 +147,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""Of a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
-NVIDIA/NVSentinel); of one at work too, beside its XID."""
+"""For a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
+NVIDIA/NVSentinel); for a GPU at work too, beside its XID."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
@@ -160,8 +160,8 @@ LINE_LETTERS = 1000  # Characters of a line that are looked at: the driver's are
 
 
 class KernelXid(NamedTuple):
-    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone. `way` is
-    "fallen" for a line on a lost GPU without an XID."""
+    """An XID error; NVLink 5 alone reports `unit`, `fatal` and the words. `way` is "fallen" for a
+    line on a lost GPU without an XID."""
 
     pci: str
     code: int
@@ -173,7 +173,7 @@ class KernelXid(NamedTuple):
 
 
 class SwitchError(NamedTuple):
-    """One error of an NVSwitch."""
+    """An error of an NVSwitch."""
 
     switch: str
     code: int
@@ -181,8 +181,8 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the content of a line; None for all lines that report no error, no new one, or one
-    that somebody injected."""
+    """Return the content of a line; None for a line that reports no error, no new error, or an
+    error that somebody injected."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

@@ -16,8 +16,8 @@ IDS = Range(0, 255)
 
 
 class MigDevice(NamedTuple):
-    """A compute instance: what CUDA takes for a device. Those of one GPU instance share its memory.
-    `profile` is the end of its name, like 1g.10gb."""
+    """A compute instance: CUDA takes it for a device. Compute instances of the same GPU instance
+    share its memory. `profile` is the end of its name, like 1g.10gb."""
 
     handle: Any
     gpu_instance: int
@@ -49,7 +49,7 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
 
 
 class GpuProcess(NamedTuple):
-    """A process on a GPU: its memory (bytes, None where the driver does not say), and whether it
+    """A process on a GPU: its memory (bytes, None if the driver does not say), and whether it
     computes or only draws."""
 
     pid: int
@@ -58,8 +58,8 @@ class GpuProcess(NamedTuple):
 
 
 def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
-    """Processes of a GPU or MIG device, each once: those that compute, then those that only draw,
-    where the driver lists them. Raises Absent."""
+    """Processes of a GPU or MIG device, each once: the computing processes, then the processes that
+    only draw, if the driver lists them. Raises Absent."""
     found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
     drawing = unless_final(lambda: _listed(device, handle, "Graphics"), list[Any]())
     for one in drawing:

@@ -1,7 +1,7 @@
-"""NVML behind its seam: one library object, real, simulated or taped, and its error codes.
+"""NVML behind its seam: a library object, real, simulated or taped, and its error codes.
 
-The seam is the set of pynvml functions in use: a simulated or taped library is an object with
-those functions, the same constants and the same errors.
+The seam is the set of pynvml functions in use: a simulated or taped library is an object with those
+functions, the same constants and the same errors.
 """
 
 import functools
@@ -40,7 +40,7 @@ REASON_OF_CODE = {
     25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
     26: Reason.DRIVER,  # DEPRECATED
 }
-"""NVML return code to reason; what is not listed is `failed`."""
+"""NVML return code to reason; any other code is `failed`."""
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # Marker of NVML for "no value", returned with success
@@ -51,8 +51,8 @@ def reason_of(code: int) -> Reason:
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the answer, or `otherwise` where it is refused; raises Absent where nothing more can
-    be asked."""
+    """Return the answer, or `otherwise` if NVML refuses it; raises Absent if every further question
+    would fail."""
     try:
         return ask()
     except Absent as absent:
@@ -62,7 +62,7 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """An answer as a number; raises Absent(implausible) where it is none."""
+    """An answer as a number; raises Absent(implausible) if it is no number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
@@ -87,7 +87,7 @@ class Nvml:
         self.nvml_version = ""
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
-        """Call one pynvml function; raises Absent where NVML answers with an error."""
+        """Call a pynvml function; raises Absent if NVML answers with an error."""
         library = self.library
         try:
             return getattr(library, name)(*args, **options)
@@ -100,7 +100,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """A word of identity; empty where there is none, or none that can be read."""
+        """A word of identity; empty if there is none or it is not readable."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:
@@ -117,7 +117,7 @@ class Nvml:
         return Absent(reason_of(code), f"{name}: {error}")
 
     def connect(self) -> None:
-        """Initialise NVML and learn the versions; raises Absent(no_driver) where it cannot, or
+        """Initialise NVML and learn the versions; raises Absent(no_driver) if that fails, or
         Absent(crashed)."""
         try:
             self.call("nvmlInit")
@@ -161,12 +161,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 
 
 class TriedInit:
-    """`nvmlInit`, tried in a child process until one has survived it: a library that crashes would
-    end the agent, and with it all that is known of the host.
+    """`nvmlInit`, tried in a child process until a child has survived it: a library that crashes
+    would end the agent, and with it all knowledge of the host.
 
-    A trial costs 15 ms of CPU once a process, beside what `nvmlInit` takes. A note on the disk that
-    the last start died in it would save that, but it needs a folder to write in and a crash of the
-    agent, and `check` and `once` would crash too.
+    A trial costs 15 ms of CPU once a process, beside the time of `nvmlInit` itself. A note on the
+    disk that the last start died in it would save that, but it needs a folder to write in and a
+    crash of the agent, and `check` and `once` would crash too.
     """
 
     def __init__(self, init: Any) -> None:
@@ -215,7 +215,7 @@ def real_library() -> Any:
     """pynvml itself (distribution nvidia-ml-py), with an `nvmlInit` that is tried first.
 
     A driver of another version under a running agent needs the agent restarted: the C library of
-    the old one stays mapped, and NVML refuses the mix.
+    the old version stays mapped, and NVML refuses the mix.
     """
     import pynvml
 

@@ -1,8 +1,8 @@
 """Processes of the host from /proc. A process may end between any two reads.
 
-What a process has in its memory, `cmdline` and `environ` (and `maps`, `smaps`), is read under the
-lock of that memory, which a fault that waits for a disk or a file server holds: these two may block
-for as long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do not.
+The kernel reads a process's memory, `cmdline` and `environ` (and `maps`, `smaps`) under the lock of
+that memory, which a fault that waits for a disk or a file server holds: these two may block for as
+long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do not.
 """
 
 from collections import deque
@@ -41,12 +41,12 @@ MOST_REMEMBERED = 4096
 
 
 class Stat(NamedTuple):
-    """One process now; `seconds` of CPU time are those of all its threads, `ended` those of its
+    """A process now; `seconds` of CPU time are those of all its threads, `ended` those of its
     descendants that have ended and were waited for, `started` since boot."""
 
     pid: int
     name: str
-    state: str  # one letter: R runs, D sleeps uninterruptibly, S sleeps, ...
+    state: str  # a letter: R runs, D sleeps uninterruptibly, S sleeps, ...
     parent: int
     group: int
     seconds: float
@@ -55,7 +55,7 @@ class Stat(NamedTuple):
 
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
-    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. One that is read
+    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. A file that is read
     `again` and again may stay open."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
@@ -78,7 +78,7 @@ def status(files: FileTree, pid: int) -> dict[str, str]:
 
 
 def uid(found: dict[str, str]) -> int | None:
-    """The real user id in a status, or None where it holds none."""
+    """The real user id in a status, or None if it holds no user id."""
     first = found.get("Uid", "").split()[:1]
     return whole(first[0]) if first else None
 
@@ -91,8 +91,8 @@ def is_roots(files: FileTree, pid: int, name: str) -> bool:
 
 
 def user_namespace(files: FileTree, pid: int) -> str:
-    """The user namespace of a process, such as `user:[4026531837]`; empty where it is hidden, as
-    that of another user's process without CAP_SYS_PTRACE."""
+    """The user namespace of a process, such as `user:[4026531837]`; empty if it is hidden, as that
+    of another user's process without CAP_SYS_PTRACE."""
     try:
         return files.link(f"/proc/{pid}/ns/user")
     except OSError:
@@ -104,20 +104,20 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """The words of /proc/PID/cmdline; none where it cannot be read. May block."""
+    """The words of /proc/PID/cmdline; empty if it is not readable. May block."""
     return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
-    """These variables of /proc/PID/environ and no others; none where it cannot be read, as that of
+    """These variables of /proc/PID/environ and no others; empty if it is not readable, as that of
     another user's process without CAP_SYS_PTRACE. May block."""
     pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in names}
 
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
-    """Bytes that a process has read and written, wherever they came from and went to, from
-    /proc/PID/io; None where it cannot be read, as that of another user's process."""
+    """Bytes that a process has read and written, of any origin and target, from /proc/PID/io; None
+    if it is not readable, as that of another user's process."""
     lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
     found = {name: whole(value.strip()) for name, _, value in lines}
     read, written = found.get("rchar"), found.get("wchar")
@@ -128,7 +128,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 
 
 def uptime(files: FileTree) -> float | None:
-    """Seconds since boot, or None where /proc does not report."""
+    """Seconds since boot, or None if /proc does not report it."""
     try:
         seconds = float(_text(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):
@@ -155,7 +155,8 @@ class Descent:
         self._forks: dict[int, tuple[float, float, list[str]]] = {}  # met, looked at, threads
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """At most so many descendants, nearest first, without the foreign and what is below them.
+        """At most so many descendants, nearest first, without the foreign processes and their
+        descendants.
 
         `now` is in seconds.
         """
@@ -173,12 +174,12 @@ class Descent:
     def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
         try:
             return list(self._listed_children(pid, now, first=first))
-        except OSError:  # it has ended, or is another user's: /proc hides what it started
+        except OSError:  # it has ended, or belongs to another user: /proc hides its children
             return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """A child belongs to the thread that forked it. Threads that had none are asked now and
-        then, but for the main one of a process that comes `first`."""
+        """A child belongs to the thread that forked it. Threads without children are asked now and
+        then, except the main thread of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
         met, seen, threads = self._forks.get(pid, (now, now, []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY

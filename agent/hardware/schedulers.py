@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 ANSWER_BYTES = 16 << 20  # bytes of an answer
-SECONDS = 5.0  # Timeout of one command or of the kubelet
+SECONDS = 5.0  # Timeout of a command or of the kubelet
 MOST_SLURM_JOBS = 64
 
-# HTTP/2 as far as one unary gRPC call needs it (RFC 9113, RFC 7541): nothing of what the server
-# says in headers is looked at, so there is nothing to decompress.
+# HTTP/2 as far as a unary gRPC call needs it (RFC 9113, RFC 7541): the agent ignores the server's
+# headers, so there is nothing to decompress.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
@@ -34,8 +34,8 @@ class Schedulers:
 
     def slurm(self, host: str) -> list[str]:
         """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
-        JobId, SLUID where it has one, UserId, Account, Partition, then Nodes and GRES by turns.
-        JobId alone where Slurm does not describe the job."""
+        JobId, SLUID if it has one, UserId, Account, Partition, then Nodes and GRES by turns. JobId
+        alone if Slurm does not describe the job."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
@@ -44,8 +44,8 @@ class Schedulers:
 
 
 class RealSchedulers(Schedulers):
-    """The commands `squeue` and `scontrol`, and the kubelet's socket. What a job was given does not
-    change while it runs: each is asked for once."""
+    """The commands `squeue` and `scontrol`, and the kubelet's socket. The resources of a job do not
+    change while it runs: each job is asked for once."""
 
     slow = True
 
@@ -78,7 +78,7 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> str:
-    """A job by scontrol in JSON, from Slurm 23.02; empty where it has none, or not this job."""
+    """A job by scontrol in JSON, from Slurm 23.02; empty if the answer has no job, or another."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
@@ -95,9 +95,9 @@ def _of_json(job: str) -> str:
 
 
 def _of_text(job: str, shown: str, *people: str) -> str:
-    """The same by an older scontrol, whose answer holds what users wrote: the name of a job, paths,
-    comments. What it says of people is taken from squeue's columns, what it says of GPUs from
-    between the name, as squeue gives it, and the command. Empty where it is not there once."""
+    """The same by an older scontrol, whose answer holds text of users: the name of a job, paths,
+    comments. People are taken from squeue's columns, GPUs from between the name, as squeue gives
+    it, and the command. Empty if the name does not occur exactly once."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -111,8 +111,8 @@ def _of_text(job: str, shown: str, *people: str) -> str:
 
 
 def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
-    """Words of `Key=value`, none of them written by a user; `gres` are nodes and what the job has
-    there, in turns."""
+    """Words of `Key=value`, none of them written by a user; `gres` are nodes and the job's
+    resources there, in turns."""
     words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
     words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
     words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
@@ -129,7 +129,7 @@ def _run_command(program: str, *arguments: str) -> str:
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")
-    words = [found, *arguments]  # fixed ones, a host's name, a number
+    words = [found, *arguments]  # fixed words, a host's name, a number
     null, pipe, late = subprocess.DEVNULL, subprocess.PIPE, threading.Event()
     running = subprocess.Popen(  # noqa: S603
         words, stdin=null, stdout=pipe, stderr=null, start_new_session=True
@@ -181,7 +181,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """The one message that comes back; raises OSError where none does."""
+    """The single message of the response; raises OSError if there is none."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:
@@ -206,8 +206,8 @@ def _message(connection: socket.socket) -> bytes:
 
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Namespace, pod, container, and resource and id of each device that it was given; raises
-    ValueError where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+    """Namespace, pod, container, and resource and id of each of its devices; raises ValueError if
+    the response is malformed (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
