@@ -10,14 +10,14 @@ FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confi
 
 @dataclass(slots=True)
 class CounterFilter:
-    """Follows one raw counter and gives the value to export, or None while it is in doubt.
+    """Follows a raw counter and gives the value to export, or None while it is in doubt.
 
     `fastest` is the highest plausible increase per second, in the counter's unit; `None` for
     events. A fall is a reset when the next reading confirms it: the exported value then falls to
-    the raw one, which Prometheus understands. A fall or a leap that the next reading takes back
-    is a glitch and never exported; so is a value that could be, once the next two are back where
-    they were before it. A leap that stays, or a fall to a value that cannot have grown from 0
-    meanwhile, is left out of what is exported; a leap of events that stays is not.
+    the raw value, which Prometheus understands. A fall or a leap that the next reading takes back
+    is a glitch and never exported; so is a plausible value, once the next two readings are back at
+    the level before it. A leap that stays, or a fall to a value that cannot have grown from 0
+    meanwhile, is left out of the exported value; a leap of events that stays is not.
     """
 
     fastest: float | None = None
@@ -26,10 +26,11 @@ class CounterFilter:
     _before: tuple[float, float] | None = None  # an earlier value without doubt, and its time
     _doubt: tuple[float, float] | None = None
     _exported: float = 0.0
-    _ahead: float = 0.0  # by how much the raw counter is ahead of what is exported
+    _ahead: float = 0.0  # how far the raw counter is ahead of the exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """The raw value if it can follow what came before, at monotonic time `at` (s)."""
+        """Return the value to export if the raw value can follow its predecessors, at monotonic
+        time `at` (s)."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -99,13 +100,13 @@ class Confirmation:
         return self._exported
 
 
-SeriesKey = tuple[str, ...]  # A series of one read: the metric's name and the labels of the sample
+SeriesKey = tuple[str, ...]  # A series of a read: the metric's name and the labels of the sample
 
 
 @dataclass(slots=True)
 class Filters:
-    """The filters of a read's series. One that a whole run does not mention is forgotten: its
-    device is gone, and another may come by that name."""
+    """The filters of a read's series. A filter is forgotten when a whole run does not mention its
+    series: the device is gone, and another may come by that name."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
@@ -133,8 +134,8 @@ class Filters:
             self._now[key] = self._before[key]
 
     def end_run(self) -> bool:
-        """Forget the series that this run did not mention. Whether the next run, which decides what
-        is true of one, should come at once."""
+        """Forget the series that this run did not mention. Return whether the next run, which
+        decides a doubtful series, should come at once."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
@@ -144,7 +145,7 @@ class Filters:
 class Integral:
     """A counter of the agent's own: rate times time, from 0 at the agent's start.
 
-    `longest` bounds the time (s) that one reading may stand for: a gap is not invented.
+    `longest` bounds the time (s) that a reading may stand for: a gap is not invented.
     """
 
     metric: Metric
@@ -154,7 +155,7 @@ class Integral:
 
     def add(self, rate: float, at: float) -> float:
         """Let `rate` (unit per second) have held since the last reading; return the total. Raises
-        Absent where there can be no such rate."""
+        Absent if such a rate is impossible."""
         rate = self.metric.checked_rate(rate)
         if self._at is not None and 0.0 < at - self._at <= self.longest:
             self.total += rate * (at - self._at)

@@ -25,8 +25,8 @@ READING = 2.0  # s
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is a GPU of NVIDIA; what is given to a virtual machine or to
-    another driver is not the agent's to miss."""
+    """Return whether a PCI device is a GPU of NVIDIA that belongs to this host; a device given to a
+    virtual machine or to another driver is not the agent's to miss."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -40,9 +40,9 @@ def is_given(files: FileTree, device: str) -> bool:
 
 
 class ExpectedGpus:
-    """The most of what NVML, the driver's folder in /proc and the PCI bus ever listed. It is kept
-    in a file of `folder` across restarts, until the file is removed; where `keeps` is false it is
-    only read."""
+    """The largest number of GPUs that NVML, the driver's folder in /proc and the PCI bus ever
+    listed. A file of `folder` keeps it across restarts, until the file is removed; if `keeps` is
+    false the file is only read."""
 
     def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:
         self._files = files

@@ -64,14 +64,14 @@ class GpuState:
 
     has_processes: bool = False  # a compute process is on it: costly reads run more often
     lost_at: float | None = None  # when it no longer answered, on the agent's clock
-    sm_clock: float | None = None  # MHz at the last tick, None where it was not answered
+    sm_clock: float | None = None  # MHz at the last tick, None if there was no answer
     woken: bool = False  # it began or ceased to work: reads that ask for it run at once
-    doubtful: bool = False  # a refusal that may not last decided what is read: query it again
+    doubtful: bool = False  # a refusal that may not last decided the reads: query the GPU again
 
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Record of the GPU's answers: written by the one thread that reads it, read by any."""
+    """Record of the GPU's answers: only its reading thread writes it, any thread reads it."""
 
     failures: int = 0  # reads in which a call failed that is not refused as a rule
     timeouts: int = 0  # of this turn: the driver gave up waiting
@@ -108,7 +108,7 @@ class GpuInventory:
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
-    not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
+    not_answering: Mapping[str, str] = field(default_factory=dict)  # its words, by UUID
     unmet: int = 0  # GPUs whose first calls have not returned, so that they are not known
     missing: tuple[int, ...] = ()  # numbers that the driver counts, of GPUs that were never met
     most: int = 0  # the most GPUs that answered since the agent started

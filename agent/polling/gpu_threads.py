@@ -1,6 +1,6 @@
-"""Assignment of threads to GPUs: one for all, and one more for each GPU whose call hangs.
+"""Assignment of threads to GPUs: a thread for all, and another for each GPU whose call hangs.
 
-Callers of NVML at the same time spin on the driver's lock, so that one thread asks all GPUs in
+Callers of NVML at the same time spin on the driver's lock, so a single thread asks all GPUs in
 turn. It makes a visit to each. A visit that lasts too long is left to its thread, and another
 thread visits the others within the same tick. The GPU stays on its own thread until it has answered
 promptly for some minutes, so that the next call that hangs delays no other GPU at all. Its turn
@@ -36,7 +36,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
 """Time (in pauses; s) that a GPU that answers again stays on its own thread: 5 min at first."""
 
-MOST_IN_VAIN = 2  # GPUs that may hang one after the other before any other answers
+MOST_IN_VAIN = 2  # consecutive GPUs that may hang before any other answers
 FORGOTTEN = 600.0  # Seconds without trouble after which the pauses of a GPU start small again
 
 
@@ -50,7 +50,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """One thread asks one GPU; it may be left after so many real seconds."""
+    """A thread asks a GPU; it may be left after so many real seconds."""
 
     index: int
     watch: Stopwatch
@@ -92,14 +92,14 @@ class GpuThreads:
         self._clock = clock
         self._lock = threading.Lock()
         self._visit: Visit | None = None
-        self.in_vain = 0  # visits that were left since one last ended
+        self.in_vain = 0  # visits that were left since the last visit that ended
         self._pauses: dict[int, tuple[float, float]] = {}  # last pause, and when it was over
         self.left: dict[int, LeftGpu] = {}
         self.gpus = 0  # how many there are, those that were left included
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Ask this GPU. Raises Left where the others went to another thread meanwhile."""
+        """Ask this GPU. Raises Left if the others went to another thread meanwhile."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -112,8 +112,8 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """Leave the present visit to its thread: look again in so many real seconds, 0 where that
-        is done, None where it is of no use."""
+        """Leave the present visit to its thread: look again in so many real seconds, 0 if it is
+        done, None if it would be of no use."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -137,7 +137,7 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """No other GPU is there, or two were left and none has answered since: then this one waits
+        """No other GPU is there, or two were left and none has answered since: then this GPU waits
         with them for the driver's lock, and more threads would wait too."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
@@ -151,8 +151,8 @@ class GpuThreads:
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Note, on the thread of one GPU, the end of the visit that was left, or of an attempt. One
-        without an answer (the GPU is lost) is repeated as if it were looked for with the others."""
+        """Note, on the thread of a GPU, the end of the visit that was left, or of an attempt. A GPU
+        without an answer (it is lost) is tried again as rarely as other lost GPUs."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is free
             took, left.busy, left.due = left.took, False, now
@@ -186,8 +186,8 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Let each GPU that has a thread of its own be read, one after the other as long as they
-        answer promptly, or be tried once its pause is over."""
+        """Let each GPU that has a thread of its own be read, in sequence as long as they answer
+        promptly, or be tried once its pause is over."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
             if not left.busy and self._clock.monotonic() >= left.due:
@@ -198,7 +198,8 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """End the threads of GPUs that were well for long enough; of `unused` ones in any case."""
+        """End the threads of GPUs that were well for long enough; of `unused` threads in any
+        case."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

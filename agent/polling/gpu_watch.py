@@ -33,9 +33,8 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of one NVML library. It is in one of two states: connected, with `nvml`, or not, and
-    then `inventory` says why. Runs on the NVML worker; `inventory`, `events` and `complete` are for
-    any thread."""
+    """All GPUs of an NVML library. It is connected, with `nvml`, or it is not, and then `inventory`
+    says why. Runs on the NVML worker; `inventory`, `events` and `complete` are for any thread."""
 
     library: Callable[[], Any]
     build: BuildReads
@@ -62,7 +61,7 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """One turn. A thread that is left with a GPU stays with it until it answers promptly."""
+        """Run a turn. A thread that is left with a GPU stays with it until it answers promptly."""
         try:
             self._turn(emit)
         except Left as left:
@@ -112,15 +111,15 @@ class GpuWatch:
                 continue
             reads = [read for _, read in pairs]
             due = self._due(gpu, reads)
-            # Where one has just hung, a GPU that is read although it is not due shows whether the
-            # driver's lock is what hangs.
+            # After a GPU has just hung, a read of another GPU, due or not, shows whether the
+            # driver's lock hangs.
             first = next(due, reads[0] if self.threads.in_vain else None)
             if first is not None:
                 with self.threads.visit(gpu.index, OVERTAKEN) as visit:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.watch.took, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
-        for gpu in self.watched.all_gpus():  # the reads that run when one wakes have run
+        for gpu in self.watched.all_gpus():  # the reads that run when a GPU wakes have run
             gpu.state.woken &= gpu.index in self.threads.left
 
     def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
@@ -128,7 +127,7 @@ class GpuWatch:
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
-        """Run what is due of one GPU; what is read too late is too old."""
+        """Run the due reads of a GPU; a late reading counts as too old."""
         for read in due:
             if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return
@@ -183,8 +182,8 @@ class GpuWatch:
                 log.exception(LogEvent("attempt_failed", gpu=left.index))
 
     def _try(self, left: LeftGpu, emit: Emit) -> bool:
-        """Run what is due of the GPU, or query it if that is still to be done, or if it may answer
-        other questions now. False where there is no GPU that could answer."""
+        """Run the due reads of the GPU, or query it if that is still to be done, or if it may
+        answer other questions now. Return False if there is no GPU that could answer."""
         gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
             return False
@@ -225,8 +224,8 @@ class GpuWatch:
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
         """Return the answers of each GPU that answers, for any thread: its labels, real seconds of
         the longest visit of the last half minute, that of a call which hangs included; and failed
-        reads. Of one that has not answered since the start, the UUID is not known. None of a driver
-        that hangs altogether."""
+        reads. The UUID of a GPU that has not answered since the start is not known. None of a
+        driver that hangs altogether."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
@@ -262,8 +261,8 @@ class GpuWatch:
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Query all GPUs every hour, or where one may answer otherwise; else the missing ones, in
-        case they are back."""
+        """Query all GPUs every hour, or when the answers of a GPU may have changed; else the
+        missing GPUs, in case they are back."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)

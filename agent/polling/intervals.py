@@ -5,7 +5,7 @@ The prices are measured (tests/hardware/README.md): a getter takes microseconds,
 """
 
 TICK = 1.0
-HOST_AT_REST = 5.0  # counters of disks, NICs, cores: while there are GPUs, and no one is on them
+HOST_AT_REST = 5.0  # counters of disks, NICs, cores: with GPUs, none of which has a process
 ACTIVITY_BUSY = 1.0  # GPM, while a process is on the GPU
 WINDOW = 0.105  # after the tick: GPM again, while NVLink carries data; it advances every 0.1 s
 ACTIVITY_IDLE = 5.0  # GPM, while none is
@@ -14,7 +14,7 @@ UTILISATION_IDLE = 5.0  # while none is: the driver keeps 14 s of 5 Hz samples
 NVLINK_TOTALS_BUSY = 1.0  # without GPM, or while GPM shows the links half full
 NVLINK_TOTALS_QUIET = 10.0
 POWER_BUFFER = 1.5  # the driver keeps 2.36 s of 20 ms samples: read so often, none is lost
-POWER_BUFFER_AT_REST = 3600.0  # no one is on the GPU, and nothing is integrated from it
+POWER_BUFFER_AT_REST = 3600.0  # no process is on the GPU, and nothing is integrated from it
 THROTTLE = 5.0
 MEDIA = 5.0
 FANS = 5.0

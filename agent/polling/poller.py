@@ -1,4 +1,4 @@
-"""The poller: every tick it starts the workers, gathers what they read, publishes a snapshot."""
+"""The poller: every tick it starts the workers, gathers their readings, publishes a snapshot."""
 
 import asyncio
 import logging
@@ -25,8 +25,8 @@ class Observer(Protocol):
     """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in a tick: everything that is known, and the samples of the last seconds; the
-        snapshot with what it adds to it."""
+        """Take in the readings of a tick and the samples of the last seconds; return the snapshot
+        with the observer's additions."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings derived from a snapshot."""
@@ -41,7 +41,7 @@ class Guard:
     failure: Failure | None = None
 
     def run(self, work: Callable[[], T], otherwise: T) -> T:
-        """Return the result of `work`, or `otherwise` where it fails."""
+        """Return the result of `work`, or `otherwise` if it fails."""
         try:
             result, failure = work(), None
         except Exception as error:  # a bug or a surprise of the hardware must not end the agent
@@ -73,7 +73,8 @@ samples has its second a moment after the start."""
 STALL = 5.0  # Real seconds of a worker's turn from which it is stalled: its sources are down
 ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
 LEAST_STEP = 1.0
-"""Seconds that make a step: a time service slews what is less, by half a millisecond a second."""
+"""Seconds that make a step: a time service slews a smaller difference, by half a millisecond a
+second."""
 
 
 class ClockSteps:
@@ -149,15 +150,15 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 Listener = Callable[[Snapshot], None]
-"""Hears of every tick, on the event loop and so in no time, with what was read; what observers make
-of it, and the agent's health, are in `Poller.latest`."""
+"""Receives the readings of every tick, on the event loop and so in no time; `Poller.latest` has the
+results of observers and the agent's health."""
 
 
 @dataclass(slots=True, eq=False)
 class Poller:
     """Keeps the newest reading of every read, and publishes all of them once a tick.
 
-    `samples` has the last seconds of them, for observers and for who runs on the event loop.
+    `samples` has the last seconds of them, for observers and for callers on the event loop.
     """
 
     workers: Sequence[Worker]
@@ -168,7 +169,7 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Leaves out what may not leave the agent, for all but observers."""
+    """Leaves out the data that may not leave the agent, for all but observers."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     stuck: frozenset[str] = frozenset()  # names of the workers whose call hangs
@@ -214,7 +215,7 @@ class Poller:
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:
-        """Start every worker that is free, wait a while, publish what there is."""
+        """Start every worker that is free, wait a while, publish the readings."""
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []
@@ -239,13 +240,13 @@ class Poller:
 
     async def look_again(self) -> None:
         """Shortly after a tick start the workers again whose reads asked for it: two samples of a
-        GPU make a short window. What they read is taken in at the next tick."""
+        GPU make a short window. The next tick takes their readings in."""
         if any(worker.is_pending() for worker in self.workers):
             await self.clock.sleep(intervals.WINDOW)
             await self._wait([w.start_turn() for w in self.workers if w.is_pending()])
 
     def waiting_for(self) -> str:
-        """Return the names of what has not been read once yet; empty when the agent is ready.
+        """Return the names of the reads that have not run yet; empty when the agent is ready.
 
         A worker that hangs is not waited for: the rest is worth serving, and an alert reports it.
         """
@@ -288,8 +289,9 @@ class Poller:
         self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log what cannot be, one value of a device an hour: an ill one has a hundred of them, and
-        has them again each time it returns. dgx_agent_absent_values counts them all."""
+        """Log impossible values, a single value of a device per hour: an ill device has a hundred
+        of them, and has them again each time it returns. dgx_agent_absent_values counts them
+        all."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
@@ -331,7 +333,8 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Wait no longer for turns that hang; their workers go on, and hand over what they finish."""
+    """Wait no longer for turns that hang; their workers go on, and hand over the readings that they
+    finish."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)

@@ -34,13 +34,14 @@ from agent.polling.worker import Emit
 log = logging.getLogger(__name__)
 
 LATE = 0.4
-"""Share of the tick after which what is read every tick may be read again: what was late by up to
-0.6 of a tick is read at the next one too."""
+"""Share of the tick after which a read of every tick may run again: a read that was late by up to
+0.6 of a tick runs at the next tick too."""
 
 SOONEST = 0.1  # Share of the interval that lies between two runs at least
 MOST_SERIES = 2048
-"""Series of one metric that one read may bring: eight values of each of 256 devices. What a source
-bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
+"""Series of a metric that a read may bring: eight values of each of 256 devices. A source that
+bounds itself, and keeps the important devices first, stays below; a set of labels that grows
+without end is cut."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
 """Reasons for which a value may never have been there, but does not go."""
@@ -50,7 +51,7 @@ OFF = "off"  # The part of a source that the settings switch off: it is neither 
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects what one read yields; `labels` (often GPU and UUID) come first on every sample."""
+    """Collects the samples of a read; `labels` (often GPU and UUID) come first on every sample."""
 
     at: float
     labels: tuple[str, ...] = ()
@@ -59,11 +60,11 @@ class ReadOutput:
     series: list[TimedSeries] = field(default_factory=list)
     pending: bool = False  # nothing to say yet: run again at the next tick
     failure: Failure | None = None  # of a part; the source is down
-    filters: Filters | None = None  # of the counters, where there were readings before
+    filters: Filters | None = None  # of the counters, if there were readings before
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """A value, or why there is none; what cannot be is absent."""
-        if isinstance(value, Absent):  # often one for all: raised, it would keep each frame
+        """Add a value, or the reason why there is none; an impossible value is absent."""
+        if isinstance(value, Absent):  # often shared: raised, it would keep each frame
             self.absent(metric, value, *labels)
             return
         try:
@@ -90,10 +91,10 @@ class ReadOutput:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """One scheduled read of one source, of one device where it has any.
+    """A scheduled read of a source, of a single device if it has any.
 
-    `metrics` are what it yields when all goes well; `every` gives its interval (s) again each time;
-    a `run_on_wake` read also runs at once when the device wakes.
+    `metrics` are its samples when all goes well; `every` gives its interval (s) again each time; a
+    `run_on_wake` read also runs at once when the device wakes.
     """
 
     key: ReadKey
@@ -112,8 +113,8 @@ class Read:
     _gone: frozenset[str] = frozenset()  # those that had none any more at the last run
 
     def ceased(self, reading: Reading) -> bool:
-        """Return whether a metric that had values has none at this run and the one before, because
-        they are refused or cannot be: an ill GPU need not say that a call failed."""
+        """Return whether a metric that had values has none at this run and the run before, because
+        they are refused or impossible: an ill GPU need not say that a call failed."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -136,9 +137,9 @@ Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """One value of a GPU: its metric with further labels, and what NVML is asked for it: a number
-    by the name of its call (`PowerUsage`) and arguments, a field id and its scope, or by a function
-    of the device. The metric's unit is `per` of NVML's, or `times` fewer."""
+    """A value of a GPU: its metric with further labels, and the question to NVML: a number by the
+    name of its call (`PowerUsage`) and arguments, a field id and its scope, or a function of the
+    device. The metric's unit is `per` of NVML's, or `times` fewer."""
 
     metric: Metric
     question: Question
@@ -148,10 +149,10 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in their order; fields in one call, for the driver answers neighbouring ones of a
-    link at once. An absent value costs only itself, a lost GPU costs the rest.
+    """Reads rows in their order; fields in a single call, for the driver answers neighbouring
+    fields of a link at once. An absent value costs only itself, a lost GPU costs the rest.
 
-    What is refused is asked again each time: a link that is down may be up at the next read.
+    A refused question is asked again each time: a link that is down may be up at the next read.
     """
 
     def __init__(self, device: NvmlDevice, rows: Iterable[GpuRow]) -> None:
@@ -190,7 +191,7 @@ class GpuRows:
 
 
 def _scope(question: Question) -> Scope | None:
-    """A field id with its scope; None where something else is asked."""
+    """A field id with its scope; None if the question is no field."""
     if isinstance(question, FieldId):
         return question, 0
     if isinstance(question, tuple) and isinstance(question[0], FieldId):
@@ -219,7 +220,8 @@ def everything_absent(
 
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
-    """Run one read, timed; whatever it raises costs that read alone. Returns what it raised."""
+    """Run a read, timed; an exception costs that read alone. Returns the reading and the reason
+    that the read raised."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
@@ -246,7 +248,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def bound(out: ReadOutput) -> None:
-    """Leave out what is above MOST_SERIES of one metric, and say so."""
+    """Leave out the series above MOST_SERIES of a metric, and say so."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)
@@ -267,7 +269,7 @@ def is_pending(read: Read, reading: Reading) -> bool:
 def plan(read: Read, at: float, *, pending: bool) -> None:
     """Set when the read is due again; devices keep their places in the interval.
 
-    The places are counted from the clock's origin: were they counted from the last read, one turn
+    The places are counted from the clock's origin: were they counted from the last read, a turn
     that takes long would bring all devices together for good.
     """
     read.at = at
@@ -294,7 +296,7 @@ SOON_SECONDS = 0.05  # A read due within so many seconds runs now: a tick is nev
 
 
 class ReadSchedule:
-    """Reads that share one backend but no device that could be lost (the host's)."""
+    """Reads that share a backend but no device that could be lost (the host's)."""
 
     def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
         self.reads = tuple(reads)

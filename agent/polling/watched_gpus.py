@@ -1,4 +1,4 @@
-"""The GPUs that were found, lost ones included, and the order in which their reads run."""
+"""The known GPUs, lost GPUs included, and the order in which their reads run."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ def count_of(nvml: Nvml) -> int:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpu:
-    """One GPU with its reads."""
+    """A GPU with its reads."""
 
     device: NvmlDevice
     state: GpuState
@@ -62,7 +62,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs; another thread goes on where one was left with a GPU."""
+    """A query of all GPUs; another thread continues it when a thread was left with a GPU."""
 
     count: int
     unasked: list[int]  # indices
@@ -72,8 +72,8 @@ class QueryRound:
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
     """The GPUs by UUID. They stay through a driver reload, and while they are lost: their readings
-    are absent then. A GPU that the driver no longer lists is forgotten, with its readings. What is
-    odd about one costs it alone: only the end of the driver, Absent(no_driver), is raised."""
+    are absent then. A GPU that the driver no longer lists is forgotten, with its readings. A fault
+    of a GPU costs it alone: only the end of the driver, Absent(no_driver), is raised."""
 
     build: BuildReads
     clock: Clock
@@ -81,14 +81,14 @@ class WatchedGpus:
     in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of the GPUs that answer
     round: QueryRound | None = None
     unanswered: dict[int, str] = field(default_factory=dict)  # index to why, of the last query
-    doubted: bool = False  # whether the last look found that one answers other questions
+    doubted: bool = False  # whether the last look found a GPU that answers other questions
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
     """Reads of left GPUs whose data expired, with the time at which they last ran."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or go on with the round that another thread began; one that answers as
+        """Query every GPU, or go on with the round that another thread began; a GPU that answers as
         before keeps its reads. Raises Left."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
@@ -136,7 +136,7 @@ class WatchedGpus:
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
         """Return whether the driver answers for another GPU: then it is there, whatever a call of
-        this one says."""
+        this GPU says."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:
@@ -225,8 +225,8 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Say of what a left GPU reported too long ago, by the next tick, that it does not answer;
-        what was due meanwhile is read as soon as it does."""
+        """Report by the next tick that a left GPU does not answer, for each of its readings that is
+        too old; reads that came due meanwhile run as soon as it answers."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
@@ -244,8 +244,8 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Give back what the driver holds for each GPU, before it is disconnected; what the thread
-        of a left GPU may be using stays."""
+        """Give back the driver's resources of each GPU, before it is disconnected; resources that
+        the thread of a left GPU may be using stay."""
         for gpu in self._gpus.values():
             if not self._is_left(gpu):
                 gpu.device.close()
@@ -283,8 +283,8 @@ class WatchedGpus:
         return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """The GPU as it was, if it answers the same questions: its totals go on. What was decided
-        at an odd moment is decided again, once that is over."""
+        """The GPU as it was, if it answers the same questions: its totals go on. A decision made at
+        an odd moment is made again, once that is over."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
@@ -311,7 +311,7 @@ class WatchedGpus:
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
-    """Drop the readings of reads that the GPU no longer has; all where nothing is kept."""
+    """Drop the readings of reads that the GPU no longer has; all if nothing is kept."""
     keys = {read.key for read in kept.reads} if kept else set()
     for read in gpu.reads:
         if read.key not in keys:

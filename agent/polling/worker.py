@@ -14,13 +14,13 @@ from agent.model import Reading, ReadKey
 log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading, or the key of one to forget because its device is gone."""
+"""Result of a worker: a reading, or the key of a reading to forget because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
 """Leave the present call to the thread that made it: ask again in so many real seconds (0: it is
-left, and another thread goes on at once), or None where it cannot be left."""
+left, and another thread goes on at once), or None if it cannot be left."""
 
 SHORTEST_WAIT = 0.01
 """Real seconds between two looks at a call: while the agent has no processor, it takes no time."""
@@ -29,8 +29,8 @@ SHORTEST_WAIT = 0.01
 class Worker:
     """Runs `work` once a tick on its own thread; hands readings over as they are finished.
 
-    A daemon thread and no executor: a driver call that never returns must not hold up the exit.
-    Where `leave` allows it another thread goes on, and the one that hangs ends with its work.
+    A daemon thread and no executor: a driver call that never returns must not hold up the exit. If
+    `leave` allows it another thread goes on, and the thread that hangs ends with its work.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Worker:
         self._clock = clock
         self._leave = leave
         self._finished: SimpleQueue[Finished] = SimpleQueue()
-        self._lock = threading.Lock()  # of the turn: who runs it, and who waits for its end
+        self._lock = threading.Lock()  # of the turn: its thread, and threads that wait for its end
         self._turns: SimpleQueue[None] = SimpleQueue()
         self._waiting: list[Callable[[], None]] = []
-        self._threads = 0  # how many were started: the last one runs the turns
+        self._threads = 0  # number of threads started: the last of them runs the turns
         self._turn: Stopwatch | None = None
         self._relief: asyncio.Future[None] | None = None
         self._start()
@@ -70,7 +70,7 @@ class Worker:
         ended = loop.create_future()
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed: no one waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(_end, ended)
 
         with self._lock:
@@ -138,7 +138,7 @@ class Worker:
 
 class InlineWorker(Worker):
     """A worker without a thread: its turn is over when `start_turn` returns. For tests, and for
-    what is known in memory."""
+    readings from memory."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
-PAUSE = 1.0  # s, between attempts where the driver gives no event set
+PAUSE = 1.0  # s, between attempts if the driver gives no event set
 TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: nothing happened
 
 
@@ -37,7 +37,7 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits on the event set, and makes a new one after each connection to the driver."""
+    """Waits on the event set, and makes a new set after each connection to the driver."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidListener
@@ -58,7 +58,7 @@ class XidWatch:
         while True:
             try:
                 listens = self.poll()
-            except Exception:  # the thread must live: the next event may be the one that matters
+            except Exception:  # the thread must live: the next event may matter most
                 if not failing:
                     log.exception(LogEvent("xid_watch_failed"))
                 failing, listens = True, False
@@ -68,7 +68,7 @@ class XidWatch:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait once for an event and count it; False where there is nothing to listen to."""
+        """Wait once for an event and count it; False if there is no GPU to listen to."""
         subscription = self._subscription()
         if subscription is None:
             if self._nvml is not None:  # before NVML is given back
@@ -89,7 +89,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to every GPU that lets itself be listened to; False where none does."""
+        """Listen to every GPU that supports it; False if none does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
@@ -123,7 +123,7 @@ class XidWatch:
 
 
 def free(nvml: Nvml, events: Any) -> None:
-    """Let go of an event set; one that the driver forgot already is no error."""
+    """Free an event set; an event set that the driver forgot already is no error."""
     if events is not None:
         with suppress(Absent):
             nvml.call("nvmlEventSetFree", events)

@@ -1,1 +1,1 @@
-"""Sources: one subsystem a file, each metric declared beside the code that reads it."""
+"""Sources: a subsystem per file, each metric declared beside the code that reads it."""

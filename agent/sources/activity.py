@@ -1,4 +1,4 @@
-"""GPU activity: from GPM where there is one, else from the driver's 5 Hz utilization samples."""
+"""GPU activity: from GPM if the GPU has it, else from the driver's 5 Hz utilization samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -110,7 +110,7 @@ class ActivityFromGpm:
     gpm: Gpm
     gpu: GpuContext
     _highest: float = 0.0  # SM clock, MHz
-    _clock: float | None = None  # at the last reading, MHz; None where it failed
+    _clock: float | None = None  # at the last reading, MHz; None if it failed
     _tensor: float = 0.0  # seconds of activity, ...
     _throughput: float = 0.0  # ... and of it at the peak
 
@@ -121,7 +121,7 @@ class ActivityFromGpm:
             return
         for which, metric in SHARES.items():
             out.add(metric, measurement.share(which))
-        for which, way in NVLINK_WAYS.items():  # absent where there is no NVLink
+        for which, way in NVLINK_WAYS.items():  # absent without NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
         out.ask(ACTIVE_SECONDS, lambda: self.gpm.total(GpmId.GRAPHICS) / 100)
@@ -137,8 +137,8 @@ class ActivityFromGpm:
             out.absent(TENSOR_SECONDS, absent)
 
     def _mean_clock(self) -> float:
-        """The SM clock over its highest, 0-1: the mean of this reading and the last one, between
-        which GPM measured. Raises Absent."""
+        """The SM clock over its highest, 0-1: the mean of this reading and the last, between which
+        GPM measured. Raises Absent."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
@@ -152,7 +152,7 @@ class ActivityFromGpm:
 
 
 def _read_window(gpm: Gpm, out: ReadOutput) -> None:
-    """One look more within the second, while the GPU exchanges data with others."""
+    """Read once more within the second, while the GPU exchanges data with others."""
     if not gpm.links_carry:
         return
     window = gpm.window()
@@ -202,7 +202,7 @@ class ActivityFromSamples:
     def _read_buffer(self, out: ReadOutput) -> None:
         if self._buffer is None:
             self._buffer = SampleBuffer(self.gpu.device, UTILISATION_SAMPLES, ACTIVITY, 100)
-            self._buffer.take()  # sets the mark, and raises where there is no buffer
+            self._buffer.take()  # sets the mark, and raises if there is no buffer
         samples = self._buffer.take()
         self._buffered = True
         observed = sum(sample.seconds for sample in samples)
@@ -220,7 +220,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU: means, and windows within the second where it has GPM."""
+    """The reads of a GPU: means, and windows within the second if it has GPM."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

@@ -41,7 +41,7 @@ ALLOCATED = GpuMetric.gauge(
 )
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
-"""Seconds after which a question without an answer expires what was known."""
+"""Seconds after which a question without an answer expires the last answer."""
 
 SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
@@ -66,14 +66,14 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class AllocationRead:
     """Looks through Slurm's cgroups on the thread of the host; asks commands and sockets by
-    `spawn`, and takes in at a later read what they answered."""
+    `spawn`, and takes in their answers at a later read."""
 
     host: Host
     options: HostOptions
     gpus: GpuProcesses
     allocations: Allocations
     spawn: Spawn
-    _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by who was asked
+    _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by scheduler asked
     _since: float = 0.0
     _answers: list[Given | Failure] = field(default_factory=list)
     _failing: str = ""  # why Slurm does not answer
@@ -138,7 +138,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _lines(self, host: str) -> list[str]:
-        """Slurm may know this machine by its short name or by its whole one."""
+        """Slurm may know this machine by its short name or by its full name."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -191,8 +191,8 @@ class AllocationRead:
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str], str, Absent | None]:
-        """The GPUs and the user of a job, and why it may have more; raises Absent where they are
-        not known."""
+        """The GPUs and the user of a job, and why it may have more; raises Absent if they are not
+        known."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)
@@ -239,7 +239,7 @@ class AllocationRead:
         return allocation.uuids(places, self._order(minors), minors)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Slurm's order of the GPUs; raises Absent where it counts others than these."""
+        """Slurm's order of the GPUs; raises Absent if it counts others than these."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -254,7 +254,7 @@ class AllocationRead:
 
 
 def outcome(asked: Future[Given | None]) -> Given | Failure | None:
-    """The answer, or what broke: a surprise costs this question alone."""
+    """The answer, or the failure: a surprise costs this question alone."""
     error = asked.exception()
     return Failure.of(error) if error else asked.result()
 

@@ -76,11 +76,11 @@ KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
 """Bits of the mask that NVML's header names, and the reason for all others."""
 
 APPLICATION_CLOCKS = 0x2
-"""Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
+"""Bit of the mask: somebody set the clocks (nvidia-smi -ac or -lgc)."""
 
 
 class Throttle(NamedTuple):
-    """One reason: its bit in the event mask and the field that counts its nanoseconds, if any."""
+    """A reason: its bit in the event mask and the field that counts its nanoseconds, if any."""
 
     reason: str
     bit: int
@@ -146,13 +146,13 @@ class Throttling:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
+    """The reads of a GPU."""
     throttling, both = Throttling(gpu_context.device), (REASONS, THROTTLE)
     state = gpu_context.state
 
     def sm_clock(device: NvmlDevice) -> float:
         """The clock of each tick, which the throughput of the tensor cores needs too."""
-        state.sm_clock = None  # where the call raises
+        state.sm_clock = None  # if the call raises
         state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
         return state.sm_clock
 

@@ -1,4 +1,4 @@
-"""Context from which sources build the reads of one GPU or of the host."""
+"""Context from which sources build the reads of a GPU or of the host."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices, found again every minute, and when the names of what is counted or the settings
+    """Devices, found again every minute, and when the names of the counted devices or the settings
     change: folders are not listed at each tick."""
 
     find: Callable[[Collection[str]], list[str]]
@@ -56,7 +56,7 @@ def is_virtual(files: FileTree, device: str) -> bool:
 
 
 def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
-    """Return whether a file holds a number above 0; None where it cannot be read, or holds none
+    """Return whether a file holds a number above 0; None if it is not readable, or holds no number
     from 0 to `most`."""
     try:
         number = read_int(files, path)
@@ -67,7 +67,7 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the counters that say what starves a GPU. A reload
+    """The settings, and the interval (s) of the counters that explain why a GPU starves. A reload
     changes settings at any moment: sources look here at each read."""
 
     configuration: Configuration = field(default_factory=Configuration)
@@ -80,7 +80,7 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """One GPU as it is being asked what it answers; `gpm` is None where it has none."""
+    """A GPU while it is queried; `gpm` is None if it has no GPM."""
 
     device: NvmlDevice
     state: GpuState
@@ -103,8 +103,8 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """One read of this GPU; `every` in seconds, or a function that gives them. What is compared
-        between GPUs is read `together`, in one tick; with all else they take turns."""
+        """A read of this GPU; `every` in seconds, or a function that gives them. Reads that are
+        compared between GPUs run `together`, in the same tick; all others take turns."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -119,7 +119,7 @@ class GpuContext:
         )
 
     def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
-        """A read of a table; seldom where all of it is refused for good."""
+        """A read of a table; it runs seldom if the driver refuses all of it for good."""
         metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
 
         def interval() -> float:

@@ -1,5 +1,5 @@
-"""Whole disks and arrays: bytes, time at work, models, whether one has lost a member, and disks
-that fail, by what the kernel shows to everybody, and by SMART where udisks2 reports it."""
+"""Whole disks and arrays: bytes, time at work, models, arrays that have lost a member, and failing
+disks, by the files that the kernel shows to everybody, and by SMART if udisks2 reports it."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def _counted(name: str, meaning: str, answer: str, fastest: float | None = None)
 
 
 LONGEST_REQUEST = 300.0
-"""Seconds of work that one second may bring: older kernels count a request when it ends."""
+"""Seconds of work that a second may bring: older kernels count a request when it ends."""
 
 _BYTES = "Bytes {} the disk or array since boot."
 READ_BYTES = _counted("read_bytes", _BYTES.format("read from"), "read_bytes", FASTEST_WIRE)
@@ -230,9 +230,9 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
-"""What dgx-telemetry-smart.service has from udisks2, asked every ten minutes and gone with it: the
-disks themselves take root. Interfaces: storaged.org/udisks/docs, org.freedesktop.UDisks2.Drive.Ata
-and .NVMe.Controller."""
+"""The objects of udisks2 that dgx-telemetry-smart.service reads every ten minutes, removed when it
+ends: to ask the disks themselves takes root. Interfaces: storaged.org/udisks/docs,
+org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
 
 UDISKS = "org.freedesktop.UDisks2"
 SILENT = Absent(
@@ -283,9 +283,8 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
-    """Verdict "failing" of whole disks by name, out of the objects that udisksd manages; none
-    before it has read a disk, and where it cannot. That an NVMe disk is too hot the kernel
-    reports."""
+    """Verdict "failing" of whole disks by name, out of the objects that udisksd manages; no verdict
+    before it has read a disk, or if it cannot. That an NVMe disk is too hot the kernel reports."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

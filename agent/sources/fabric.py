@@ -1,4 +1,4 @@
-"""The NVSwitch fabric as each GPU reports it: whether it joined, and what is wrong."""
+"""The NVSwitch fabric as each GPU reports it: whether it joined, and its faults."""
 
 import ctypes
 from collections.abc import Iterator
@@ -95,7 +95,7 @@ def _asked(device: NvmlDevice) -> Any:
 
 
 def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
-    device.links()  # raises where there are none
+    device.links()  # raises if there are no links
     info = _asked(device)
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")

@@ -72,7 +72,7 @@ def _engine(device: NvmlDevice, engine: str) -> float:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
+    """The reads of a GPU."""
     device, state = gpu_context.device, gpu_context.state
     who, awake = device.identity, False
 

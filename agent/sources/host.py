@@ -1,5 +1,5 @@
-"""The host itself: its cores, pressure, network mounts, and the Fabric Manager. A mount is
-never touched: a dead server hangs who asks it anything."""
+"""The host itself: its cores, pressure, network mounts, and the Fabric Manager. The agent never
+touches a mount: a dead server hangs every process that asks it."""
 
 import errno
 from collections import Counter
@@ -89,7 +89,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """The totals of every resource; one that cannot be read costs only itself."""
+    """The totals of every resource; an unreadable resource costs only itself."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -157,7 +157,7 @@ PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
 
 
 class FabricService:
-    """Looks where its own file says, and only then through all processes."""
+    """Reads the service's own PID file, and only then looks through all processes."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -184,7 +184,8 @@ class FabricService:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """What says which input is short is read every tick; mounts and services now and then."""
+    """Readings that explain which input is short run every tick; mounts and services now and
+    then."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. One odd port costs none
-of the others."""
+"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. An odd port costs no
+other port."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -80,7 +80,7 @@ ERROR_FILES = (
 
 
 class PortCounter(NamedTuple):
-    """One counter of a port: the file that holds it, and its unit."""
+    """A counter of a port: the file that holds it, and its unit."""
 
     metric: Metric
     file: str
@@ -113,7 +113,7 @@ class InfinibandPorts:
         self._answered: set[tuple[Port, PortCounter]] = set()
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """The ports and their folders; raises Absent where there are none."""
+        """The ports and their folders; raises Absent if there are no ports."""
         if out.at >= self._list_at:
             self._list_at = out.at + intervals.LINKS
             self._ports = {
@@ -174,7 +174,8 @@ def link_up(files: FileTree, folder: str) -> float:
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Bytes per second and direction; a port that is down shows a rate that no one agreed on."""
+    """Bytes per second and direction; a port that is down shows a rate that was never
+    negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")

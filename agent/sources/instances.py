@@ -1,5 +1,5 @@
-"""MIG: each GPU instance as a row of its own. What is counted here of an instance is not counted
-for the whole GPU, which refuses most questions then."""
+"""MIG: each GPU instance as a row of its own. Values that are counted here for an instance are not
+counted for the whole GPU, which refuses most questions then."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -85,7 +85,7 @@ ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SH
 
 @dataclass(slots=True)
 class Instances:
-    """All instances of one GPU, listed again at each read."""
+    """All instances of a GPU, listed again at each read."""
 
     gpu: GpuContext
     _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by number and first UUID

@@ -35,13 +35,13 @@ SWITCH_ERROR_AT = internal(
     "as dgx_nvswitch_errors_total",
     ("switch", "severity", "sxid"),
 )
-BURST = 60.0  # Seconds for which further errors of one code on one switch are not logged
+BURST = 60.0  # Seconds for which further errors of a code on a switch are not logged
 
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads what is new every tick. `xid` takes in what belongs to GPUs, `answers` is called
-    with whether the log can be read."""
+    """Reads the new lines every tick. `xid` takes in the lines of GPUs, `answers` is called with
+    whether the log is readable."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

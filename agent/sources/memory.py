@@ -48,7 +48,7 @@ UNIFIED = Absent(
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU; a process that comes or goes wakes the slower ones."""
+    """The reads of a GPU; a process that comes or goes wakes the slower reads."""
     device, before = gpu_context.device, -1
 
     def use(out: ReadOutput) -> None:

@@ -55,13 +55,13 @@ LINK_STATE = 5.0  # seconds between two checks of the link
 NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
 NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8
-NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
+NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # values that drivers give for an unknown speed
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """The NICs among interfaces: those of a device, for what the kernel makes up (bridges, ends of
-    containers) sends over these. Where none has a device, as in a container, all are; where the
-    owner says what to ignore, that alone decides."""
+    """The NICs among interfaces: those with a device, because the kernel's own interfaces (bridges,
+    ends of containers) send over these. If none has a device, as in a container, all are; if the
+    owner says which to ignore, that alone decides."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:

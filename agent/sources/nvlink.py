@@ -27,13 +27,13 @@ from agent.ranges import FLAG, Range
 from agent.sources.context import GpuContext
 from agent.specs.sheets import MachineSpecs
 
-FASTEST_LINK = 2.5e11  # Bytes per second that no GPU moves over one of its links
+FASTEST_LINK = 2.5e11  # More bytes per second than any GPU moves over a link
 _PAYLOAD, _DATA = "Payload bytes {} over {}.", "nvmlDeviceGetFieldValues {}, scope {}"
 _WIRE = "Bytes {} on the wire of {}: payload plus protocol."
 
 
 def _bytes(name: str, meaning: str, fields: str, *, link: bool = False) -> Metric:
-    """A counter of bytes in one direction, of one link or of all."""
+    """A counter of bytes in a direction, of a link or of all."""
     verb = "sent" if name.endswith("transmitted") else "received"
     return counter(
         f"dgx_nvlink_{name}_bytes_total",
@@ -141,16 +141,16 @@ NVLINK5_ERRORS = {
 
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
-USUAL_LINK_SPEED = 25e9  # Nominal bytes per second of one link and direction, by architecture
+USUAL_LINK_SPEED = 25e9  # Nominal bytes per second of a link and direction, by architecture
 
 
 def link_speed(device: NvmlDevice) -> float:
-    """Nominal bytes per second of one link of this GPU, each direction."""
+    """Nominal bytes per second of a link of this GPU, each direction."""
     return LINK_SPEED.get(device.identity.architecture, USUAL_LINK_SPEED)
 
 
 class LinkReads:
-    """Bytes, state and far end of each link of one GPU."""
+    """Bytes, state and far end of each link of a GPU."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
@@ -164,12 +164,12 @@ class LinkReads:
 
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
-            self._device.links()  # raises where there are none
+            self._device.links()  # raises if there are no links
             self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Every second where nothing else shows a burst, or while GPM shows the links half full;
+        """Every second if nothing else shows a burst, or while GPM shows the links half full;
         seldom while they are quiet or the driver refuses."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS
@@ -191,7 +191,7 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Payload and wire; NVLink 5's own fields where only those answer."""
+        """Payload and wire; NVLink 5's own fields if only those answer."""
         if self._newer is None:
             asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
             old, new = (
@@ -246,7 +246,7 @@ class LinkReads:
         self._errors.read(out)
 
     def _error_rows(self) -> list[GpuRow]:
-        """By field where any link answers so: the call costs 0.8 ms a counter on Hopper. A row for
+        """By field if any link answers so: the call costs 0.8 ms a counter on Hopper. A row for
         each link and kind: a link that is down refuses, and must not silence others."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
@@ -269,8 +269,9 @@ class LinkReads:
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the device at the far end of a link, and its PCI address if it is a GPU.
 
-    A switch gives all ones, and so does a link that is down. Drivers before 470 do not know the
-    kind: a valid address is then taken for a GPU: they support no NVSwitch system known here.
+    A switch sets all bits of the address, and so does a link that is down. Drivers before 470 do
+    not know the kind: a valid address is then taken for a GPU: they support no NVSwitch system
+    known here.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")
@@ -288,7 +289,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU. What is compared between GPUs is read together."""
+    """The reads of a GPU. Values that are compared between GPUs are read together."""
     links, minute = LinkReads(gpu_context), intervals.LINKS
     read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
     yield read("totals", TOTALS, links.totals, every, run_on_wake=True, together=True)

@@ -146,8 +146,9 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """The switches above one GPU; nothing where none is, or where no one may look. GPUs behind one
-    share its uplink: each may be below its own slot's limit while that is full."""
+    """The switches above a GPU; empty if it has none, or if the agent may not look. GPUs behind the
+    same switch share its uplink: each may be below its own slot's limit while the uplink is
+    full."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:
@@ -159,7 +160,7 @@ def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU; of bytes by GPM where there is one."""
+    """The reads of a GPU; bytes by GPM if the GPU has it."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
@@ -169,6 +170,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         yield gpu_context.read("pcie", "call", WAYS, call.read, every)
     for (part, interval), rows in TABLES.items():
         yield gpu_context.rows("pcie", part, interval, *rows)
-    address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML writes a longer one
+    address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML writes a longer address
     switches = partial(_switches, gpu_context.host.files, f"{DEVICES}/{address}")
     yield gpu_context.read("pcie", "switches", (UPLINK,), switches, intervals.TOPOLOGY)

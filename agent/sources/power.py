@@ -61,7 +61,7 @@ TABLES = {
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU. The driver's 20 ms samples are read without a gap while a process is on
+    """The reads of a GPU. The driver's 20 ms samples are read without a gap while a process is on
     it; without a counter of energy they serve for that too, always."""
     for (part, every), rows in TABLES.items():
         yield gpu_context.rows("power", part, every, *rows)

@@ -119,7 +119,7 @@ class Processes:
             used = partial(device.memory, device.handle)
             if not listed and unless_final(lambda: used().used, 0) > OF_NOBODY:
                 raise HIDDEN.without_traceback()
-        finally:  # where the driver refuses, no one is known to be there
+        finally:  # if the driver refuses, no process is known to be there
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
         self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
@@ -128,7 +128,8 @@ class Processes:
         self._list_largest(listed, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Those that are no servers: of displays only what draws and does not compute."""
+        """Processes that are no servers: of displays, only processes that draw and do not
+        compute."""
         known, pids = self._names, [process.pid for process in listed]
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
@@ -168,11 +169,12 @@ class Processes:
                 if place < series:
                     out.add(PROCESS_MEMORY, held, pid, name)
             part = shares.get(process.pid)
-            if part is not None and process.pid not in self._servers:  # what its clients did
+            if part is not None and process.pid not in self._servers:  # the share of its clients
                 out.add(SHARE, part, pid)
 
     def _shares(self) -> dict[int, float]:
-        """By pid, of who used the GPU since the last look; the driver repeats old figures."""
+        """Shares by pid, of processes that used the GPU since the last look; the driver repeats old
+        figures."""
         asked = partial(self.gpu.device.get, "ProcessUtilization", self._seen)
         samples = unless_final(asked, list[Any]())  # none, or the driver does not report
         parts: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""All sources: what is built for each GPU, what for the host, and every metric they declare."""
+"""All sources: the reads of each GPU, the reads of the host, and every metric they declare."""
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -19,7 +19,7 @@ def _modules(names: str) -> tuple[ModuleType, ...]:
 
 GPU_SOURCES = _modules(
     "gpu memory power clocks temperature process instances activity pcie nvlink fabric ecc"
-)  # in the order of one turn
+)  # in the order of a turn
 HOST_SOURCES = _modules("disk network infiniband host chassis")
 ALWAYS = _modules("system")  # the machine itself
 SOURCES = (
@@ -40,8 +40,8 @@ KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
-    """Sources that are not read at all, by the names of their modules; in force after a restart.
-    What is reported of the machine itself stays."""
+    """Sources that the agent does not read at all, by the names of their modules; in force after a
+    restart. The report of the machine itself stays."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """The reads of a source; where it is switched off, one that says so."""
+    """The reads of a source; if it is switched off, a single read that says so."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
@@ -74,8 +74,8 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
-    """The reads of the host, each with its worker: what asks no device, and comes each tick, has
-    one of its own, and the rest of each source another."""
+    """The reads of the host, each with its worker: reads of every tick that ask no device have a
+    worker of their own, and the rest of each source another."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name

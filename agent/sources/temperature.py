@@ -1,4 +1,4 @@
-"""Temperatures, how far they are from where the GPU slows down, and fans of its own."""
+"""Temperatures, their distance from the GPU's slowdown, and fans of its own."""
 
 from collections.abc import Iterator
 
@@ -76,7 +76,7 @@ THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Degrees Celsius, by the call that stays, else by the older one, which NVIDIA withdraws."""
+    """Degrees Celsius, by the newer call, else by the older call, which NVIDIA withdraws."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -86,7 +86,7 @@ def core_temperature(device: NvmlDevice) -> float:
 
 
 def _limit(device: NvmlDevice) -> float | Absent:
-    """Where the operating range ends, else where the GPU slows down."""
+    """The end of the operating range, else the temperature at which the GPU slows down."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
     for name in (SLOWDOWN, OPERATING):
         try:
@@ -98,7 +98,8 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """A row for each; one where the driver cannot say how many, for its speed may answer."""
+    """A row for each fan; a single row if the driver does not give their number, for the speed may
+    answer."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
@@ -109,7 +110,7 @@ def _fans(device: NvmlDevice) -> GpuRows:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU: the core every tick; fans seldom where the chassis cools it."""
+    """The reads of a GPU: the core every tick; fans seldom if the chassis cools it."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
     limit: float | Absent | None = None  # asked at the first read of the core
     fans: GpuRows | None = None

@@ -1,4 +1,4 @@
-"""The processes behind each GPU: what their threads do, and whose job it is.
+"""The processes behind each GPU: the state of their threads, and their job.
 
 Nothing is read for a GPU without a process.
 """
@@ -190,7 +190,7 @@ class Workload:
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
         """Return the names of each job, by its key: its processes may have begun apart, and not all
-        report as much, on one GPU or several."""
+        report as much, on a single GPU or several."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])
@@ -292,7 +292,7 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Runtime and key of a job: what joins GPUs is needed, whose it is was not asked for."""
+    """Runtime and key of a job: GPUs are joined by them, the owner's names were not asked for."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
@@ -306,7 +306,7 @@ def reads(
     *,
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """The read of all processes on GPUs; `spawn` runs what may block."""
+    """The read of all processes on GPUs; `spawn` runs work that may block."""
 
     def named() -> bool:
         return options.settings[JobConfig].info

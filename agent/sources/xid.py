@@ -1,7 +1,8 @@
 """XID errors: how many of each code, from NVML's events and from the kernel's log together.
 
-Each event reaches the agent by both ways, by one, or late by one of them. So the two are counted
-apart, and the larger count is reported: nothing counts twice, and what one way misses counts still.
+Each event reaches the agent by both ways, by a single way, or late by either. So the two are
+counted apart, and the agent reports the larger count: nothing counts twice, and an event that a
+single way misses still counts.
 """
 
 import logging
@@ -66,19 +67,19 @@ NVLINK_FAULTS = counter(
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
+"""An exception of the SMs is reported line by line, for each SM that met it and its activity."""
 
 LARGEST = 9999
-"""More than any code of the catalogue; all ones is no error."""
+"""More than any code of the catalogue; all bits set is no error."""
 
-BURST = 60.0  # Seconds for which further errors of one code on one GPU are not logged
+BURST = 60.0  # Seconds for which further errors of a code on a GPU are not logged
 EXCEPTION = 2.5
 """Seconds for which lines belong to the exception that the first of them reported: a tick may lie
 between them."""
 
 
 class XidCounts:
-    """Counts by UUID and code; kept while a GPU is lost. Each way is written by one thread."""
+    """Counts by UUID and code; kept while a GPU is lost. A single thread writes each way."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class XidCounts:
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._sampled: object = None  # what the samples below were made of: events are rare
+        self._sampled: object = None  # the state behind the samples below: events are rare
         self._samples: list[Sample] = []
         self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # when, and the count then
         self._exceptions: dict[tuple[str, str], float] = {}  # when the newest began
@@ -110,7 +111,7 @@ class XidCounts:
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """A line of the kernel's log. A GPU that was never met is the one that the driver lists at
+        """A line of the kernel's log. A GPU that was never met is the GPU that the driver lists at
         its address; else the line is only logged."""
         where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
         if self._met(where) == where and where not in self._sought:
@@ -200,7 +201,7 @@ class XidCounts:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
     def _report(self, seen: Mapping[tuple[str, int], int]) -> None:
-        """Log what is new of each code and GPU, in a line a minute at most."""
+        """Log the new errors of each code and GPU, in at most a line a minute."""
         for (uuid, code), count in seen.items():
             at, before = self._reported.get((uuid, code), (-BURST, 0))
             if count > before and self._now - at >= BURST:
