@@ -1,5 +1,5 @@
-"""Bounds of the agent's work and memory, and of its waits for what may block: more of each costs
-time or memory. None is a threshold of a verdict."""
+"""Bounds of the agent's work and memory, and of its waits for calls that may block: more of each
+costs time or memory. None is a threshold of a verdict."""
 
 HOUR = 3600.0  # s
 
@@ -7,7 +7,7 @@ LONGEST_NAME = 64
 """Letters of a label that others chose."""
 
 MOST_NAMES = 65_536
-"""Names or numbers that one list of Slurm stands for."""
+"""Names or numbers that a single list of Slurm stands for."""
 
 MOST_ANCESTORS = 64
 """Parents of a process, upwards; more is a loop of reused pids."""
@@ -18,16 +18,16 @@ processes that are read."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Threads that look into the memory of processes at a time, each of which may block; seconds that
-the tick waits for them, and after which a process is taken for what it is known to be without."""
+the tick waits for them, and after which a process is judged without that look."""
 
 POWER_SAMPLES = 300
 """Samples of a GPU's power, 20 ms apart: those of 6 s; the driver's buffer holds 2.4 s."""
 
 JOBS_KEPT, RATES_KEPT = 50, 90
-"""Ended jobs whose receipts are kept, and values of 10 s of the speed of a running one."""
+"""Ended jobs whose receipts are kept, and values of 10 s of the speed of a running job."""
 
 HOURS_KEPT, MOST_OWNERS, LARGEST_HOUR = 7 * 24, 64, 1 << 18
-"""Hours that are kept; jobs of one hour that are kept apart, the time of others has no owner; and
+"""Hours that are kept; jobs per hour that are kept apart, the time of others has no owner; and
 bytes of its file."""
 
 DISK_HANGS = 5.0

@@ -11,7 +11,7 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Seconds of one sleep of a thread that waits for Python's lock: it looks again each half
+"""Seconds of a sleep of a thread that waits for Python's lock: it looks again each half
 millisecond, and waits longer only for the thread that takes the lock from it."""
 
 SHORT = 0.1  # Real seconds of a call that are always its own
@@ -19,7 +19,7 @@ FRESH, SAME = 0.2, 0.01  # Real seconds for which processor times serve as a sta
 
 
 class ThreadTime(NamedTuple):
-    """Processor time of one thread since its start (real s), and the number of its time slices."""
+    """Processor time of a thread since its start (real s), and the number of its time slices."""
 
     ran: float
     queued: float  # ready to run, without a processor
@@ -30,7 +30,7 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """Processor time of all threads of this process at one moment (real s)."""
+    """Processor time of all threads of this process at a moment (real s)."""
 
     at: float
     threads: Mapping[int, ThreadTime]  # by the kernel's thread id
@@ -78,7 +78,7 @@ class Clock(Protocol):
         """Wait for so many of this clock's seconds."""
 
     def meter(self) -> tuple[float, float]:
-        """Real seconds of wall time and of this thread's CPU time: to price what is done."""
+        """Real seconds of wall time and of this thread's CPU time: the price of its work."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
         """Processor time of this process, as read at most `age` real seconds ago."""
@@ -93,7 +93,7 @@ STARTED = 600.0
 
 
 class SystemClock:
-    """The machine's clock, or one that runs `speed` times faster (`--simulate-speed`)."""
+    """The machine's clock, or a clock that runs `speed` times faster (`--simulate-speed`)."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
@@ -154,8 +154,8 @@ def _threads() -> dict[int, ThreadTime]:
 
 
 class Stopwatch:
-    """Real seconds that the calls of one thread take; the waits of the agent do not count: a
-    machine short of processors is not a driver that hangs.
+    """Real seconds that the calls of a thread take; the waits of the agent do not count: a machine
+    short of processors is not a driver that hangs.
 
     A call that hangs sleeps in the driver, or runs while it waits for the driver's lock: both
     count.
@@ -175,8 +175,8 @@ class Stopwatch:
 
     @property
     def took(self) -> float:
-        """Real seconds since the start without the waits, for any thread; a wait is not looked for
-        in what is short anyway."""
+        """Real seconds since the start without the waits, for any thread; a short time is returned
+        as it is, without a search for waits."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 
 class BadInput(ValueError):
-    """Something that the user gave cannot be used; the message is one sentence. Exit status 2."""
+    """The user's input cannot be used; the message is a sentence. Exit status 2."""
 
 
 class Failure(NamedTuple):
-    """An unexpected error: its type, the place where it rose (file:line), and its message."""
+    """An unexpected error: its type, its place (file:line), and its message."""
 
     type: str
     place: str
@@ -25,16 +25,16 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Text that can be shown: what names of devices, of programs or of a tape hold of a terminal's
-    own language, or of no language at all, becomes `\\x1b`. Ends of lines stay."""
+    """Text that can be shown: parts of a terminal's own language, or of no language at all, in
+    names of devices, of programs or of a tape become `\\x1b`. Ends of lines stay."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def encodable(label: str) -> str:
-    """A label value that shows what it is: what cannot be printed becomes question marks, as do
-    letters that turn the direction of text, and bytes that are no UTF-8."""
+    """A label value that shows its true content: unprintable characters become question marks, as
+    do letters that turn the direction of text, and bytes that are no UTF-8."""
     if label.isprintable():
         return label
     return "".join(letter if letter.isprintable() else "?" for letter in label)
@@ -43,7 +43,7 @@ def encodable(label: str) -> str:
 class LogEvent:
     """The message of a log record: the name of an event, and its fields as values.
 
-    Formatters take the two apart; as text it is `event=NAME key=value`, on one line, and any
+    Formatters take the two apart; as text it is `event=NAME key=value`, on a single line, and any
     formatter can write it: a name that a driver or a tape made up commands no terminal.
     """
 
@@ -57,7 +57,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """A value of logfmt: in quotes where it would not be read as one word."""
+    """A value of logfmt: in quotes if it would not be read as a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""The data model: what a metric is, what a read yields, what the agent knows at one tick."""
+"""The data model: metrics, the samples of a read, the agent's knowledge at a tick."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from agent.errors import Failure
 from agent.ranges import ANY, FLAG, LARGEST, NOT_NEGATIVE, RATIO, Range
 
 Labels = tuple[str, ...]
-"""The labels of a series: their values, or their names where a metric is declared."""
+"""The labels of a series: their values, or in a metric's declaration their names."""
 
 GPU_LABELS = ("gpu", "uuid")
 LINK_LABELS = (*GPU_LABELS, "link")
@@ -31,10 +31,10 @@ class InDefault(StrEnum):
 
     ALL = "all"
     FULL = "none"
-    MOVED = "moved"  # the parts that ever were above 0, and one without a name, at 0, a device
+    MOVED = "moved"  # the parts that ever were above 0, and a part without a name, at 0, per device
     GROWN = "grown"  # the parts that ever were above 0
     ZERO = "at 0"  # those that ever were at 0
-    ONE_WAY = "once"  # one a device where both directions are equal
+    ONE_WAY = "once"  # once a device if both directions are equal
     WHICH = "some"  # those that `which` chooses
     SHORT = "short"  # of paths whose hardware carries less than the system's spec sheet says
 
@@ -57,7 +57,7 @@ class Reason(StrEnum):
     UNKNOWN = "unknown"  # answered, but with no usable value
     IMPLAUSIBLE = "implausible"  # answered with a value that the hardware cannot have
     NOT_ENOUGH = "not_enough"  # too few samples so far
-    TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart
+    TOO_SHORT = "too_short"  # the event is shorter than the time between samples
     IRREGULAR = "irregular"  # there is no rhythm in the samples
     FLAT = "flat"  # the samples hardly vary
     LEFT_OUT = "left_out"  # there are more devices than are reported
@@ -72,7 +72,7 @@ PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MIS
 
 
 class Absent(Exception):
-    """A value that is not there; `reason` says why, the message says what was asked."""
+    """A value that is not there; `reason` says why, the message names the question."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
@@ -84,7 +84,7 @@ class Absent(Exception):
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """The value as a number. Raises Absent(implausible) where it cannot be one."""
+    """The value as a number. Raises Absent(implausible) if it cannot be a number."""
     if isinstance(value, int | float) and possible.low <= value <= possible.high:
         return float(value)
     shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
@@ -96,12 +96,13 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, declared once: every exposition, board, rule and page refers to this object.
+    """A metric, declared once: every exposition, board, rule and page refers to this object.
 
     A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
-    which a counter can grow in a second, None for one of events, which has no such limit. A change
-    by more than `step` is exported once the next reading has it too. `shown` chooses the series of
-    the default set; `parts` are the labels of kinds of one event, `which` those to export at once.
+    which a counter can grow in a second, None for a counter of events, which has no such limit. A
+    change by more than `step` is exported once the next reading has it too. `shown` chooses the
+    series of the default set; `parts` are the labels of kinds of the same event, `which` those to
+    export at once.
     """
 
     name: str
@@ -152,7 +153,7 @@ class GpuMetric:
 
 
 class Sample(NamedTuple):
-    """One value of one metric; `labels` in the order of `metric.labels`."""
+    """A value of a metric; `labels` in the order of `metric.labels`."""
 
     metric: Metric
     labels: Labels
@@ -160,8 +161,8 @@ class Sample(NamedTuple):
 
 
 class TimedSeries(NamedTuple):
-    """Samples that the driver took between two reads: values of one metric, oldest first. `times`
-    are seconds on the driver's clock, which runs like the agent's but has another origin."""
+    """Samples that the driver took between two reads: values of a metric, oldest first. `times` are
+    seconds on the driver's clock, which runs like the agent's but has another origin."""
 
     metric: Metric
     labels: Labels
@@ -170,7 +171,7 @@ class TimedSeries(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """One value that is not there; `labels` as far as they are known (often GPU and UUID)."""
+    """A value that is not there; `labels` as far as they are known (often GPU and UUID)."""
 
     metric: Metric
     labels: Labels
@@ -179,7 +180,7 @@ class Absence(NamedTuple):
 
 
 class GpuKey(NamedTuple):
-    """One GPU: NVML's index, which may shift when another is lost, and its UUID, which stays."""
+    """A GPU: NVML's index, which may shift when another is lost, and its UUID, which stays."""
 
     index: int  # type: ignore[assignment]  # not that of tuples
     uuid: str
@@ -209,7 +210,7 @@ class GpuIdentity:
 
 
 class Figure(NamedTuple):
-    """One number that decided something; `unit` is a base unit (ratio, bytes_per_second, ...)."""
+    """A number that decided something; `unit` is a base unit (ratio, bytes_per_second, ...)."""
 
     name: str
     value: float
@@ -227,7 +228,7 @@ class Fact:
     kind: StrEnum
     figures: tuple[Figure, ...] = ()
     names: tuple[str, ...] = ()
-    gpu: GpuKey | None = None  # another than the one that is judged
+    gpu: GpuKey | None = None  # another than the judged GPU
 
 
 class Severity(StrEnum):
@@ -240,8 +241,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with the machine; `device` is the port, link, array or source that it is
-    about, empty where it is about the whole GPU or machine; `labels` are others of its alert."""
+    """Something wrong with the machine; `device` is its port, link, array or source, empty if it is
+    about the whole GPU or machine; `labels` are others of its alert."""
 
     kind: str
     severity: Severity
@@ -257,7 +258,7 @@ class State(StrEnum):
 
     IDLE = "idle"  # no compute process, or a server without requests
     HELD = "held"  # processes that do nothing, for a while
-    HUNG = "hung"  # a job whose GPUs all wait for one another, or for what never comes
+    HUNG = "hung"  # a job whose GPUs all wait for one another, or for an event that never comes
     THROTTLED = "throttled"  # the clocks are held down
     STARVED = "starved"  # a process is there, and its GPU waits
     COMMUNICATING = "communicating"  # the GPU waits for a wire that carries its data
@@ -307,7 +308,7 @@ WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMU
 
 
 def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
-    """The sum of what was spent in these states."""
+    """The sum of the time spent in these states."""
     return sum(part for (state, _), part in seconds.items() if state in states)
 
 
@@ -320,7 +321,7 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on one GPU: its state and cause, `shares` of the time that sum to 1, evidence."""
+    """Verdict on a GPU: its state and cause, `shares` of the time that sum to 1, evidence."""
 
     state: State
     cause: Cause
@@ -329,7 +330,7 @@ class Verdict:
     since: float = 0.0  # when it was first called so (monotonic seconds); short gaps do not count
     gaps: float = 0.0  # seconds since then in which it was not, a minute at a time at most
     evidence: tuple[Fact, ...] = ()  # the weightiest first
-    doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
+    doubts: tuple[Fact, ...] = ()  # facts that were not visible, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up
     confidence: float = 1.0  # how often verdicts like this were right in trials, 0-1
     advice: Mapping[Pair, StrEnum] = field(default_factory=dict)  # fitted most of each recent loss
@@ -349,7 +350,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of one read. `at` is on the agent's clock, `every` its interval (s there)."""
+    """Result of a read. `at` is on the agent's clock, `every` its interval (s there)."""
 
     key: ReadKey
     at: float
@@ -371,10 +372,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the agent knows at one tick; replaced whole, never changed.
+    """Everything that the agent knows at a tick; replaced whole, never changed.
 
-    A GPU that is there has a verdict, or an absence that says why it has none; `findings` are what
-    is wrong with the machine, None where no one has looked.
+    A GPU that is there has a verdict, or an absence with the reason; `findings` are the faults of
+    the machine, None if nothing has looked.
     """
 
     tick: int

@@ -1,4 +1,4 @@
-"""The values that something can have: what a driver answers beyond them is a mistake."""
+"""The values that something can have: a driver's answer beyond them is a mistake."""
 
 import re
 import sys
@@ -26,12 +26,12 @@ FASTEST_WIRE = 1e12
 WIRE_SPEED = Range(1, FASTEST_WIRE)
 
 STEPWISE = 3.0
-"""Seconds counted per second at most: a driver advances its counters in coarse steps, and two reads
-may lie closer together than what they find."""
+"""Seconds counted per second at most: a driver advances its counters in coarse steps, which may be
+longer than the time between two reads."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut where one is missing: 0, 1, 3 are [0, 1] and [3]."""
+    """The indices in order, cut at each missing index: 0, 1, 3 are [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -54,7 +54,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def pci_address(text: str) -> tuple[int, ...]:
-    """Domain, bus and device of an address, however it is written; empty where it is none."""
+    """Domain, bus and device of an address, in any notation; empty if it is no address."""
     try:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:
@@ -62,7 +62,8 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
-    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
+    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, devices without a name are left
+    out."""
     named = sorted(filter(None, devices), key=natural)
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]
     others = [name for name in named if not _is_gpu(name)]

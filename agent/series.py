@@ -1,8 +1,8 @@
-"""Recent samples: the one store that everyone asks for the newest value, a mean or a rate.
+"""Recent samples: the only store for the newest value, a mean or a rate.
 
-What the newest reading of a read does not show is absent at once; `last` looks further back. Taking
-in a tick costs as much as was read again: where a series stands within the readings of its read is
-found once for all readings of the same shape, and the shape seldom changes.
+A series that the newest reading of a read does not show is absent at once; `last` looks further
+back. A tick costs as much as its new readings: the place of a series within the readings of its
+read is found once for all readings of the same shape, and the shape seldom changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ WINDOW_SECONDS = 3.0
 """Seconds that a mean or a rate looks back unless stated otherwise."""
 
 KEPT = 12.0
-"""Seconds of readings that are kept, and one reading before them: the longest window asked for."""
+"""Seconds of readings that are kept, and a reading before them: the longest window asked for."""
 
 
 class Point(NamedTuple):
-    """One value, when it was read, and until when it holds (monotonic seconds)."""
+    """A value, the time of its reading, and the end of its validity (monotonic seconds)."""
 
     at: float
     value: float
@@ -47,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """One reading: its values in the order of its shape, and the turn at which it was taken in."""
+    """A reading: its values in the order of its shape, and the turn at which it was taken in."""
 
     at: float
     until: float
@@ -66,10 +66,11 @@ class _Kept(NamedTuple):
 
 
 _Read = list[_Kept]
-"""The recent readings of one read, the newest last."""
+"""The recent readings of a read, the newest last."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that hold one series, nearly always one, and its place in their newest reading."""
+"""The reads that hold a series, nearly always a single read, and its place in their newest
+reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -78,7 +79,8 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 class SampleStore:
     """The samples of the last seconds by metric and labels; `now` is the tick's monotonic time.
 
-    A value that has expired is as absent as one that never was. Not for several threads at once.
+    A value that has expired is as absent as a value that never was. Not for several threads at
+    once.
     """
 
     now: float = 0.0
@@ -93,7 +95,7 @@ class SampleStore:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """The samples of one snapshot alone, as they are at `now` (its own time unless given)."""
+        """The samples of a single snapshot, as they are at `now` (its own time unless given)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store
@@ -101,7 +103,7 @@ class SampleStore:
     # Taking in
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Take in what was read since the last tick; drop the reads that are no more."""
+        """Take in the readings since the last tick; drop the reads that are no more."""
         self.now, self.turn = now, self.turn + 1
         self._means.clear()
         self._fresh_series.clear()
@@ -172,12 +174,12 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """One value by its labels in the metric's order, or None where it is absent."""
+        """A value by its labels in the metric's order, or None if it is absent."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """One value with its times, or None where it is absent."""
+        """A value with its times, or None if it is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -226,8 +228,8 @@ class SampleStore:
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
-        """The last value that was shown and has not expired, also where newer readings of its read
-        say nothing of it; None once they say that it is absent."""
+        """The last value that was shown and has not expired, even if newer readings of its read say
+        nothing of it; None once they say that it is absent."""
         value = self.value(metric, *labels)
         reporters = self._reporters.get(metric.name, {}) if value is None else {}
         for read in reporters.values():
@@ -240,7 +242,7 @@ class SampleStore:
         return value
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
-        """The values within so many seconds, the newest first; where all are older, the newest."""
+        """The values within so many seconds, the newest first; if all are older, the newest."""
         found = self._find(metric, labels)
         values: list[float] = []
         for kept in reversed(found[0]) if found else ():
@@ -273,7 +275,7 @@ class SampleStore:
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Growth a second of a counter; None before two readings, or after a fall.
 
-        Where it is read less often than that, over its last two readings.
+        If the reads are further apart than that, over its last two readings.
         """
         found = self._find(metric, labels)
         if found is None:

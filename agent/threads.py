@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Seconds for a file system to answer: one that hangs would hold up the start and the end."""
+"""Seconds for a file system to answer: a file system that hangs would hold up the start and the
+end."""
 
 
 class Spawn(Protocol):
@@ -39,7 +40,7 @@ def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
 def _run(done: Future[T], work: Callable[[], T]) -> None:
     try:
         done.set_result(work())
-    except BaseException as error:  # for the one who asks the future
+    except BaseException as error:  # for the thread that asks the future
         done.set_exception(error)
 
 

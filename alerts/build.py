@@ -24,7 +24,7 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Instance with the agent's usual port, where it is named by its node alone."""
+"""Instance with the agent's usual port, if its name has no port."""
 
 
 class Dumper(yaml.SafeDumper):
@@ -47,7 +47,7 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
 
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
-    """One alerting rule."""
+    """An alerting rule."""
     place, thresholds = fault.place, parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
     if OWN in thresholds.runbook and (place in (None, RACK) or fault.alert == DOWN):

@@ -37,7 +37,7 @@ NEEDS = {
     "slack_channel": ("slack_url_file",),
     "slack_url_file": ("slack_channel",),
 }
-"""A key that is set, and what else it needs."""
+"""A key that is set, and the other keys that it needs."""
 
 
 def missing(receivers: Receivers) -> str:
@@ -51,7 +51,8 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """A POST of JSON. Alertmanager 0.25 takes no URL from a file: a token in one does instead."""
+    """A POST of JSON. Alertmanager 0.25 takes no URL from a file: a token in a file does
+    instead."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}
@@ -79,7 +80,7 @@ SUBJECT = (
     "{{ else }}several nodes{{ end }}"
 )
 NAMED_NODES = 5
-"""Nodes of one message that are named; the rest are counted."""
+"""Nodes that a message names; the rest are counted."""
 
 _NEW_NODE = (
     '{{ if ne .Labels.instance $last }}{{ $last = .Labels.instance }}{{ $nodes = printf "%s." '
@@ -97,12 +98,12 @@ TEXT = (
     f"{{{{ range .Alerts }}}}{_NEW_NODE}{_DEVICE}{{{{ end }}}}"
     "{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n"
 )
-"""The text of one alert, then its GPUs and devices by node: Alertmanager sorts by instance. A
+"""The text of an alert, then its GPUs and devices by node: Alertmanager sorts by instance. A
 template cannot add, so it counts nodes by the length of a text."""
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """The ways to a person; to a pager only where `page`."""
+    """The ways to a person; to a pager only if `page`."""
     found: dict[str, list[dict[str, Any]]] = {}
     if r.webhook_url:
         found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]

@@ -1,10 +1,10 @@
-"""The Alertmanager configuration: routes, repeat intervals, and what silences what: one message for
-one fault.
+"""The Alertmanager configuration: routes, repeat intervals, and alerts that silence others: a
+single message per fault.
 
-An alert that silences must be there before the other one is sent. So the rules hold in steps: what
-is counted every second and lost data (0 to 2 min), links and what the driver requests (3 min),
-lesser errors (5 min), what only waits for a reset (8 min and more).
-tests/alerts/test_inhibitions.py holds them to it.
+An alert that silences another must be there before that is sent. So the rules hold in steps: counts
+of every second and lost data (0 to 2 min), links and the driver's requests (3 min), lesser errors
+(5 min), faults that only wait for a reset (8 min and more). tests/alerts/test_inhibitions.py holds
+them to it.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from alerts.receivers import Receivers, missing, ways, webhook
 
 
 class Route(NamedTuple):
-    """Route of the alerts of one severity to their receiver, which is named after it."""
+    """Route of the alerts of a severity to their receiver, which is named after it."""
 
     severity: str
     wait: str  # for more of the same rack and cause before the first message
     interval: str  # between two messages about them
-    repeat: str  # until a message that no one acted on is sent again
+    repeat: str  # until a message without a reaction is sent again
 
 
 ROUTES = (
@@ -34,7 +34,7 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""One message for what has one cause: a switch with four nodes behind it, a room that gets hot."""
+"""A single message for a common cause: a switch with four nodes behind it, a room that gets hot."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 

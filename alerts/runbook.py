@@ -1,4 +1,4 @@
-"""RUNBOOK.md: one section an alert, from its page and its rules; and as a page that every agent
+"""RUNBOOK.md: a section per alert, from its page and its rules; and as a page that every agent
 serves, so that the links of alerts lead somewhere."""
 
 import re
@@ -100,7 +100,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """One that is linked to answers to its name, and to that in small letters."""
+    """A heading that a link names answers to its name, and to that in small letters."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

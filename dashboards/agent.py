@@ -1,4 +1,4 @@
-"""The agent itself: whether it answers, what it costs, which values are absent and why."""
+"""The agent itself: whether it answers, its cost, its absent values and their reasons."""
 
 from agent.sources import agent_health, system
 from dashboards.board import BAD, GOOD, NEUTRAL, SHORT, Board, Row

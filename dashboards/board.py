@@ -9,15 +9,15 @@ from agent.model import Cause, Pair, State
 from dashboards.queries import Query, Value
 
 # Colours were searched so that people with any colour vision distinguish states: busy from starved,
-# held from idle. Reds and oranges are kept for what starves a GPU or asks for somebody, yellows for
-# what slows it down: nothing healthy has them.
+# held from idle. Reds and oranges are kept for causes that starve a GPU or need a person, yellows
+# for causes that slow it down: nothing healthy has them.
 GOOD, WARNING, BAD = "#0B7A58", "#F8CE2C", "#DE1109"
-"""Behind text. Grafana writes nearly black on what is brighter than 180 of 255, nearly white on the
-rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its own, for none
-can be read both on Grafana's dark panels and on its light ones.
+"""Behind text. Grafana writes nearly black on colours brighter than 180 of 255, nearly white on the
+rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its own, for no
+colour is readable both on Grafana's dark panels and on its light panels.
 """
 PAINTLESS = "transparent"
-"""Behind a figure of a table that is as it should be: what is wrong stands out."""
+"""Behind a good figure of a table, so that bad figures stand out."""
 PLAIN = "#BDBDBD"
 DASHED = "#8C8C8C"
 """Dashed lines of limits: they are no series that anybody should look at first."""
@@ -72,7 +72,7 @@ Steps = tuple[Step, ...]
 
 NEUTRAL: Steps = (Step(None, PLAIN),)
 PART: Steps = (Step(None, DASHED),)
-"""A bar that is neither good nor bad: darker than what it does not fill."""
+"""A bar that is neither good nor bad: darker than its empty part."""
 
 WELL: Steps = (Step(None, GOOD),)
 LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
@@ -99,9 +99,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: what it asks, how it looks. Width in 24ths of the board, height in units of 30 px.
+    """A panel: its queries and its look. Width in 24ths of the board, height in units of 30 px.
 
-    `empty` names the hardware or the situation in which there is nothing to show.
+    `empty` names the hardware or the situation that leaves the panel empty.
     """
 
     kind: str
@@ -139,7 +139,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels that answer one question, which is the title."""
+    """Panels that answer a single question, which is the title."""
 
     question: str
     panels: Sequence[Panel]
@@ -148,17 +148,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a board: the values of a label, one, several or all."""
+    """A choice at the top of a board: a single value of a label, several or all."""
 
     name: str
     label: str
     query: str
-    all: str | None = ""  # what All stands for: "" each value that is there; None: there is no All
+    all: str | None = ""  # the meaning of All: "" each value that is there; None: there is no All
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One board. The annotation marks when alerts began."""
+    """A board. The annotation marks when alerts began."""
 
     title: str
     uid: str

@@ -2,9 +2,9 @@
 
 grafanalib 0.7.1 gives the frame: boards, targets, variables, links. Its panels write layouts of
 Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever changes), its
-graphs are limited to 100 points, and its schema version sets off migrations that overwrite what is
-set here. So panels are written here as Grafana 10 to 13 read them, and what is obsolete in the
-frame is dropped.
+graphs are limited to 100 points, and its schema version sets off migrations that overwrite these
+settings. So panels are written here as Grafana 10 to 13 read them, and obsolete parts of the frame
+are dropped.
 """
 
 import json
@@ -97,7 +97,7 @@ def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Rows below each other; the panels of an open row follow it, a collapsed one holds its own."""
+    """Rows below each other; the panels of an open row follow it, a collapsed row holds its own."""
     out: list[Json] = []
     top, ids = 0, count(1)
     for row in rows:
@@ -116,7 +116,7 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flow(panels: Sequence[Panel], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Panels from left to right, in as many lines as they need; and where the last one ends."""
+    """Panels from left to right, in as many lines as they need; and the end of the last line."""
     out = []
     left = tallest = 0
     for panel in panels:
@@ -181,8 +181,8 @@ SOURCE = core.Template(
 
 
 def _template(variable: Variable) -> Json:
-    """A variable, read again with each time range, for nodes come and go. One without All begins
-    with its first value."""
+    """A variable, read again with each time range, for nodes come and go. A variable without All
+    begins with its first value."""
     made = core.Template(
         name=variable.name,
         label=variable.label,
@@ -216,8 +216,8 @@ OTHERS = (input_pipeline_board, agent_board)
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Relative path to text of everything that this package generates; `book` is where the runbook
-    is, as alerts have it."""
+    """Relative path to text of everything that this package generates; `book` is the address of the
+    runbook, as alerts have it."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     runbook = of_row if "://" in of_row else ""
     boards = [*(build(runbook) for build in WITH_ALERTS), *(build() for build in OTHERS)]

@@ -1,4 +1,4 @@
-"""The fleet: which node loses the most, and what is wrong where. Worst first."""
+"""The fleet: the node that loses the most, and the faults with their places. Worst first."""
 
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.job_watch import HUNG
@@ -71,7 +71,7 @@ HELD_UP = Value(
 """GPUs that have waited for others of their job most of the time, up to now."""
 
 PEAK = summed(TENSOR_RECORD).over(summed(SECONDS_RECORD, state=State.BUSY))
-"""Both from one group of rules: others are evaluated at other times."""
+"""Both from the same group of rules: other groups are evaluated at other times."""
 
 
 BY_CAUSE = (
@@ -123,8 +123,8 @@ HEALTH_ROW = Row(
 
 
 def _urgent() -> Value:
-    """Critical alerts of each node; nodes with as many are in order: those with other alerts first,
-    then by what they lose. The parts below 1 are cut off where the figure is shown."""
+    """Critical alerts of each node; nodes with as many are in order: nodes with other alerts first,
+    then by their loss. The display cuts off the parts below 1."""
     none = f"0 * ({LOST_SHARE.expr})"
     critical, others = (
         f"({alerts(NODE, severity).expr} or {none})" for severity in ("critical", "warning")
@@ -206,7 +206,7 @@ LOSSES = Row(
 )
 
 NUMBERED = "~slurm|kubernetes"
-"""Runtimes that name a job alike on all of its nodes: others call it by a pid of one of them."""
+"""Runtimes that give a job the same name on all of its nodes: others use a pid on a single node."""
 
 OF_JOB: Labels = ("job_id", "user", "account")
 MEDIAN = f"quantile by ({', '.join(OF_JOB)}) (0.5, {select(OWN_TIME)})"

@@ -1,4 +1,4 @@
-"""The GPU: where its time goes, what it computes, what holds it down, what is broken."""
+"""The GPU: its time by state, its computations, its limits, its faults."""
 
 from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS, UNOBSERVED_SECONDS

@@ -1,4 +1,5 @@
-"""The input pipeline: what starves the GPUs, beside everything that could, on one time axis."""
+"""The input pipeline: the cause of starved GPUs, beside all possible causes, on a common time
+axis."""
 
 from agent.limits.paths import LIMIT
 from agent.model import State

@@ -14,7 +14,7 @@ LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
 """Smallest range of an axis, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
+"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of a single error."""
 
 BARS: Json = {
     "sizing": "manual",
@@ -28,7 +28,7 @@ BARS: Json = {
 
 
 class Shape(TypedDict, total=False):
-    """Size of a panel, what it says when it is empty, and overrides of single fields."""
+    """Size of a panel, its text when it is empty, and overrides of single fields."""
 
     width: int
     height: int
@@ -49,10 +49,10 @@ def graph(
 ) -> Panel:
     """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
 
-    `named`: below them a legend; where there would be a hundred names, the tooltip reports them.
-    `peaks`: beside them a legend with the highest value of each.
-    `every` is the least time between two points, for what the agent reads less often than it is
-    scraped: with it the window of `rate` grows.
+    `named`: below them a legend; if there would be a hundred names, the tooltip reports them.
+    `peaks`: beside them a legend with the highest value of each. `every` is the least time between
+    two points, for metrics that the agent reads less often than Prometheus scrapes it: with it the
+    window of `rate` grows.
     """
     units = {query.value.unit for query in queries}
     if len(units) > 1:
@@ -101,7 +101,7 @@ def stat(
     fields: Mapping[str, object] | None = None,
     **shape: Unpack[Shape],
 ) -> Panel:
-    """One figure, or one for each series, coloured by how bad it is."""
+    """A figure, or a figure for each series, whose colour says how bad it is."""
     return Panel(
         *("stat", title, about, [Query(value, legend)]),
         steps=steps,
@@ -178,7 +178,7 @@ BLANK: Json = {
     "matcher": {"id": "byType", "options": "string"},
     "properties": [{"id": "noValue", "value": " "}],
 }
-"""A label that a row does not have: else its cell shows what is said of an empty panel."""
+"""A label that a row does not have: else its cell shows the text of an empty panel."""
 
 
 class Column(NamedTuple):
@@ -187,7 +187,7 @@ class Column(NamedTuple):
     title: str
     value: Value
     steps: Steps = NEUTRAL
-    absent: str = "-"  # where a row has no figure, or one that is no number: why
+    absent: str = "-"  # why a row has no figure, or a figure that is no number
 
 
 def table(
@@ -225,7 +225,7 @@ def table(
 
 
 def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
-    """One table of all queries: rows by their labels, columns by their titles."""
+    """A table of all queries: rows by their labels, columns by their titles."""
     single = len(columns) == 1
     values = ["Value"] if single else [f"Value #{n}" for n in ascii_uppercase[: len(columns)]]
     asked = " ".join(column.value.expr for column in columns)
@@ -278,7 +278,7 @@ def coloured_words(label: str, colours: Mapping[str, str]) -> Json:
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Texts in the place of what a label says; keys are regular expressions, the first counts."""
+    """Texts in the place of a label's values; keys are regular expressions, the first counts."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())
@@ -296,8 +296,8 @@ def matrix(
     steps: Steps = NEUTRAL,
     **shape: Unpack[Shape],
 ) -> Panel:
-    """A table of two labels: one down, one across, the value where they meet, on its colour; 0
-    where there is none."""
+    """A table of two labels: rows by `row`, columns by `column`, each cell a value on its colour; 0
+    if there is none."""
     grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "zero"}
     first = {"renameByName": {f"{row}\\{column}": row}}
     return Panel(

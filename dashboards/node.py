@@ -1,4 +1,4 @@
-"""One node: utilization, saturation and errors of everything in it, at a glance."""
+"""A node: utilization, saturation and errors of everything in it, at a glance."""
 
 from agent.diagnosis import job_watch, pulses
 from agent.diagnosis.accounting import STATE_SECONDS

@@ -1,6 +1,6 @@
 """PromQL out of the catalogue: metrics enter queries as objects, with their labels and units.
 
-Each query is held to the variables of its board: job, instance and, for what belongs to a GPU, gpu.
+Each query is held to the variables of its board: job, instance and, for metrics of a GPU, gpu.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ OF_GPU = {"nvlink", "pcie", "hbm"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An expression and Grafana's unit of what it yields."""
+    """An expression and Grafana's unit of its result."""
 
     expr: str
     unit: str
@@ -72,7 +72,7 @@ class Value:
         return Value(aggregated("avg", self.expr, by), self.unit)
 
     def over(self, whole: "Value", on: Labels | None = None) -> "Value":
-        """A share of `whole`; with `on` many parts of one whole. Nothing where there is none."""
+        """A share of `whole`; with `on` many parts of the same whole. Empty if there is none."""
         joined = "" if on is None else f"on ({', '.join(on)}) group_left () "
         return Value(f"({self.expr}) / {joined}(({whole.expr}) > 0)", "percentunit")
 
@@ -83,26 +83,26 @@ class Value:
         return Value(f"({self.expr}) {condition}", self.unit)
 
     def number(self, condition: str) -> "Value":
-        """How many series meet a condition; nothing where there is none at all."""
+        """The number of series that meet a condition; empty if there is no series at all."""
         operator, figure = condition.split()
         return Value(f"sum(({self.expr}) {operator} bool {figure})", "none")
 
     def or_why(self, whole: "Value") -> "Value":
-        """No number for what has a `whole` alone, so that its column can say why."""
+        """No number for rows that have a `whole` alone, so that the column can say why."""
         return Value(f"{self.expr} or ({whole.expr}) * NaN", self.unit)
 
     def or_none_of(self, whole: "Value") -> "Value":
-        """0 for what has a `whole` alone: a share of which there is nothing has no series."""
+        """0 for rows that have a `whole` alone: an empty share has no series."""
         return Value(f"({self.expr}) or ({whole.expr}) * 0", self.unit)
 
     def when(self, which: str, by: Labels) -> "Value":
-        """The first (`min`) or last time (`max`) at which there was a series, within what the board
-        shows, to the minute; in milliseconds since the epoch."""
+        """The first (`min`) or last time (`max`) at which there was a series, within the board's
+        time range, to the minute; in milliseconds since the epoch."""
         seen = f"{which}_over_time(timestamp({self.expr})[{RANGE}:1m])"
         return Value(f"{aggregated(which, seen, by)} * 1000", "dateTimeFromNow")
 
     def or_zero(self) -> "Value":
-        """0 where there is no series at all: for counts of things that may not exist."""
+        """0 if there is no series at all: for counts of things that may not exist."""
         return Value(f"({self.expr}) or vector(0)", self.unit)
 
     def descending(self) -> "Value":
@@ -144,14 +144,14 @@ class Value:
         )
 
     def of_several(self, value: "Value") -> "Value":
-        """The same where `value` has at least two series."""
+        """The same if `value` has at least two series."""
         return Value(f"{self.expr} and on () count({value.expr}) > 1", self.unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A value on a panel; a limit is drawn as a dashed line that nothing is stacked on, and what
-    is there at times only as points: Grafana would draw a line across the gap."""
+    """A value on a panel; a limit is drawn as a dashed line that nothing is stacked on, and a
+    series that is there at times only as points: Grafana would draw a line across the gap."""
 
     value: Value
     legend: str = ""
@@ -177,7 +177,7 @@ def select(metric: Metric, **match: str) -> str:
 
 
 def _of_gpus(metric: Metric, path: str) -> list[str]:
-    """Only the GPUs chosen; where kinds of paths are mixed, also those of the host."""
+    """Only the GPUs chosen; if kinds of paths are mixed, also the paths of the host."""
     if "gpu" not in metric.labels:
         return []
     if "path" not in metric.labels or path in OF_GPU:
@@ -230,14 +230,14 @@ WHOLE_GPU = "~gpu[0-9]+"
 
 
 def time_in(state: State, by: Labels = ()) -> Value:
-    """Share of the observed GPU time, within what the board shows, that went into a state."""
+    """Share of the observed GPU time, within the board's time range, that went into a state."""
     whole = grown(STATE_SECONDS, by)
     return grown(STATE_SECONDS, by, state=state.value).or_none_of(whole).over(whole)
 
 
 def time_by_cause(**match: str) -> Value:
-    """Share of the observed GPU time by state and cause, over time, of those that there were at any
-    time within what the board shows; from busy to throttled.
+    """Share of the observed GPU time by state and cause, over time, for the pairs that occur within
+    the board's time range; from busy to throttled.
 
     Prometheus sorts series by their labels, and areas lie on each other in that order.
     """
@@ -254,7 +254,7 @@ def range_by_cause(**match: str) -> Value:
 
 
 def saturated(by: Labels, **match: str) -> Value:
-    """Share of the observed time, within what the board shows, for which a path was full."""
+    """Share of the observed time, within the board's time range, for which a path was full."""
     seen = f"max without (direction) ({grown(OBSERVED, None, **match).expr}) > 0"
     full = f"{grown(SATURATED, None, **match).expr} / ignoring (direction) group_left () ({seen})"
     if "disk" in match.get("path", "disk"):
@@ -294,8 +294,8 @@ GPU_NAME = "{{instance}} GPU {{gpu}}"
 
 
 def spread(value: Value, name: str = GPU_NAME) -> list[Query]:
-    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
-    rest by its name. Of one GPU the mean is all there is."""
+    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the rest
+    by its name. Of a single GPU the mean is all there is."""
     return [
         Query(value.smallest().of_several(value), "least"),
         Query(value.mean(), "mean"),
@@ -306,7 +306,7 @@ def spread(value: Value, name: str = GPU_NAME) -> list[Query]:
 
 PLACES_OF_NODES = 'instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Also what is said of a rack or a cluster: such an alert has no instance."""
+"""Alerts of a rack or a cluster too: they have no instance."""
 
 
 def since(severity: str, places: str) -> Value:
@@ -317,7 +317,7 @@ def since(severity: str, places: str) -> Value:
 
 
 def _of_ours(name: str, severity: str = "", state: str = "", places: str = PLACES_OF_NODES) -> str:
-    """Alerts of ours, without the one that always fires."""
+    """Alerts of ours, without the alert that always fires."""
     which = f'severity=~"{severity}",' if severity else ""
     return (
         f'{name}{{{state}alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}job=~"$job|",{places}}}'

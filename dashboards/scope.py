@@ -41,7 +41,7 @@ BOARD_TITLES = {
     "dgx-input-pipeline": "DGX Input pipeline",
     "dgx-agent": "DGX Agent",
 }
-"""Every board: a link leads only to one of these."""
+"""Every board: a link leads only to these."""
 
 
 LABEL_TITLES = {"instance": "Node", "gpu": "GPU"}
@@ -68,11 +68,11 @@ NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$ra
 ONE_NODE = values_of("instance", UP, '{job=~"$job"}', None)
 GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+")
 OF_NODE = (JOB_VARIABLE, ONE_NODE, GPUS)
-"""A board of a node begins with one; more can be chosen."""
+"""A board of a node begins with a single node; more can be chosen."""
 
 OF_FLEET = (JOB_VARIABLE, *PLACE_VARIABLES, NODES, GPUS)
 OF_AGENTS = (JOB_VARIABLE, *PLACE_VARIABLES, NODES)
-"""An agent is there also where there is no GPU, or no driver that answers."""
+"""An agent is there even without a GPU, or without a driver that answers."""
 
 
 def board(uid: str, about: str, *rows: Row, choices: tuple[Variable, ...] = OF_NODE) -> Board:
@@ -149,13 +149,13 @@ OF_DEVICES = (
     *("xid", "do"),
 )
 DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
-"""Labels by whose values one alert asks for different steps."""
+"""Labels whose values decide the steps that an alert asks for."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def first_steps() -> dict[str, str]:
-    """The first step after each alert, by a pattern of its name and of what else decides it."""
+    """The first step after each alert, by a pattern of its name and of its deciding labels."""
     found = {}
     parameters = RuleParameters(AlertThresholds())
     for group in (*HARDWARE, *WORKLOAD, fleet, racks, monitoring):
@@ -205,7 +205,7 @@ def firing_alerts(runbook: str, by: Labels = OF_DEVICES, places: str = PLACES_OF
 
 
 def _rows(operator: str, value: Value, firing: Value, by: Labels) -> Value:
-    """A row for each alert, but one for those of many GPUs, devices or links."""
+    """A row for each alert, but a common row for alerts of many GPUs, devices or links."""
     each = aggregated(operator, value.expr, by)
     rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
     if rest != by:
@@ -223,8 +223,8 @@ WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Al
 
 
 def goodput(by: Labels, seconds: Callable[[str], Value], peak: Value) -> Panel:
-    """`seconds` of each node or GPU within what the board shows that were in a state, or `~` some;
-    `peak` is the tensor throughput of those at work over what it could be."""
+    """`seconds` of each node or GPU within the board's time range that were in a state, or `~`
+    some; `peak` is the tensor throughput of the GPUs at work over their possible throughput."""
     whole, lost = (seconds(state) for state in ("~.+", f"~{WHAT_LOST}"))
     spent = whole.total(by)
 

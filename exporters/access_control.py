@@ -1,8 +1,8 @@
 """Access control: known host names and passwords.
 
 A web page can give its own name the address 127.0.0.1 once it is loaded (DNS rebinding); to a
-browser the agent then belongs to that page, which may read all of it. What such a request cannot
-change is the name in its Host header, and which page sent it.
+browser the agent then belongs to that page, which may read all of it. Such a request cannot change
+the name in its Host header, nor the page that sent it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def require_bcrypt() -> None:
-    """Raise ConfigError where passwords cannot be checked."""
+    """Raise ConfigError if passwords cannot be checked."""
     try:
         import bcrypt  # noqa: F401
     except ImportError as error:
@@ -48,8 +48,8 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 class Passwords:
     """Checks passwords against bcrypt hashes, so that guesses cost the agent little and keep no
-    other client out: a client has one check at a time, and rests after a wrong one. What was right
-    is remembered, as digests under a secret of this process."""
+    other client out: a client has a single check at a time, and rests after a wrong password. A
+    right password is remembered, as digests under a secret of this process."""
 
     def __init__(self, pause: float = PAUSE) -> None:
         self.checks = 0  # how often bcrypt was asked
@@ -90,13 +90,13 @@ def matches(password: str, stored: str) -> bool:
 
     try:
         return bcrypt.checkpw(password.encode()[:PASSWORD_BYTES], stored.encode())
-    except ValueError:  # what bcrypt cannot take is no password
+    except ValueError:  # a text that bcrypt cannot take is no password
         return False
 
 
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site of the agent's own page, and of a user who typed the address."""
+"""Values of Sec-Fetch-Site of the agent's own page, and of an address that the user typed."""
 
 
 OURS = ("localhost", os.uname().nodename)
@@ -104,8 +104,8 @@ OURS = ("localhost", os.uname().nodename)
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
     """Return whether a request over loopback names a host that is not known to be ours: `names`,
-    this machine's own, localhost or an address of loopback. One without a Host header comes from no
-    browser."""
+    this machine's own, localhost or an address of loopback. A request without a Host header comes
+    from no browser."""
     here = request.get_extra_info("sockname")
     if not here or not _is_loopback(here[0]):
         return False
@@ -147,13 +147,13 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 
 
 class AccessControl:
-    """Answers in place of the handler whom it does not let in, and closes; every path is asked
-    alike, health and readiness too, as in all exporters of this format."""
+    """Answers in place of the handler if it does not let the client in, and closes; it guards every
+    path alike, health and readiness too, as all exporters of this format do."""
 
     def __init__(
         self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
-        """`names` gives those of the agent beside the ones of loopback."""
+        """`names` gives the names of the agent beside those of loopback."""
         self._users = users
         self._names = names
         self._passwords = Passwords()
@@ -179,8 +179,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client that an address counts as: itself, or its /64, of which one client has all
-    addresses."""
+    """Return the client that an address counts as: itself, or its /64, because a single client has
+    all addresses of a /64."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -188,7 +188,8 @@ def client_of(address: str) -> str:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """The answer to who is not let in; the connection is closed, its place is for others."""
+    """The answer to a client that is not let in; the connection is closed, its place is for
+    others."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

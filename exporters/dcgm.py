@@ -1,8 +1,8 @@
 """`/metrics/dcgm`: the same GPUs under the names, labels and units of NVIDIA's dcgm-exporter.
 
 `dcgm.toml` has the names of both its generations. Every value is made of samples of the snapshot
-that `/metrics` has; what is absent there is absent here. The format is always the plain text of
-Prometheus: OpenMetrics has no name for a counter that does not end in `_total`.
+that `/metrics` has; a value that is absent there is absent here. The format is always the plain
+text of Prometheus: OpenMetrics has no name for a counter that does not end in `_total`.
 """
 
 import os
@@ -52,7 +52,7 @@ class DcgmUnit(msgspec.Struct, frozen=True):
 
 
 class DcgmName(msgspec.Struct, frozen=True):
-    """A field in one generation."""
+    """A field in a single generation."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -60,7 +60,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """One field: which samples of ours it is made of, and what it is called."""
+    """A field: our samples that it is made of, and its names."""
 
     what: str
     metrics: tuple[str, ...]
@@ -79,7 +79,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """The sum of what it exports, by UUID; none where one of its metrics is absent."""
+        """The sum of its metrics, by UUID; no value if a metric is absent."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -94,7 +94,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The whole file; a label has what `DcgmRow.says` has of that name."""
+    """The whole file; a label has the text of `DcgmRow.says` under that name."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -110,7 +110,7 @@ def table() -> DcgmTable:
 
 
 class DcgmRow(NamedTuple):
-    """A GPU or MIG instance that has series, and what its labels can say."""
+    """A GPU or MIG instance that has series, and the texts of its labels."""
 
     uuid: str
     instance: str
@@ -139,7 +139,7 @@ class DcgmExposition(Exposition):
 
     def tick(self, _: Snapshot) -> None:
         """A listener of the poller: keep the rates that are exported as such, over some seconds or
-        the last two readings of what is read less often."""
+        the last two readings of slower reads."""
         found: Samples = defaultdict(dict)
         rated = (name for one in table().field if one.rate for name in one.metrics)
         for name in rated if self.enabled else ():

@@ -1,8 +1,8 @@
 """The default set: the series that rules and boards need, without parts that are always 0.
 
 A counter that begins above 0 has no increase. So a new part, such as a kind of error, is 0 at
-first: for 30 s at least, and in two answers to one client, so that Prometheus has a sample from
-which it grows. Parts that are above 0 when the agent looks first are exported as they are.
+first: for 30 s at least, and in two answers to a client, so that Prometheus has a sample from which
+it grows. Parts that are above 0 when the agent looks first are exported as they are.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from exporters.settings import Families
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
 CLIENTS_COUNTED = 64
-"""Clients whose answers are counted for one part: the first ones."""
+"""Clients whose answers are counted for a part: the first 64."""
 
 DIRECTION = "direction"
 
@@ -31,7 +31,7 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Chooses from each snapshot; remembers what was chosen, for a series once shown stays."""
+    """Chooses from each snapshot; remembers its choice, for a series once shown stays."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
     """By metric: devices that were there before, by their labels without the parts."""
@@ -106,14 +106,14 @@ class DefaultSet:
         return True
 
     def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """What was ever at 0: links that are down, sources that do not answer."""
+        """Samples that were ever at 0: links that are down, sources that do not answer."""
         kept = self._kept.setdefault(metric.name, set())
         kept |= {sample.labels for sample in samples if not sample.value}
         return [sample for sample in samples if sample.labels in kept]
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """One series without a direction for each device where both directions are equal; where
-        they once differed, both."""
+        """A series without a direction for each device if both directions are equal; both
+        directions if they once differed."""
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index(DIRECTION)
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:

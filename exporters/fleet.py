@@ -1,6 +1,7 @@
-"""A simulated fleet over HTTP: each node at an address of its own on loopback, all at one port.
+"""A simulated fleet over HTTP: each node at an address of its own on loopback, all at the same
+port.
 
-A node reports what the agent of its kind of load reports, with identities and a job of its own.
+A node reports as the agent of its kind of load does, with identities and a job of its own.
 `/targets` lists the nodes as Prometheus' `http_sd` takes them.
 """
 
@@ -38,8 +39,8 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetServer:
-    """Serves the nodes; `pages` are the agents' by scenario, `awaited` names what is missing until
-    all are ready. A node in `dark` answers no more, as one without power."""
+    """Serves the nodes; `pages` are the agents' by scenario, `awaited` names the missing reads
+    until all are ready. A node in `dark` answers no more, like a node without power."""
 
     def __init__(
         self,

@@ -29,13 +29,13 @@ SOFTWARE = f"dgx-telemetry/{__version__}"
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
-LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
+LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads a body
 
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and what they ask; `awaited` names what is missing until ready,
-    in one sentence."""
+    """The handlers of all routes, and their sources; `awaited` names the missing reads until ready,
+    in a sentence."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]
@@ -47,7 +47,7 @@ class AgentPages:
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
     dcgm: DcgmExposition | None = None
     thread: ThreadPoolExecutor = (
-        field(  # one, not one a client: all want Python's lock, as the tick
+        field(  # a single thread for all clients: all want Python's lock, as the tick
             default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
         )
     )
@@ -99,7 +99,7 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """503 with what is missing until every read has run."""
+        """503 with the missing reads until every read has run."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
@@ -156,7 +156,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """A body that is already compressed where `gzip` says so."""
+    """A body that is already compressed if `gzip` says so."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -166,9 +166,9 @@ def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Respo
 def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
-    """Targets for Prometheus' `http_sd`: `/targets`, read again for each who asks, on a thread.
-    Where `read` raises BadInput the answer is 503 and why: Prometheus keeps those it has."""
-    reading = asyncio.Lock()  # who asks meanwhile waits: a command hangs once, not each time
+    """Targets for Prometheus' `http_sd`: `/targets`, read again for each client, on a thread. If
+    `read` raises BadInput the answer is 503 and why: Prometheus keeps its targets."""
+    reading = asyncio.Lock()  # clients wait meanwhile: a command hangs once, not each time
 
     async def answer(_: web.Request) -> web.Response:
         async with reading:

@@ -1,4 +1,4 @@
-"""Jobs as one JSON document, for `/api/v1/jobs`."""
+"""Jobs as a JSON document, for `/api/v1/jobs`."""
 
 from agent.diagnosis.advice import ADVICE, TEXTS, Advice
 from agent.jobs.job import Hang, Job, Receipt, WatchedJobs
@@ -17,7 +17,7 @@ def jobs_document(jobs: WatchedJobs) -> Document:
 
 
 def job_document(job: Job) -> Document:
-    """A running job; what is not known is null."""
+    """A running job; unknown values are null."""
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt, hung=bool(hang)),

@@ -25,7 +25,7 @@ MAX_FILES = gauge(
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield one sample a metric; raises OSError if /proc is not mounted."""
+    """Yield a sample per metric; raises OSError if /proc is not mounted."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = STAT.read_text().rpartition(")")[2].split()  # from the third field on
     booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])

@@ -20,7 +20,7 @@ from exporters.settings import Families, MetricsConfig
 
 
 class Format(NamedTuple):
-    """One exposition format: its Content-Type, and what follows the last family."""
+    """An exposition format: its Content-Type, and the text after the last family."""
 
     content_type: str
     end: str
@@ -32,8 +32,8 @@ OPEN_TYPES, PLAIN_TYPES = {"application/openmetrics-text"}, {"text/plain", "text
 
 
 def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Each entry of Accept or Accept-Encoding: its name, its parameters, and its weight (`q`), 0
-    where the client refuses it."""
+    """Each entry of Accept or Accept-Encoding: its name, its parameters, and its weight (`q`), 0 if
+    the client refuses it."""
     for entry in header.lower().split(","):
         name, *rest = (part.strip() for part in entry.split(";"))
         pairs = (part.partition("=") for part in rest)
@@ -47,7 +47,7 @@ def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 @lru_cache(maxsize=64)
 def negotiate(accept: str) -> Format:
-    """OpenMetrics 1.0.0 where the client takes it and prefers nothing, else the oldest format."""
+    """OpenMetrics 1.0.0 if the client takes it and prefers nothing, else the oldest format."""
     open_metrics = max(
         (
             weight
@@ -101,9 +101,9 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
-    """Writes snapshots in one format, each line as prometheus_client does, in a fifth of its time:
-    a family whose values stay is written once, and the text before a value once for each series.
-    A family that cannot be written costs only itself."""
+    """Writes snapshots in a single format, each line as prometheus_client does, in a fifth of its
+    time: a family whose values stay is written once, and the text before a value once for each
+    series. A family that cannot be written costs only itself."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)
@@ -111,13 +111,13 @@ class ExpositionLines:
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
         """Families in the order of their names, samples in the order of their label values; of a
-        series that comes twice the last counts, and what is no number is left out."""
+        series that comes twice the last counts, and a value that is no number is left out."""
         parts = []
         for name in sorted(families):
             try:
                 parts.append(self._family(families[name]))
                 self._failing.discard(name)
-            except Exception:  # a bug in one must not blind Prometheus to the others
+            except Exception:  # a bug in a family must not blind Prometheus to the others
                 if name not in self._failing:
                     log.exception(LogEvent("collector_failed", collector=name))
                 self._failing.add(name)
@@ -170,7 +170,7 @@ GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """One rendered exposition; `at` is when, in monotonic seconds of the agent's clock."""
+    """A rendered exposition; `at` is its time, in monotonic seconds of the agent's clock."""
 
     tick: int
     at: float

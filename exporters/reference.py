@@ -36,7 +36,7 @@ TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
 def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
-    """The whole page: one table a subsystem, metrics in the order of their names."""
+    """The whole page: a table per subsystem, metrics in the order of their names."""
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]

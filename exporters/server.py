@@ -1,4 +1,4 @@
-"""The HTTP server: aiohttp's runner behind sockets that bound the connections of one client."""
+"""The HTTP server: aiohttp's runner behind sockets that bound the connections of a client."""
 
 import asyncio
 import logging
@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # an agent without TLS does not load it
     from ssl import SSLContext
 
 OF_ONE_CLIENT = 64
-"""Connections of one client: a further one ends its oldest. A client that does not take an answer
-may hold half a megabyte for each."""
+"""Connections of a client: a further connection ends its oldest. A client that does not take an
+answer may hold half a megabyte for each."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: the kernel discards the rest of an answer."""
@@ -77,7 +77,7 @@ KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
-# What is no HTTP is answered by aiohttp itself, which would name Python and its version.
+# aiohttp itself answers a request that is no HTTP, and would name Python and its version.
 web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
@@ -114,13 +114,13 @@ class Server:
 async def serve(
     app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
 ) -> Server:
-    """Listen on every address of the host, at one port; the caller ends it with `cleanup()`.
-    Raises OSError where it cannot listen."""
+    """Listen on every address of the host, at the same port; the caller ends it with `cleanup()`.
+    Raises OSError if it cannot listen."""
     runner = web.AppRunner(
         app,
         access_log=None,
         logger=REQUESTS,
-        auto_decompress=False,  # no one reads a body
+        auto_decompress=False,  # no route reads a body
         keepalive_timeout=KEEP_ALIVE,
         lingering_time=LINGER,
         shutdown_timeout=SHUTDOWN_TIMEOUT,
@@ -137,9 +137,9 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, "" for every address of IPv4 and of IPv6, all with one
-    port; port 0 takes a free one. A family that this machine has not is left out, as long as one is
-    left."""
+    """A socket for each address of the host, "" for every address of IPv4 and of IPv6, all with the
+    same port; port 0 takes a free port. A family that this machine lacks is left out, as long as
+    another is left."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )

@@ -70,7 +70,8 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Option to export what single links carry, and their limits. Totals are always exported."""
+    """Option to export the traffic of single links, and their limits. Totals are always
+    exported."""
 
     table = "nvlink"
 
@@ -79,8 +80,8 @@ class NvlinkConfig(Section, frozen=True):
 
 class MetricsConfig(Section, frozen=True):
     """Content of `/metrics`: `set` selects all series or those of the default set; whole families
-    that a pattern of `keep` matches come back, and those that one of `drop` matches are left
-    out."""
+    that a pattern of `keep` matches come back, and families that a pattern of `drop` matches are
+    left out."""
 
     table = "metrics"
 

@@ -1,4 +1,4 @@
-"""The snapshot as one JSON document, signals included: for programs and the live page."""
+"""The snapshot as a JSON document, signals included: for programs and the live page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from agent.status.words import fact_text, pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""By name and further labels: whether a device has one at most, and the entry."""
+"""By name and further labels: whether a device has at most a single entry, and the entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 SOURCE_KEYS = {
@@ -26,13 +26,13 @@ SOURCE_KEYS = {
     agent_health.READ_SECONDS: "read_seconds",
     agent_health.READ_CPU_SECONDS: "read_cpu_seconds",
 }
-"""The metrics that describe a source, and what they are called in its entry."""
+"""The metrics that describe a source, and their names in its entry."""
 
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All that is known of one GPU, or of the host, whose `uuid` is empty; of two samples with the
-    same labels the newer."""
+    """All knowledge of a GPU, or of the host, whose `uuid` is empty; of two samples with the same
+    labels the newer."""
 
     uuid: str = ""
     gpu: str = ""
@@ -45,7 +45,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, *without: str) -> Document:
-    """Return the entries of each metric by name; a list if one device may have several."""
+    """Return the entries of each metric by name; a list if a device may have several."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone and name not in without:
@@ -56,7 +56,8 @@ def document_of(kept: Kept, *without: str) -> Document:
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
-    """Everything fresh at `now` (monotonic seconds), sorted; what JSON cannot say is left out."""
+    """Everything fresh at `now` (monotonic seconds), sorted; values that JSON cannot write are left
+    out."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
     verdicts = verdicts_of(snapshot, now)
@@ -105,8 +106,8 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Samples and absences by UUID, "" for the host; the index of a GPU is the one that was read
-    last, and of an absence labels are there as far as they are known."""
+    """Samples and absences by UUID, "" for the host; the index of a GPU is the index that was read
+    last, and the labels of an absence are there as far as they are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}
@@ -142,7 +143,7 @@ def sources_of(samples: SampleStore) -> list[Document]:
 
 
 def figures_document(figures: Iterable[Figure]) -> Document:
-    """Figures as numbers, by name; `limit` is what they were held against."""
+    """Figures as numbers, by name; `limit` is the limit they were held against."""
     return {
         name: {"value": value, "limit": limit, "unit": unit} for name, value, limit, unit in figures
     }
@@ -164,7 +165,7 @@ def shares_document(shares: Mapping[Pair, float]) -> Document:
 
 
 def verdict_document(verdict: Verdict, now: float) -> Document:
-    """A verdict in words, with how long it has stood at `now` (s) and what to do about it."""
+    """A verdict in words, with its age at `now` (s) and the action to take."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]
     return {

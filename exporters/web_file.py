@@ -48,7 +48,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; without TLS HTTP is plain, without users no one is asked."""
+    """The whole file; without TLS HTTP is plain, without users the agent asks for no password."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
@@ -97,7 +97,7 @@ def end_of(certificate: str) -> float | None:
     import ssl
 
     try:
-        # The one parser of certificates in the standard library, which its own tests use.
+        # The only parser of certificates in the standard library, which its own tests use.
         found = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined] # noqa: SLF001
         return float(ssl.cert_time_to_seconds(found["notAfter"]))
     except (OSError, ValueError, KeyError):
@@ -110,7 +110,7 @@ POLL_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """One reading: the files by path, the users with their hashes, the context of TLS."""
+    """A reading: the files by path, the users with their hashes, the context of TLS."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -146,7 +146,7 @@ def load(path: str) -> Web:
 
 
 def check_guards(web: Web, before: Web) -> None:
-    """Raise ConfigError where a guard of `before` is gone, and the file does not say so: its writer
+    """Raise ConfigError if a guard of `before` is gone, and the file does not say so: its writer
     may have been interrupted."""
     for key in (key for key, held in before.guards.items() if held and key not in web.said):
         end = "{} for no users" if key == GUARDS[1] else "a restart without it"
@@ -163,7 +163,7 @@ def content(file: str) -> bytes:
 
 
 class WebFile:
-    """Keeps the newest reading that was good: `now` is what holds for who comes now.
+    """Keeps the newest good reading: `now` holds for new connections.
 
     Whether TLS is served is settled at the start; all else, certificates too, follows the file.
     """
@@ -176,10 +176,10 @@ class WebFile:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         if path and not self.now.said:
             log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
-        self._error = ""  # what is wrong with the files as they are now
+        self._error = ""  # the fault of the present files
         self._end = Event()
         self.context = self.now.context  # to listen with
-        if self.context:  # what is renewed takes effect with the next handshake
+        if self.context:  # renewed files take effect with the next handshake
             self.context.sni_callback = self._newest
 
     def _newest(self, connection: "SSLObject", _name: str | None, _: "SSLContext") -> None:
@@ -198,7 +198,7 @@ class WebFile:
         self._end.set()
 
     def poll(self) -> None:
-        """Take the files as they are now, where they changed."""
+        """Take the present files, if they changed."""
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:

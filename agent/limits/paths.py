@@ -93,7 +93,7 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose growth (or value, for a share) is the traffic of a path in one direction.
+    """A metric whose growth (or value, for a share) is the traffic of a path in a direction.
     `payload` stands in for the wire on GPUs that count only payload (P100)."""
 
     metric: Metric
@@ -134,11 +134,11 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """One data path in one direction, as far as it has been followed."""
+    """A data path in a direction, as far as it has been followed."""
 
     at: float
     bytes: float
-    until: float  # when what is known of it expires
+    until: float  # expiry of its last reading
     ratio: float | None = None
     saturated: float = 0.0
     observed: float = 0.0
@@ -193,7 +193,7 @@ class PathAccounts:
         longest = EXPIRY_INTERVALS * max(path.every, every)  # a burst shortens the interval
         path.at, path.bytes, path.until, path.every = point.at, moved, point.until, every
         if grown < 0 or not 0 < seconds <= longest:
-            path.ratio = None  # a reset, or a gap: what happened in it is not known
+            path.ratio = None  # a reset, or a gap, whose traffic is not known
             return
         path.ratio = grown / seconds / limit.bytes_per_second
         path.observed += seconds
@@ -227,7 +227,7 @@ class PathAccounts:
 
 
 class PathMonitor:
-    """The paths of one machine: limits resolved again now and then, traffic followed every tick."""
+    """The paths of a machine: limits resolved again now and then, traffic followed every tick."""
 
     def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
         self._configuration = configuration

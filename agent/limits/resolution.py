@@ -32,7 +32,7 @@ Rate = Annotated[
 
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes per second of one path, device and direction."""
+    """Bytes per second of a path, device and direction."""
 
     path: Path
     device: Device
@@ -62,7 +62,7 @@ BITS = 8
 
 
 class PathKey(NamedTuple):
-    """One data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
+    """A data path in a direction; `gpu` and `uuid` are empty for paths of the host."""
 
     path: str
     device: str
@@ -76,7 +76,7 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """True if it is one of several links of a GPU."""
+        """True if it is a single link of a GPU that has several."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
@@ -118,7 +118,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """Figures on one path before its limit is decided: the sheet's and the hardware's."""
+    """Figures on a path before its limit is decided: the sheet's and the hardware's."""
 
     key: PathKey
     spec: Limit | None
@@ -141,7 +141,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """So many links, by the system's sheet where it is known, each as the GPU's sheet says."""
+    """The number of links from the system's sheet if it is known, the speed of each from the GPU's
+    sheet."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
@@ -174,7 +175,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Also where nothing says how much of it is in use: a busy controller is not a full bus."""
+    """The memory of each GPU, even if its use is not known: a busy controller is not a full bus."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -218,10 +219,10 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """The limit of every path that has a known one; the others have none, and no ratio.
+    """The limit of every path that has a known limit; the other paths have none, and no ratio.
 
-    What the owner configured by path, device and direction comes before all else; then the
-    smaller of what the sheet and the hardware say.
+    The owner's configuration by path, device and direction comes before all else; then the smaller
+    of the sheet's and the hardware's figure.
     """
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:

@@ -1,4 +1,4 @@
-"""The NVLinks found against the system's graph: who is joined to whom, by how many links."""
+"""The NVLinks found, compared with the system's graph: pairs of GPUs and their number of links."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -81,7 +81,7 @@ Ends = Mapping[GpuKey, list[LinkEnd]]  # The far ends of the links of every GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of one GPU that end at another kind of device than those of this system do."""
+    """Links of a GPU that end at another kind of device than this system's links do."""
 
     gpu: GpuKey
     remote: str

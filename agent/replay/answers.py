@@ -1,10 +1,10 @@
 """Answers of backends, as JSON and back: values, structures, refusals, and the handle of a GPU; and
-the writer of tapes, which takes answers from several threads, and keeps what changed.
+the writer of tapes, which takes answers from several threads, and keeps the changes.
 
-A refusal is an object with one key: `error` (NVML's code), `mismatch` or `errno`. Every other
-object with one key is a structure, by the names in `REBUILD`. A frame holds the answers of one
-tick: it ends where the backends fall silent for `SILENCE`, after `SPAN`, or where a question comes
-up again with another answer.
+A refusal is an object with a single key: `error` (NVML's code), `mismatch` or `errno`. Every other
+object with a single key is a structure, by the names in `REBUILD`. A frame holds the answers of a
+tick: it ends when the backends fall silent for `SILENCE`, after `SPAN`, or when a question comes up
+again with another answer.
 """
 
 import ctypes
@@ -56,12 +56,12 @@ MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVa
 
 
 class TapeError(BadInput):
-    """A file that cannot be played; one sentence says which and why."""
+    """The player cannot play a file; the sentence names the file and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """The handle of one GPU; `real` is the library's own, absent on replay."""
+    """The handle of a GPU; `real` is the library's own, absent on replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
@@ -77,7 +77,8 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """`name(arguments)`: GPUs by their index; what is neither number nor text is left out."""
+    """`name(arguments)`: GPUs by their index; an argument that is neither number nor text is left
+    out."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
@@ -95,7 +96,7 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """`GPU,metric` for each metric of a request; `GPU,metric,again` where the GPU's first request,
+    """`GPU,metric` for each metric of a request; `GPU,metric,again` if the GPU's first request,
     which `asked` keeps by its length, was another: a window of 100 ms within each second."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
@@ -123,8 +124,8 @@ def _encode_all(values: Mapping[Any, Any]) -> Json:
     return {str(name): encode(value) for name, value in values.items()}
 
 
-def encode(value: Any) -> Json:  # noqa: PLR0911 - one line a type
-    """Any answer as JSON; raises TypeError for what has no attributes to write down."""
+def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
+    """Any answer as JSON; raises TypeError for an object without attributes to write down."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -154,7 +155,7 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """The answer as its caller knows it; raises ValueError where the tape holds something else."""
+    """The answer as its caller knows it; raises ValueError if the tape holds something else."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):
@@ -202,7 +203,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """Every answer to one question, with the time (ms) from which it holds."""
+    """Every answer to a question, with the time (ms) from which it holds."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -213,7 +214,8 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """One sample buffer: when each sample was taped (ms), its timestamp (us) and value."""
+    """A sample buffer: the time (ms) at which each sample was taped, its timestamp (us) and
+    value."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)
@@ -222,7 +224,7 @@ class TapedBuffer:
     _delay: int | None = None  # us from a sample's timestamp to when the driver had it, on the tape
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """One batch, taped at `at`; raises ValueError where it is older than what is there."""
+        """Add a batch, taped at `at`; raises ValueError if it is older than the buffer's newest."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -232,8 +234,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Samples after `last_seen` that the driver had by `now`, also where no one asked for them
-        until later: how often a reading comes is not the tape's to say."""
+        """Samples after `last_seen` that the driver had by `now`, even if the recorded agent asked
+        for them later: the tape does not decide how often a reading comes."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)
@@ -253,7 +255,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """One line as a gzip member of its own: a file may be several, one after the other."""
+    """A line as a gzip member of its own: a file may hold several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 
@@ -281,7 +283,7 @@ class TapeWriter:
             self._now()
 
     def note(self, section: str, key: str, answer: Json) -> None:
-        """An answer; taped if it is not the last one to this question."""
+        """An answer; taped unless it repeats the last answer to this question."""
         with self._lock:
             self._turn()
             question = (section, key)

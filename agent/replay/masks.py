@@ -1,5 +1,5 @@
-"""Masks: serials, UUIDs, host names, and what names people, their programs and jobs never reach a
-tape; the same one gets the same mask."""
+"""Masks: serials, UUIDs, host names, and names of people, their programs and jobs never reach a
+tape; the same name gets the same mask."""
 
 import re
 import threading
@@ -44,8 +44,8 @@ PROGRAMS = frozenset(
         *("kthreadd", "nvidia-cuda-mps", "nv-fabricmanage", "pt_data_worker", "pt_main_thread"),
     }
 )
-"""Names that are the same everywhere, and decide which processes form a job; those of threads that
-launch decide what a GPU waits for."""
+"""Names that are the same everywhere, and decide which processes form a job; names of threads that
+launch decide whether a GPU waits for them."""
 GROUP = re.compile(
     r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
@@ -78,7 +78,7 @@ def untaped(path: str) -> bool:
 
 
 class Masks:
-    """The masks of one recording; from several threads."""
+    """The masks of a recording; from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,5 +1,5 @@
-"""The player: reads a tape whole, bounded, and answers from it what the machine answered, at the
-time it did. An answer that no machine gives is an error of NVML, or of the file."""
+"""The player: reads a tape whole, bounded, and answers as the machine answered at that time. An
+answer that no machine gives is an error of NVML, or of the file."""
 
 import ctypes
 import gzip
@@ -49,8 +49,8 @@ from agent.replay.answers import (
 AHEAD = 250
 """Milliseconds by which a replay in real time runs ahead of the tape.
 
-The ticks of recording and replay start equally late after the first question, but for some
-jitter: without this, a tick would find now the frame of its own time, now the one before.
+The ticks of recording and replay start equally late after the first question, but for some jitter:
+without this, a tick would sometimes find the frame of its own time, sometimes the frame before.
 """
 
 TAPE_SECONDS = 10 * 366 * 86400  # Seconds: ten years
@@ -95,7 +95,7 @@ def begins(path: Path) -> bool:
 
 class Tape:
     """A recording, `seconds` long: series by section and question, buffers of samples by question.
-    Raises TapeError with one sentence where a file cannot be played."""
+    Raises TapeError with a sentence if the file cannot be played."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
@@ -195,7 +195,8 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the answer of now to a call; raises the refusal, or `never` where none was asked."""
+    """Return the answer of now to a call; raises the refusal, or `never` if there was no such
+    call."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
         raise never
@@ -242,12 +243,12 @@ class TapedNvml:
         return ask
 
     def _answer(self, key: str) -> Any:
-        """The answer of now; Function Not Found where this was never asked."""
+        """The answer of now; Function Not Found if this was never asked."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the answers to one call with many questions; refused if each of them was refused
+        """Return the answers to a call with many questions; refused if each of them was refused
         whole."""
         now = self._clock.now()
         series = self._tape.series[section]
@@ -296,7 +297,7 @@ class TapedNvml:
 
     def _gpm_alloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
-        # An address that no one ever follows: it only distinguishes one sample from another.
+        # An address that is never followed: it only distinguishes samples from each other.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
@@ -326,7 +327,7 @@ class TapedFiles(FileTree):
         self._tape, self._clock = tape, clock
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
-        """Return the answer on the tape; raises OSError if it never had one, or an odd one."""
+        """Return the answer on the tape; raises OSError if it has no answer, or an odd answer."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(ValueError):
             found = answer_of(self._tape, self._clock, key, what, never)
@@ -355,7 +356,7 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A taped machine; `nvml` and `host` are used in place of real ones."""
+    """A taped machine; `nvml` and `host` stand in for the real library and host."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self._clock = TapeClock(clock)

@@ -81,7 +81,7 @@ class RecordingNvml:
         write: Write = lambda _: None,  # answers that mean something only to the library itself
         **keywords: Any,
     ) -> Any:
-        """Ask the library, and note what `write` makes of the answer, or else the refusal."""
+        """Ask the library, and note the result of `write` for the answer, or else the refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
@@ -153,7 +153,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Files whose content is noted, without what would identify the machine."""
+    """Files whose content is noted, without the parts that would identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files
@@ -164,7 +164,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Ask the host, and note what `write` makes of the answer, or else the errno."""
+        """Ask the host, and note the result of `write` for the answer, or else the errno."""
         self._writer.begin()
         try:
             answer = ask()

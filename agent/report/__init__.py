@@ -1,1 +1,1 @@
-"""Reports: where the GPU-hours of days went, by node, job, user or account."""
+"""Reports: GPU-hours over days and their losses, by node, job, user or account."""

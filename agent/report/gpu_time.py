@@ -24,10 +24,10 @@ MANY_PRICES = (
 
 
 class GpuTime(NamedTuple):
-    """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
-    energy is not known, nor `tensor`, seconds at the peak of the tensor cores. Of a job `about` has
-    its labels, `receipt` what its agent says of it, `rate` its steps a second. Of a node some hours
-    are `unassigned`: those without a process."""
+    """GPU-seconds by state and cause of a node, job, user or account; `joules` is None if the
+    energy is not known, and so is `tensor`, seconds at the peak of the tensor cores. Of a job
+    `about` has its labels, `receipt` the agent's report on it, `rate` its steps a second. Of a node
+    some hours are `unassigned`: those without a process."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -37,7 +37,7 @@ class GpuTime(NamedTuple):
     tensor: float | None = None
     rate: float | None = None
     unassigned: bool = False
-    advice: str = ""  # what to do about a job that hangs now
+    advice: str = ""  # the action for a job that hangs now
     paid: float | None = None  # cost of a job so far, as its agent counts it
 
     def cost(self, price: float | None) -> float | None:
@@ -71,8 +71,8 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Rows, the worst first; `price` of a GPU-hour, 0 where none is known, None where nodes differ;
-    `since` and `source` in words; `failed` is the share of scrapes that failed, 0 where unknown."""
+    """Rows, the worst first; `price` of a GPU-hour, 0 if no price is known, None if nodes differ;
+    `since` and `source` in words; `failed` is the share of scrapes that failed, 0 if unknown."""
 
     by: str
     since: str
@@ -83,7 +83,7 @@ class Report(NamedTuple):
 
 
 def costs(rows: Sequence[GpuTime], price: float | None) -> str:
-    """Return the cost of rows and of what they lost, with the price of an hour."""
+    """Return the cost of rows and of their losses, with the price of an hour."""
     if not price:
         return MANY_PRICES if price is None else NO_PRICE
     total = sum(row.cost(price) or 0.0 for row in rows)
@@ -92,7 +92,7 @@ def costs(rows: Sequence[GpuTime], price: float | None) -> str:
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; None where none is."""
+    """The sum of the known values; None if no value is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -116,7 +116,7 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """None where a newer agent exports a state that is not known here."""
+    """None if a newer agent exports a state that is not known here."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -135,7 +135,7 @@ def document(report: Report) -> Document:
 
 
 def row_document(row: GpuTime, price: float | None) -> Document:
-    """One row; what is not known is null."""
+    """A row; unknown values are null."""
     worst = row.worst
     return {
         "name": row.name,
@@ -168,8 +168,8 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """One line a row; what is not known is empty. A cell that a spreadsheet would take for a
-    formula gets an apostrophe."""
+    """A line per row; unknown values are empty. A cell that a spreadsheet would take for a formula
+    gets an apostrophe."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -181,5 +181,5 @@ def as_csv(report: Report) -> str:
 
 
 def words(pair: Pair | None) -> str:
-    """A state and its cause; a dash where nothing was lost."""
+    """A state and its cause; a dash if nothing was lost."""
     return SUMMARIES[pair] if pair else "-"

@@ -1,4 +1,4 @@
-"""Data sources of reports: Prometheus or VictoriaMetrics, and the jobs that one agent remembers."""
+"""Data sources of reports: Prometheus or VictoriaMetrics, and the jobs that an agent remembers."""
 
 import base64
 import http.client
@@ -31,7 +31,7 @@ from agent.report.gpu_time import (
 )
 
 ANSWER_SECONDS = 60.0
-MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # of an answer, and of one read of it
+MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # of an answer, and of a read of it
 NONE = "(none)"
 JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
@@ -77,7 +77,7 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
 
 
 def failed_scrapes(url: str, since: str) -> float:
-    """Share of the scrapes of agents that failed, 0-1: what happened meanwhile is in no row."""
+    """Share of the scrapes of agents that failed, 0-1: no row counts the time of failed scrapes."""
     good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
     answer = _query(url, f"1 - {good} / {all_of}")
     share = answer[0][1] if answer else 0.0
@@ -85,8 +85,8 @@ def failed_scrapes(url: str, since: str) -> float:
 
 
 def price_of(prometheus: str, agent: str, since: str) -> float | None:
-    """The price of a GPU-hour that Prometheus has of all nodes, or one agent of its own; 0 where
-    none is configured, None where nodes differ. Raises NoAnswer."""
+    """The price of a GPU-hour that Prometheus has of all nodes, or an agent of its own; 0 if no
+    price is configured, None if nodes differ. Raises NoAnswer."""
     try:
         if not prometheus:
             host = fetched(f"{agent.rstrip('/')}/api/v1/snapshot").get("host", {})
@@ -100,8 +100,8 @@ def price_of(prometheus: str, agent: str, since: str) -> float | None:
 
 
 def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:
-    """The start of the record (wall time) and the hourly sums of one agent, of 7 days at most;
-    nothing by job, user or account where it may not name jobs. Raises NoAnswer."""
+    """The start of the record (wall time) and the hourly sums of an agent, of 7 days at most; no
+    rows by job, user or account if the agent may not name jobs. Raises NoAnswer."""
     now = time.time()
     begun = now - seconds_of(since)
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
@@ -128,7 +128,7 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[Gp
 
 
 def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
-    """The jobs that one agent watches, and the last 50 that ended. Raises NoAnswer."""
+    """The jobs that an agent watches, and the last 50 that ended. Raises NoAnswer."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
@@ -140,8 +140,8 @@ def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Rows of one name as one, but those of jobs only of one user: any program may have the name of
-    another user's."""
+    """Merge rows of the same name, but rows of jobs only if the user is the same too: any program
+    may have the name of another user's."""
     merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
         key = row.name, row.about.get("user", "")
@@ -150,7 +150,8 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """All that people may call a job by: what names it anywhere, and each of its processes."""
+    """All names that people may use for a job: its names on any system, and each of its
+    processes."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
     first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # its first process
     return named | first | {*map(str, receipt.get("pids", ()))}
@@ -178,7 +179,7 @@ def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
-    # A job may be there a second before what Slurm knows of it.
+    # A job may be there a second before Slurm's data on it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
     pairs = {*one.seconds, *other.seconds}
     return one._replace(
@@ -204,7 +205,7 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """An address without who asks, and with what password."""
+    """An address without user name and password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -217,7 +218,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput where that is no
+    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput if that is no
     address."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
@@ -236,7 +237,7 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
     """The answer of an address, which may have USER:PASSWORD@, within `timeout` (s); to be closed.
-    Raises NoAnswer, and BadInput where that is no address."""
+    Raises NoAnswer, and BadInput if that is no address."""
     try:
         parts = urllib.parse.urlsplit(address)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -263,6 +264,6 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
             said = error.read(300).decode(errors="replace").replace("\n", " ")
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)  # of a URLError: what the system said
+        reason = getattr(error, "reason", error)  # of a URLError: the system's message
         why = getattr(reason, "strerror", None) or reason
         raise NoAnswer(f"{where} does not answer: {why}") from error

@@ -31,7 +31,7 @@ NAMES = (
 
 
 def shipped(name: str) -> str:
-    """The text of one of NAMES."""
+    """The text of a file of NAMES."""
     return next(f for f in (SHIPPED / name, SOURCE_FOLDER / name) if f.exists()).read_text("utf-8")
 
 
@@ -45,7 +45,7 @@ Content = Path | str
 
 def running_program() -> dict[str, Content]:
     """Return the files of the program that runs this, wheel or source tree, by their path below
-    site-packages. Raises BadInput where a distribution does not report its files."""
+    site-packages. Raises BadInput if a distribution does not report its files."""
     files: dict[str, Content] = {}
     for name in sorted(needed(DISTRIBUTION)):
         files.update(recorded(name))
@@ -59,7 +59,7 @@ def running_program() -> dict[str, Content]:
 
 
 def needed(name: str) -> set[str]:
-    """A distribution and what it needs, as far as it is installed; of ours the extras too."""
+    """A distribution and its requirements, as far as they are installed; of ours the extras too."""
     found: set[str] = set()
     queue = [name]
     while queue:
@@ -79,8 +79,8 @@ def needed(name: str) -> set[str]:
 
 
 def recorded(name: str) -> Iterator[tuple[str, Content]]:
-    """The files that were recorded when this distribution was installed; of our own only what
-    describes it, for the rest may lie in a source tree."""
+    """The files that were recorded when this distribution was installed; of our own only its
+    metadata, for the rest may lie in a source tree."""
     distribution = metadata.distribution(name)
     if distribution.files is None:
         raise BadInput(f"{name} was not installed by pip: nothing says which files are its own")
@@ -119,7 +119,7 @@ sys.exit(main())
 
 
 def check_python() -> None:
-    """Raise BadInput where a service could not run the Python below this environment."""
+    """Raise BadInput if a service could not run the Python below this environment."""
     python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
     if any(python.is_relative_to(folder) for folder in HIDDEN_FOLDERS):
         raise BadInput(

@@ -1,5 +1,5 @@
-"""What systemd hears: logs on standard error, one line an event, on change of state only; and news
-for the service manager (sd_notify)."""
+"""The agent's output to systemd: logs on standard error, a line per event, on change of state only;
+and news for the service manager (sd_notify)."""
 
 import json
 import logging
@@ -30,8 +30,9 @@ PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class AgentFormatter(logging.Formatter):
-    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. In
-    front stands the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
+    """`level=info logger=agent.gpus event=... key=value` on a single line, or the same as an
+    object. In front stands the priority, as the journal reads it (`<3>level=error ...`), or the
+    wall time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -57,8 +58,8 @@ class AgentFormatter(logging.Formatter):
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the stream is the one that systemd joined to the journal: JOURNAL_STREAM names
-    its device and inode. Both matter, for children inherit the variable and may write elsewhere."""
+    """Return whether systemd joined the stream to the journal: JOURNAL_STREAM names its device and
+    inode. Both matter, for children inherit the variable and may write elsewhere."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # closed, or no file at all
@@ -92,7 +93,8 @@ def status(sentence: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class NotifySocket:
-    """The service manager as the environment describes it; without one, nothing is sent.
+    """The service manager as the environment describes it; without a service manager, nothing is
+    sent.
 
     `watchdog` is the number of seconds after which it takes silence for a hang; 0 for never.
     """
@@ -109,7 +111,7 @@ class NotifySocket:
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send news in one message; a service manager that is not there is none."""
+        """Send news in a single message; without a service manager, send none."""
         if not self.address or not news:
             return
         abstract = self.address.startswith("@")  # the kernel writes it with a zero byte

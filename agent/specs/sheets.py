@@ -1,6 +1,7 @@
-"""The spec sheets: what systems and GPUs can do by their makers' figures, each with its source.
+"""The spec sheets: the abilities of systems and GPUs by their makers' figures, each with its
+source.
 
-One TOML file a system or GPU; its name is the file's. tests/agent/specs checks what stands in them.
+A TOML file per system or GPU; the file's name is its name. tests/agent/specs checks their content.
 """
 
 import tomllib
@@ -55,7 +56,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 
 
 class SpecValue(Struct, frozen=True):
-    """One figure as its source prints it."""
+    """A figure as its source prints it."""
 
     value: float
     unit: str
@@ -69,14 +70,14 @@ class SpecValue(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """Names that a driver or firmware gives one thing, and where they were seen."""
+    """Names that a driver or firmware gives a thing, and the places that showed them."""
 
     names: tuple[str, ...]
     source: str
 
 
 class SpecBandwidth(NamedTuple):
-    """Bandwidth of one data path in one direction, for each GPU, link, port or array."""
+    """Bandwidth of a data path in a direction, for each GPU, link, port or array."""
 
     bytes_per_second: float
     source: str
@@ -84,19 +85,19 @@ class SpecBandwidth(NamedTuple):
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
     """`[gpu]`; `models` are its names in NVML, `values` its figures by their keys, `bandwidths` are
-    by path and direction, that of NVLink for one link."""
+    by path and direction, that of NVLink for a single link."""
 
     name: str
     title: str
     models: Names
-    card: bool = False  # one alone in a machine is a system of its name
+    card: bool = False  # alone in a machine it is a system of its name
     integrated: bool = False  # shares the memory of its host, and has no PCIe slot
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
 
 
 class LinkGraph(Struct, frozen=True):
-    """`[system.nvlink_graph]`: NVLinks between GPUs, `pairs` of (GPU, GPU, links); none where a
+    """`[system.nvlink_graph]`: NVLinks between GPUs, `pairs` of (GPU, GPU, links); empty if a
     switch joins them all.
 
     Machines number their GPUs differently: compare graphs, not index pairs.
@@ -117,7 +118,7 @@ class SystemSpec(Struct, frozen=True, kw_only=True):
     gpu: str
     gpu_alternatives: tuple[str, ...] = ()
     products: Names | None = None
-    rack: bool = False  # known by its GPUs' place in one, with some of them missing too
+    rack: bool = False  # known by its GPUs' place in a rack, even if some of them are missing
     nvlink_graph: LinkGraph | None = None
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
@@ -170,8 +171,8 @@ def load() -> Specs:
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
-    """A table of a file with its figures and bandwidths apart; one without a source has that of the
-    table. Both directions of a GPU's slot come from its generation and width."""
+    """A table of a file with its figures and bandwidths apart; a figure without a source has the
+    table's source. Both directions of a GPU's slot come from its generation and width."""
     source = {"source": table.get("source", "")}
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
@@ -193,11 +194,11 @@ def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
 def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
-    """The system of these GPUs (names in NVML) and this DMI product name; `racked` where a GPU
-    reports the chassis that it sits in.
+    """The system of these GPUs (names in NVML) and this DMI product name; `racked` if a GPU reports
+    the chassis that it sits in.
 
-    `configured` overrules both; raises ConfigError where no sheet has that name. GPUs may be
-    missing, but none may be of another model; a box without NVIDIA's product name is no DGX.
+    `configured` overrules both; raises ConfigError if no sheet has that name. GPUs may be missing,
+    but none may be of another model; a box without NVIDIA's product name is no DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -213,7 +214,7 @@ def recognise(
         if found <= {system.gpu, *system.gpu_alternatives}
         and _fits(system, len(models), _plain(product), racked=racked)
     ]
-    # With no GPU to decide between two systems of one product name, neither is known.
+    # If no GPU decides between two systems of the same product name, neither is known.
     ambiguous = not found and len(fitting) > 1
     return fitting[-1] if fitting and not ambiguous else None
 
@@ -228,8 +229,8 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """The system, where it is not to be recognised, and its GPUs where they are not to be
-    counted."""
+    """The system, unless the agent shall recognise it, and its GPUs, unless the agent shall count
+    them."""
 
     table = ""
     retired = ("specs",)
@@ -260,7 +261,7 @@ class MachineSpecs:
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return it for the machine of this product name. Raises ConfigError where the configured
+        """Return it for the machine of this product name. Raises ConfigError if the configured
         system does not exist."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)

@@ -1,1 +1,2 @@
-"""The stack on one machine: agent, Prometheus, Alertmanager and Grafana as children of `up`."""
+"""The stack on a single machine: agent, Prometheus, Alertmanager and Grafana as children of
+`up`."""

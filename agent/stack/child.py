@@ -30,7 +30,7 @@ class DidNotStart(BadInput):
 
 @dataclass(slots=True, eq=False)
 class ChildProcess:
-    """One program of the stack, kept alive."""
+    """A program of the stack, kept alive."""
 
     program: StackProgram
     log: Path
@@ -40,7 +40,7 @@ class ChildProcess:
     abandoned: bool = False  # never ready, and done without
 
     async def keep(self) -> None:
-        """Start it, and start it again whenever it dies; end it when cancelled. Where it is never
+        """Start it, and start it again whenever it dies; end it when cancelled. If it is never
         ready, raises DidNotStart, or goes on without a program that is optional."""
         name = self.program.name
         while True:
@@ -108,7 +108,7 @@ async def supervise(
 ) -> None:
     """Keep the children alive and, once all are ready, act; until `stop`, then end all.
 
-    Raises DidNotStart where one that is needed was never ready.
+    Raises DidNotStart if a needed child was never ready.
     """
 
     async def work_once_ready() -> None:

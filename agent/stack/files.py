@@ -86,9 +86,9 @@ LOCK = "lock"
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """The folder that was named, which stays; else a temporary one.
+    """The named folder, which stays; else a temporary folder.
 
-    Raises BadInput where it cannot be made, or another stack uses it.
+    Raises BadInput if it cannot be made, or another stack uses it.
     """
     if wanted is None:
         try:

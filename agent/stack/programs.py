@@ -1,4 +1,4 @@
-"""The programs of the stack: where their binaries are, and how each is started on loopback."""
+"""The programs of the stack: the places of their binaries, and their start on loopback."""
 
 import asyncio
 import os
@@ -30,14 +30,14 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """The ports wanted, each replaced by a free one where somebody has it."""
+    """The ports wanted, each replaced by a free port if somebody has it."""
     with ExitStack() as held:  # all until all are chosen, so that no two are the same
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
 
 def _free(port: int, held: ExitStack) -> int:
     candidate = held.enter_context(socket.socket())
-    # Connections of a stack that just ended linger for a minute, and hold no one up.
+    # Connections of a stack that just ended linger for a minute, and delay no new stack.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((LOOPBACK, port))
@@ -61,7 +61,7 @@ GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
-    """One program of the stack: how it is started, and how it says that it is ready."""
+    """A program of the stack: its start, and the way it says that it is ready."""
 
     name: str
     arguments: Sequence[str]
@@ -95,7 +95,7 @@ class Binary:
         )
 
     def need(self) -> str:
-        """The path; raises BadInput that names the package where it is missing."""
+        """The path; raises BadInput that names the package if it is missing."""
         found = self.find()
         if found is None:
             raise BadInput(
@@ -141,7 +141,7 @@ def alertmanager_program(binary: str, port: int, folder: Path) -> StackProgram:
 def _server(
     name: str, binary: str, port: int, folder: Path, storage: str, *more: str
 ) -> StackProgram:
-    """A program over `folder`; the external URL is what the links of alerts lead to."""
+    """A program over `folder`; the links of alerts lead to the external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary,
@@ -155,7 +155,7 @@ def _server(
 
 
 def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
-    """Grafana over `folder`, for anybody on this machine to look at and no one to change."""
+    """Grafana over `folder`, for anybody on this machine to view and nobody to change."""
     homes = (Path(binary).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
     data = folder / "grafana"
@@ -181,7 +181,7 @@ TIMEOUT = 5.0
 
 
 async def answer(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body; status 0 where no one answers. HTTP/1.0: no chunks, one answer."""
+    """Status and body; status 0 without an answer. HTTP/1.0: no chunks, a single answer."""
     request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
     with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
         async with asyncio.timeout(TIMEOUT):

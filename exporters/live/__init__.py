@@ -1,1 +1,1 @@
-"""The live page: what the box does now, streamed to browsers; MESSAGES.md has what is sent."""
+"""The live page: the box's present work, streamed to browsers; MESSAGES.md has the messages."""

@@ -10,18 +10,19 @@ from agent.model import Snapshot
 from agent.status.build import StatusBoard
 
 Event = bytes
-"""One event as it goes over the wire."""
+"""An event as it goes over the wire."""
 
 
 def event(name: str, data: bytes, place: str = "") -> Event:
-    """One server-sent event; `place` is what a browser says when it comes back."""
+    """A server-sent event; a browser that comes back gives `place`."""
     mark = f"id: {place}\n" if place else ""
     return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One open page: what it has been sent. It holds no events, so a slow one costs nothing."""
+    """An open page: the record of the data sent to it. It holds no events, so a slow page costs
+    nothing."""
 
     second: int | None = None  # up to which it has the history
     tick: int = -1
@@ -33,12 +34,12 @@ class Feed:
 
     board: StatusBoard
     keepalive: float = 5.0  # s without a tick after which a page hears that the line stands
-    deadlines: float = 30.0  # s that a page may take to read what it was sent
+    deadlines: float = 30.0  # s that a page may take to read its data
     closed: bool = False
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
-    _first: tuple[int, str] = (-1, "[]")  # what a page is sent first at a tick
+    _first: tuple[int, str] = (-1, "[]")  # the first data for a page at a tick
 
     @property
     def pages(self) -> int:

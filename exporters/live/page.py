@@ -12,7 +12,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""Where the index holds what the stream would send first, so that it is whole without waiting."""
+"""The place in the index of the stream's first data, so that the page is whole without waiting."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -40,7 +40,7 @@ def files(folder: Path = STATIC) -> Mapping[str, Path]:
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """A route for each file: what has no route cannot be asked for."""
+    """A route for each file: a file without a route is not served."""
     for address, path in files().items():
         kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
         if address == "/" and feed is not None:
@@ -88,7 +88,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=STREAM_HEADERS)
     client = Client(feed.back(request.headers.get("Last-Event-ID", "")))
     await response.prepare(request)
-    if request.transport is not None:  # what the kernel holds is room enough
+    if request.transport is not None:  # the kernel's buffer is room enough
         request.transport.set_write_buffer_limits(high=0)
     if request.method == hdrs.METH_HEAD:
         return response

@@ -1,7 +1,7 @@
-"""XID errors: the name of each code, its severity, and what to do first.
+"""XID errors: the name of each code, its severity, and the first action.
 
-The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, and what those want
-depends on what the kernel's log reports besides: the unit, whether it was fatal, and two words.
+The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, whose action depends on
+other parts of the line in the kernel's log: the unit, whether it was fatal, and two words.
 """
 
 import tomllib
@@ -27,12 +27,12 @@ class XidAction(StrEnum):
     RESET_LATER = "reset_later"
     RESET = "reset"
     MEMORY = "memory"  # reset, and then look whether the memory could be fixed
-    DETAILS = "details"  # of XID 48, which says what to do
+    DETAILS = "details"  # of XID 48, which names the action
     REBOOT = "reboot"
     RESTART_VM = "restart_vm"
     LINKS = "links"  # look at both ends of the link, then reset
     FOLLOW = "follow"  # the error that came with it
-    RECOVERY = "recovery"  # what the driver asks for
+    RECOVERY = "recovery"  # the action that the driver requests
     BY_UNIT = "by_unit"  # NVLink 5: the kernel's log says which
     CHECK_UVM = "check_uvm"  # reset if unified memory or vGPU is used
     ENABLE_ECC = "enable_ecc"
@@ -42,8 +42,8 @@ class XidAction(StrEnum):
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """One code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is its name
-    on GPUs up to Volta where that differs, else empty."""
+    """A code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is its name on
+    GPUs up to Volta if that differs, else empty."""
 
     code: int
     name: str
@@ -55,7 +55,7 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
 
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
-"""Architectures whose memory retires pages, where newer ones remap rows."""
+"""Architectures whose memory retires pages; newer architectures remap rows."""
 
 NVLINK5 = range(144, 151)  # Codes of NVLink 5
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
@@ -115,8 +115,8 @@ def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -
     """Return the action after an XID of NVLink 5: by unit and severity, by the first word and the
     status.
 
-    What is not fatal wants nothing, or else XID 154 follows and says so; what is fatal wants a
-    reset, but for links whose far end is the reason.
+    An error that is not fatal needs nothing, or else XID 154 follows and says so; a fatal error
+    needs a reset, except for links whose far end is the reason.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
         return XidAction.IGNORE
