@@ -99,10 +99,9 @@ class Metric:
     """A metric, declared once: every exposition, board, rule and page refers to this object.
 
     A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
-    which a counter can grow in a second, None for a counter of events, which has no such limit. A
-    change by more than `step` is exported once the next reading has it too. `shown` chooses the
-    series of the default set; `parts` are the labels of kinds of the same event, `which` those to
-    export at once.
+    which a counter can grow in a second, None for events, which have no such limit. A change by
+    more than `step` is exported once the next reading has it too. `shown` chooses the series of
+    the default set; `parts` are the labels of kinds of an event, `which` those to export at once.
     """
 
     name: str
