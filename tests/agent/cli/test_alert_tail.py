@@ -28,7 +28,7 @@ def test_gpus_alike_share_a_line_and_others_have_their_own() -> None:
     alerts += [starved(7, cause="CPU"), starved(0, node="dgx08")]
     assert list(lines(alerts)) == [
         "DgxGpuStarved (warning) GPUs 0-2,4,7; GPU 0 (GPU-0) of dgx07 waited for 75% of the last "
-        "15m. Starved by disk.",
+        "15 min. Starved by disk.",
         "DgxGpuStarved (warning) GPU 0 (GPU-0) of dgx08 waited for 75% of the last 15 min. "
         "Starved by disk.",
     ]
