@@ -34,12 +34,12 @@ def _status() -> int:
         return 130
     except OSError as error:
         sys.stdout = None  # nothing more can be written there, not even at the exit
-        # Who writes to what is open names no file, and needs no other.
+        # A write to an open file fails without a file name, and needs no new file.
         lacking = error.filename or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         failed = "cannot run" if lacking else "cannot write its output"
         named = f" {error.filename}" if error.filename else ""
         print(f"dgx-telemetry: {failed}{named}: {error.strerror or error}", file=sys.stderr)
-        sys.stderr = None  # what was begun only half complains when it is taken away
+        sys.stderr = None  # a file that was written only half complains when it is taken away
         return 2
     return status
 

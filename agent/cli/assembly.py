@@ -32,13 +32,13 @@ from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.specs.sheets import MachineSpecs, SystemSpec
 from agent.threads import at_once, on_a_thread
 
-if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
+if TYPE_CHECKING:  # loaded only for commands that need them
     from agent.replay.recorder import TapeRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Source of what the agent monitors: NVML libraries and a host."""
+    """Source of the data that the agent monitors: NVML libraries and a host."""
 
     library: Callable[[], Any]
     host: Host
@@ -93,7 +93,7 @@ class Agent:
     """An agent ready to tick: hardware, sources, diagnosis and poller, joined. `inline` workers run
     on the caller's thread, for tests.
 
-    Raises ConfigError where the configured system does not exist.
+    Raises ConfigError if the configured system does not exist.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Agent:
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:
-        """Start what runs on threads of its own beside the poller."""
+        """Start the threads that run beside the poller."""
         self.watch.start()
 
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
@@ -225,7 +225,7 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
-    """The GPU's performance monitor, or None where it has none that answers."""
+    """The GPU's performance monitor, or None if it has no monitor that answers."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:

@@ -1,4 +1,4 @@
-"""`dgx-telemetry build`: write what is generated from the catalogue."""
+"""`dgx-telemetry build`: write the files that are generated from the catalogue."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file whole; a machine to simulate changes nothing, and must be one."""
+    """Write every file whole; a machine to simulate changes nothing, and must be valid."""
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)

@@ -41,7 +41,7 @@ HISTORY = 1800.0
 
 DAY = 86_400.0
 TO_SAY = 2.5
-"""Seconds before the time is over by which what hangs is left out."""
+"""Seconds before the time is over by which parts that hang are left out."""
 
 TO_WRITE = 1.0
 """Seconds more for the bundle."""
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """The answer where the child broke, and `why`; or where even it did not answer in time."""
+    """The answer if the child failed, and `why`; or if the child did not answer in time."""
     if why:  # a fault of this program says nothing of the machine: no node is drained for it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
@@ -94,7 +94,7 @@ def without_answer(why: str, seconds: float) -> Answer:
 
 
 def look_at(arguments: argparse.Namespace, width: int) -> Answer:
-    """One look, of the running agent or of this machine: as text, as values, and what goes into a
+    """A look, of the running agent or of this machine: as text, as values, and the files of a
     bundle."""
     settings = settings_of(arguments)
     if arguments.bundle:
@@ -121,7 +121,7 @@ def exit_status(status: Status) -> int:
 
 
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer as JSON: the exit status, every value, and what is wrong."""
+    """Return the answer as JSON: the exit status, every value, and the faults."""
     found = [
         {
             "kind": one.kind,
@@ -166,7 +166,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Those of drivers, up to where they name a program."""
+    """Lines of drivers, up to the name of a program."""
     found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
@@ -184,7 +184,7 @@ def write(path: Path, texts: Mapping[str, str]) -> str:
 
 
 def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterator[str]:
-    """The system, what answers, its limits, what is absent and what is wrong."""
+    """The system, its answers, its limits, its absent values and its faults."""
     status = look.status
     machine = status.machine
     yield from prose(machine.text, width, indent="")

@@ -1,4 +1,4 @@
-"""One look at a machine in a child process, which is left behind where the driver hangs."""
+"""A look at a machine in a child process, which is left behind if the driver hangs."""
 
 import json
 import os
@@ -29,8 +29,8 @@ def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answ
     it did not wait for a processor for half of that: if all processors are in use, it is BROKEN
     then.
 
-    The child keeps nothing of this process open: who reads our output does not wait for a
-    driver that hangs. Raises BadInput as the look did; what else breaks it is reported as BROKEN.
+    The child keeps nothing of this process open: a reader of our output does not wait for a driver
+    that hangs. Raises BadInput as the look did; any other failure is reported as BROKEN.
     """
     began = time.monotonic()
     try:

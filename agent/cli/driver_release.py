@@ -1,5 +1,5 @@
 """The driver of a process that was asked to release it: whether all is given back, and a new
-process where this one cannot."""
+process if this process cannot."""
 
 import logging
 import os
@@ -56,7 +56,7 @@ def device_nodes() -> set[str]:
 
 
 def module_version() -> str:
-    """The version of the kernel module that is loaded; empty where none is."""
+    """The version of the kernel module that is loaded; empty if none is."""
     try:
         return Path("/sys/module/nvidia/version").read_text(errors="replace").strip()
     except OSError:
@@ -65,10 +65,10 @@ def module_version() -> str:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """A listener of the poller. This program is started again, in the same process, where a thread
+    """A listener of the poller. This program is started again, in the same process, if a thread
     hangs in the driver, or NVML keeps a device node open after its shutdown: the kernel then closes
-    what is left, and the new program finds the file and touches no driver. And where the driver was
-    replaced: its old library stays mapped, and answers no longer."""
+    the open files, and the new program finds the file and touches no driver. It is also started
+    again if the driver was replaced: its old library stays mapped, and answers no longer."""
 
     asked_back: Callable[[], str]
     clock: Clock

@@ -29,11 +29,11 @@ Step = tuple[str, Callable[[], object]]
 """A sentence, and the function that does so: it raises OSError or BadInput."""
 
 Systemctl = Callable[..., str]
-"""Runs systemctl with these words and returns its output; raises BadInput where it fails."""
+"""Runs systemctl with these words and returns its output; raises BadInput if it fails."""
 
 
 def systemctl(*words: str) -> str:
-    """Run systemctl and return what it says; raises BadInput with its last words."""
+    """Run systemctl and return its output; raises BadInput with its last words."""
     try:
         ended = subprocess.run(  # noqa: S603 (words of ours)
             [shutil.which("systemctl") or "systemctl", *words],
@@ -74,8 +74,8 @@ class InstallPaths:
 
     @property
     def units(self) -> dict[Path, str]:
-        """The units by their paths, with their text; the drop-in with the kernel's log where there
-        is one."""
+        """The units by their paths, with their text; the drop-in with the kernel's log if the
+        machine has it."""
         folder = self.at("/etc/systemd/system")
         units = {folder / name: shipped(name) for name in UNITS}
         if self.at("/dev/kmsg").is_char_device():
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(f"{command} needs systemd, and this machine was not started by it")
     if not dry and os.geteuid() != 0:
         raise BadInput(f"{command} needs root: sudo, or --dry-run to see what it would do")
-    os.umask(0o022)  # the service is another user, and reads what root writes here
+    os.umask(0o022)  # the service is another user, and reads the files that root writes here
     if command == "install":
         if not paths.packaged:
             environment.check_python()
@@ -189,7 +189,7 @@ def _stop(systemctl: Systemctl, names: Iterable[str]) -> None:
 
 
 def carry_out(steps: Iterable[Step], *, dry: bool = False) -> int:
-    """Report each step and do it, and return their number; raises BadInput where one fails."""
+    """Report each step and do it, and return their number; raises BadInput if a step fails."""
     number = 0
     for sentence, act in steps:
         number += 1

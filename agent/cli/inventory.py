@@ -1,11 +1,11 @@
 """`dgx-telemetry inventory`: the nodes of a fleet as targets of Prometheus, from a list, a file or
 Slurm; printed, written or served.
 
-A node that stops answering stays a target, and an alert reports it. Of those that were taken
-out, what Slurm has switched off, or what no one lists any more, is no target; what is drained is
-one that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet`
-take that label from every series but those that Prometheus makes itself (`up`), so that nothing
-else of a node begins again when it is drained.
+A node that stops answering stays a target, and an alert reports it. A node that was taken out, that
+Slurm has switched off, or that no list names any more, is no target; a drained node is a target
+that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet` take
+that label from every series but those that Prometheus makes itself (`up`), so that nothing else of
+a node begins again when it is drained.
 """
 
 import argparse
@@ -70,7 +70,7 @@ Document = list[dict[str, Any]]
 
 
 class RackTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """The hosts of one rack."""
+    """The hosts of a rack."""
 
     name: Name
     hosts: Hosts
@@ -95,7 +95,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetNode(NamedTuple):
-    """One node; `address` is where it is reached, `drained` why it is out of service."""
+    """A node; `address` is the address that answers, `drained` why it is out of service."""
 
     name: str
     address: str
@@ -168,7 +168,7 @@ def slurm_nodes(listing: str) -> Iterator[FleetNode]:
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
     """Return the targets in the format of `file_sd` and `http_sd`. Labels without a value are left
-    out, and `instance` is named only where it is not the address."""
+    out, and `instance` is named only if it differs from the address."""
     document: Document = []
     for node in found:
         labels = {
@@ -189,7 +189,7 @@ def bracketed(host: str) -> str:
 
 
 def document(arguments: argparse.Namespace) -> Document:
-    """The targets as they are now; raises BadInput with one sentence."""
+    """The present targets; raises BadInput with a sentence."""
     if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
         raise BadInput("inventory needs one of hosts, --slurm and --file")
     content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
@@ -206,7 +206,7 @@ def document(arguments: argparse.Namespace) -> Document:
 
 
 def put(found: Document, path: Path | None) -> None:
-    """Write the targets whole, where they changed, and say so; without a path print them."""
+    """Write the targets whole, if they changed, and say so; without a path print them."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)
@@ -217,8 +217,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Once, every so many seconds, or whenever somebody asks. What is wrong at the start ends it;
-    later the file stays as it was."""
+    """Once, every so many seconds, or whenever somebody asks. An error at the start ends it; later
+    the file stays as it was."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0
@@ -233,7 +233,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) -> None:
-    await asyncio.to_thread(read)  # what is wrong at the start ends it
+    await asyncio.to_thread(read)  # an error at the start ends it
     web = WebFile(arguments.web_config_file or "")
     try:
         host, port = parse_listen(arguments.listen)

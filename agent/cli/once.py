@@ -31,7 +31,7 @@ PAST = 15
 
 
 class StatusView(NamedTuple):
-    """A status, the past of its GPUs, and where the runbook is."""
+    """A status, the past of its GPUs, and the address of the runbook."""
 
     status: Status
     recent: Recent = Recent()
@@ -40,13 +40,13 @@ class StatusView(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask the running agent, or look for a second; print, end."""
-    logging.getLogger().addHandler(logging.NullHandler())  # the findings show what is wrong
+    logging.getLogger().addHandler(logging.NullHandler())  # the findings show the faults
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     if agent:
         look = StatusView(agent.first, agent.recent, f"{agent.place}/runbook.html")
         values = agent.snapshot() if arguments.json else {}
-    else:  # one look at this machine
+    else:  # a look at this machine
         clock = SystemClock()
         hardware = settled(hardware_of(arguments, clock), clock)
         local = Agent(settings, hardware, clock)
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
-    """The status as text: the verdict, what is wrong, the machine, its GPUs, what moves."""
+    """The status as text: the verdict, the faults, the machine, its GPUs, the traffic."""
     yield from verdict(look, width)
     yield ""
     yield from prose(look.status.machine.text, width, indent="")
@@ -75,8 +75,8 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """The headline, then each finding that it does not speak of; what a fault hides stands below
-    it."""
+    """The headline, then each finding that it does not speak of; findings that a fault hides stand
+    below it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)
@@ -101,7 +101,7 @@ def _about(
     indent: str,
     lead: str = "",
 ) -> Iterator[str]:
-    """What to do; since when, its alert, and the page of the runbook."""
+    """The action; since when, its alert, and the page of the runbook."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [_since(one.since, look.status), one.alert.text if one.alert else ""]
@@ -111,7 +111,7 @@ def _about(
 
 def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Iterator[str]:
     found = {*by}
-    for _ in status.findings:  # one may hide another that hides a third
+    for _ in status.findings:  # a finding may hide another that hides a third
         found |= {one.id for one in status.findings if one.hidden_by in found}
     texts = [one.text for one in status.findings if one.id in found.difference(by)]
     yield from prose(f"With it: {'; '.join(texts)}" * bool(texts), width, indent=indent)
@@ -153,7 +153,7 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 
 def gpus(look: StatusView, width: int) -> list[str]:
-    """A row for each GPU; below it one for each of its MIG instances."""
+    """A row for each GPU; below it a row for each of its MIG instances."""
     past = bool(look.recent.rings)
     rows = []
     for gpu in look.status.gpus:
@@ -175,7 +175,7 @@ def gpus(look: StatusView, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Each group of GPUs: what it does, why, and what to do where that is not said above."""
+    """Each group of GPUs: its state, why, and the action if that is not said above."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(one.text for one in group.why)

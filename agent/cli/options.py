@@ -1,4 +1,5 @@
-"""From flags to an agent, and when it is asked to end: what all subcommands share."""
+"""From flags to an agent, and the end that a signal asks for: the code that all subcommands
+share."""
 
 import argparse
 import asyncio
@@ -40,7 +41,7 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """The file that was named, else the default one where it exists."""
+    """The file that was named, else the default file if it exists."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
@@ -63,8 +64,8 @@ def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
-    """Done once SIGTERM or SIGINT (Ctrl-C) has come; a second one changes nothing. Needs a running
-    loop."""
+    """Done once SIGTERM or SIGINT (Ctrl-C) has come; a second signal changes nothing. Needs a
+    running loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -99,8 +100,8 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
 
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """The snapshot a tick after the first whole one: what moved between the two has a rate. After
-    `longest` (s) it is as it is."""
+    """The snapshot a tick after the first whole snapshot: counters that moved between the two have
+    a rate. After `longest` (s) it is as it is."""
     poller = agent.poller
     start = agent.clock.monotonic()
     while poller.waiting_for() and agent.clock.monotonic() - start < longest:
@@ -108,7 +109,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
     await agent.clock.sleep(intervals.TICK)
-    for read in agent.gpus.reads():  # what takes turns, or seldom moves, is read again too
+    for read in agent.gpus.reads():  # turns, and values that seldom move, run again too
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()

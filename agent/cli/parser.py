@@ -31,12 +31,12 @@ class _Parser(argparse.ArgumentParser):
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
-        """Argparse says nothing where it cannot write."""
+        """Argparse stays silent if it cannot write."""
         print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
-    """The machines that can be simulated; loaded only for who asks for help."""
+    """The machines that can be simulated; loaded only if the user asks for help."""
     from agent.simulator import FAULTS, SCENARIOS, SYSTEMS
 
     lists = [
@@ -312,7 +312,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one subcommand and return the exit status; errors are one sentence on stderr."""
+    """Run a subcommand and return the exit status; errors are one sentence on stderr."""
     try:
         chosen = parser().parse_args(arguments)
         if chosen.command == "run":
@@ -329,6 +329,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # who read has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
         return 0

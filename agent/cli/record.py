@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if recorder.full:
         notes.append("the tape is full, later answers are left out")
     atomic_write(arguments.file, recorder.content())
-    for sentence in notes:  # last: who lost the terminal cannot be reported
+    for sentence in notes:  # last: a lost terminal cannot show an error
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB")
@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """End as on Ctrl-C, and let no further signal end the writing: a shell and its terminal
-    each send one."""
+    """End as on Ctrl-C, and let no further signal end the writing: a shell and its terminal each
+    send a signal."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`dgx-telemetry report`: where GPU-hours went, worst first."""
+"""`dgx-telemetry report`: GPU-hours by use and loss, worst first."""
 
 import argparse
 import json
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
-    asked = arguments.prometheus and not job  # what a job lost is not a scrape's
+    asked = arguments.prometheus and not job  # scrapes do not explain the loss of a job
     failed = failed_scrapes(arguments.prometheus, arguments.since) if asked else 0.0
     price = settings[CostConfig].gpu_hour or price_of(
         arguments.prometheus, arguments.agent or address_of(settings[HttpConfig]), arguments.since
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.compare:
         print("\n".join(compared(rows, report.price, terminal_width())))
     elif job:
-        for row in rows:  # one for each user whose job is called so
+        for row in rows:  # a row for each user with a job of this name
             print("\n".join(efficiency(row, report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterator[str]:
-    """Two jobs side by side: speed, GPU-hours, what came of them, and where their time went."""
+    """Two jobs side by side: speed, GPU-hours, their yield, and their time by state."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     costs = [job.cost(price) for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
@@ -112,7 +112,7 @@ def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterat
 def _rows(
     arguments: argparse.Namespace, here: HttpConfig, by: str
 ) -> tuple[str, str, tuple[GpuTime, ...]]:
-    """Since when, from whom, and the rows; of two jobs to compare one each. Raises BadInput."""
+    """The start, the source, and the rows; of two jobs to compare a row each. Raises BadInput."""
     if not arguments.compare:
         return _asked(arguments, here, by, arguments.job or "")
     found = [_asked(arguments, here, by, job) for job in arguments.compare]
@@ -125,7 +125,7 @@ def _rows(
 def _asked(
     arguments: argparse.Namespace, here: HttpConfig, by: str, job: str
 ) -> tuple[str, str, tuple[GpuTime, ...]]:
-    """Since when, from whom, and what Prometheus or the agent knows; raises NoAnswer."""
+    """The start, the source, and the rows of Prometheus or the agent; raises NoAnswer."""
     if arguments.prometheus:
         rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
         return f"last {arguments.since}", "Prometheus", rows
@@ -139,7 +139,7 @@ def _asked(
 
 
 def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
-    """Return which hours are counted of those that are recorded: sums of hours begin with one."""
+    """Return the recorded hours that are counted: sums of hours begin with a whole hour."""
     first = (now - seconds_of(since)) // HOUR * HOUR
     words = "recorded since" if recorded > first else f"last {since} in whole hours, from"
     at = local(max(first, recorded))
@@ -174,7 +174,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def as_html(report: Report) -> str:
-    """The same as one page that needs nothing else."""
+    """The same as a page that needs nothing else."""
     cells = [(report.by, *HEADER), *(_row(row, report.price) for row in report.rows)]
     rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in cells)
     sums = "<br>".join(map(escape, _sums(report)))
@@ -211,7 +211,7 @@ def _row(row: GpuTime, price: float | None) -> tuple[str, ...]:
 
 
 def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
-    """One job, for who ran it: what its GPUs did, and what would have helped."""
+    """A job, for its user: the use of its GPUs, and the remedies."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")

@@ -51,7 +51,7 @@ MOST_EARLY = 1000
 """Log records that are kept until the settings say how to log."""
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
+"""Seconds after which a thread hands Python's lock on to a waiting thread. A tick reads hundreds of
 files and driver values, and after each its thread waits for the lock while others render: at
 Python's 5 ms 64 clients made ticks up to 0.4 s late, at this they do not."""
 
@@ -81,7 +81,7 @@ class StatusNotifier:
 
 
 def condition_of(agent: Agent) -> str:
-    """Return the state of the agent, in one sentence."""
+    """Return the state of the agent, in a sentence."""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.recognise(inventory)
     awaited = poller.waiting_for()
@@ -194,19 +194,20 @@ async def _serve(
     log.info(LogEvent("stopped"))
     for task in tasks:
         with suppress(asyncio.CancelledError):
-            await task  # what broke is reported, not swallowed
+            await task  # a failure is reported, not swallowed
     return again.is_set() and not stop.done()
 
 
 def _no_signal_releases() -> None:
-    """Say so to who expects it of SIGUSR1, which ends a program that does not take it."""
+    """Tell a user who expects SIGUSR1 to release the driver; without a handler the signal would end
+    the program."""
     log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
 async def _listen(
     agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
 ) -> Server:
-    """Serve HTTP; raises ConfigError where that cannot be."""
+    """Serve HTTP; raises ConfigError if that is impossible."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
@@ -255,7 +256,7 @@ def log_dropped(config: MetricsConfig) -> None:
 
 
 def freeze_gc() -> None:
-    """Exclude what is built from garbage collection: looking through it took 40 ms at times, and
-    everything else waited."""
+    """Exclude the present objects from garbage collection: looking through them took 40 ms at
+    times, and everything else waited."""
     gc.collect()
     gc.freeze()

@@ -20,7 +20,7 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 SILENCE_SECONDS = 10.0
-"""Seconds without an event after which the agent does not answer: it sends one every 5 s."""
+"""Seconds without an event after which the agent does not answer: it sends an event every 5 s."""
 
 HASTE = 3.0
 """Seconds in which it must send the first frame."""
@@ -32,7 +32,7 @@ SPAN = 900
 """Seconds that are shown of the past second by second."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
-"""A character for each eighth of activity, the first for what is not known."""
+"""A character for each eighth of activity, the first for unknown activity."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Recent:
 
     @classmethod
     def of(cls, history: History) -> "Recent":
-        """Return what a history of this process holds."""
+        """Return the content of a history of this process."""
         found = cls()
         found.take_history(history.document())
         return found
@@ -54,7 +54,7 @@ class Recent:
             ring.append(gpu.figures.activity_ratio)
 
     def take_history(self, history: dict[str, Any]) -> None:
-        """Take in what an agent remembers, or what came since."""
+        """Take in an agent's memory, or its news."""
         series = history["series"]["activity"]
         for uuid, kept in history["gpus"].items():
             codes = array("B" if series["bytes"] == 1 else "H", b64decode(kept["activity"]))
@@ -78,14 +78,14 @@ class _Agent(msgspec.Struct):
 
 
 class _Versioned(msgspec.Struct):
-    """A status, or what an older agent sent in its place, as far as its version goes."""
+    """A status, or the answer of an older agent in its place, as far as its version goes."""
 
     machine: _Agent
 
 
 @dataclass(slots=True)
 class RunningAgent:
-    """One agent, by its address (`http://HOST:PORT`), with the first status that was asked for."""
+    """An agent, by its address (`http://HOST:PORT`), with the first status that was asked for."""
 
     url: str
     recent: Recent = field(default_factory=Recent)
@@ -96,7 +96,7 @@ class RunningAgent:
         return place(self.url)
 
     def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
-        """A status every second. Raises NoAnswer where the agent does not answer, or ends."""
+        """A status every second. Raises NoAnswer if the agent does not answer, or ends."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
@@ -146,8 +146,8 @@ def address_of(here: HttpConfig) -> str:
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """The agent to show, or None and why this machine is read instead; raises NoAnswer where the
-    agent that `--agent` names does not answer."""
+    """The agent to show, or None and why this machine is read instead; raises NoAnswer if the agent
+    that `--agent` names does not answer."""
     if arguments.simulate is not None or arguments.replay is not None:
         return None, ""
     here = settings[HttpConfig]

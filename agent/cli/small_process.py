@@ -19,8 +19,8 @@ M_ARENA_MAX = -8
 
 
 def drop_docstrings() -> None:
-    """Start this program again with optimised bytecode where an installation has compiled it. An
-    agent that may not write bytecode would otherwise compile all of its modules at each start."""
+    """Start this program again with optimised bytecode if an installation has compiled it. An agent
+    that may not write bytecode would otherwise compile all of its modules at each start."""
     compiled = Path(cache_from_source(agent.__file__, optimization=OPTIMISED))
     if not sys.flags.optimize and sys.executable and compiled.exists():
         with suppress(OSError):
@@ -28,7 +28,8 @@ def drop_docstrings() -> None:
 
 
 def take_one_arena() -> None:
-    """Let all threads allocate from one arena of glibc: they seldom allocate at the same time."""
+    """Let all threads allocate from the same arena of glibc: they seldom allocate at the same
+    time."""
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 

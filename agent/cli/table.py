@@ -22,7 +22,8 @@ NARROWEST = 12
 
 
 def local(at: float) -> datetime:
-    """A moment (s since the epoch) in the time zone of the terminal, in UTC where that is none."""
+    """A moment (s since the epoch) in the time zone of the terminal, in UTC if that is
+    impossible."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()
@@ -31,7 +32,7 @@ def local(at: float) -> datetime:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, within bounds; 80 where there is none, or it does not say."""
+    """Columns of the terminal, within bounds; 80 without a terminal, or if it does not say."""
     return max(LEAST, min(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, WIDEST_COLUMNS))
 
 
@@ -42,8 +43,8 @@ def table(
     indent: str = "  ",
     width: int = USUAL_COLUMNS,
 ) -> list[str]:
-    """Lines with columns as wide as their widest cell, those of `figures` set right and whole;
-    where that is wider than `width`, the widest columns of text are wrapped."""
+    """Lines with columns as wide as their widest cell, those of `figures` set right and whole; if
+    that is wider than `width`, the widest columns of text are wrapped."""
     numeric = [name in figures for name in header]
     widths = _fitted([header, *rows], numeric, width - len(indent))
     lines = []
@@ -62,7 +63,7 @@ def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int)
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
     words = [max(len(word) for row in cells for word in [*row[i].split(), ""]) for i in columns]
-    # Words are cut where nothing else helps.
+    # Words are cut only as a last resort.
     for least in ([max(NARROWEST, n) for n in words], words, [NARROWEST] * len(widths)):
         while excess > 0 and (
             texts := [i for i in columns if not numeric[i] and widths[i] > least[i]]
@@ -73,7 +74,7 @@ def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int)
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
-    """A paragraph; `hanging` is what its further lines are set in by besides."""
+    """A paragraph; `hanging` is the further indent of its second and later lines."""
     lines = textwrap.wrap(
         text.replace(" %", "\u00a0%"),
         width - 2,
@@ -93,5 +94,5 @@ def share(value: float | None) -> str:
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
-    """`now/limit` in one unit; what is absent is a dash."""
+    """`now/limit` in the same unit; an absent value is a dash."""
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"

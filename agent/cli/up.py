@@ -1,4 +1,4 @@
-"""`dgx-telemetry up`: agent, Prometheus, Alertmanager and Grafana as one local stack."""
+"""`dgx-telemetry up`: agent, Prometheus, Alertmanager and Grafana as a local stack."""
 
 import argparse
 import asyncio
@@ -46,7 +46,7 @@ async def tail_alerts(port: int) -> None:
             since, now = json.loads(state)["uptime"], by_name(json.loads(body))
             for line in lines(now[one] for one in now.keys() - before.keys()):
                 say(f"alert: {line}")
-            if since == started:  # one that was started again knows of nothing yet
+            if since == started:  # an agent that was started again knows of nothing yet
                 for line in lines(before[one] for one in before.keys() - now.keys()):
                     say(f"over: {line}")
             before, started = now if since == started else {**before, **now}, since
@@ -59,7 +59,8 @@ def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """A line an alert; those of several GPUs of a node share one, with the text of the first."""
+    """A line per alert; alerts of several GPUs of a node share a line, with the text of the
+    first."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
@@ -91,20 +92,20 @@ class StackPlan:
     agent_flags: Sequence[str]
     simulated: bool
     speed: float  # of the simulated machine's clock, and of the rules
-    binaries: Mapping[str, str | None]  # paths; None of what is not installed
+    binaries: Mapping[str, str | None]  # paths; None for a program that is not installed
     fleet: int = 0  # nodes of a simulated fleet, in the place of the agent
     system: str = OF_FLEET  # of its nodes
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start all, say where it is, end all on Ctrl-C."""
+    """Start all, print its addresses, end all on Ctrl-C."""
     plan = plan_of(arguments)
     asyncio.run(_until_signal(plan, arguments.data))
     return 0
 
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
-    """Return the plan by the flags and this machine; raises BadInput for what is not possible."""
+    """Return the plan by the flags and this machine; raises BadInput for an impossible plan."""
     from agent import simulator
     from agent.simulator import fleet
 
@@ -180,7 +181,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
 
 
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
-    """Everything that is started: the agent, and what is installed of the rest."""
+    """The programs to start: the agent, and the installed ones of the rest."""
     makers = {
         "prometheus": programs.prometheus_program,
         "alertmanager": programs.alertmanager_program,
@@ -199,7 +200,7 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
 
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
-    """The configuration of all programs; of what an earlier stack logged, nothing stays."""
+    """The configuration of all programs; the logs of an earlier stack are removed."""
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
@@ -207,11 +208,11 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     settings, usual_alerts = plan.settings, AlertThresholds()
-    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, where it is installed
+    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, if it is installed
         ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries["grafana"] else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
-    if plan.simulated:  # no one is woken for a machine that does not exist
+    if plan.simulated:  # a machine that does not exist wakes nobody
         settings = settings.including(Receivers())
     texts = {
         **rule_files,

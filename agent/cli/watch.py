@@ -1,4 +1,5 @@
-"""`dgx-telemetry watch`: what `once` shows, on the whole terminal, every second, keys as in top."""
+"""`dgx-telemetry watch`: the content of `once`, on the whole terminal, every second, keys as in
+top."""
 
 import argparse
 import asyncio
@@ -59,7 +60,7 @@ HELP = (
     "q  end",
 )
 KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""One key: a sequence that a terminal sends, or a letter."""
+"""A key: a sequence that a terminal sends, or a letter."""
 
 SCROLL = {
     **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},
@@ -83,7 +84,7 @@ class ViewChoice:
     ended: bool = False
 
     def press(self, key: str, gpus: Collection[int] = ()) -> None:
-        """Take one key; one that means nothing changes nothing."""
+        """Take a key; a key without a meaning changes nothing."""
         if key in SCROLL:
             self.top = max(0, self.top + SCROLL[key])
         elif key == "q":
@@ -108,14 +109,14 @@ class Shown:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, look: StatusView | None, source: str) -> None:
-        """Take in a status, or why there is none: the one before stays."""
+        """Take in a status, or why there is none: the previous status stays."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the machine until q or Ctrl-C."""
-    logging.getLogger().addHandler(logging.NullHandler())  # the screen shows what is wrong
+    logging.getLogger().addHandler(logging.NullHandler())  # the screen shows the faults
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     able = os.environ.get("TERM", "dumb") != "dumb"
@@ -154,7 +155,7 @@ async def _watch(
     if reading:
         reading.cancel()
         with suppress(asyncio.CancelledError):
-            await reading  # what broke is raised, not swallowed
+            await reading  # a failure is raised, not swallowed
 
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
@@ -200,7 +201,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """The terminal, or lines one below the other where there is none."""
+    """The terminal, or, without a terminal, lines below each other."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -224,12 +225,12 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence where there is no frame yet, and nothing among lines."""
+        """Show a sentence if there is no frame yet, and nothing among lines."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
-        """One status, scrolled to what fits; the size is asked each time."""
+        """A status, scrolled to the visible part; the size is asked each time."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)
@@ -250,7 +251,7 @@ class Screen:
 def text(
     look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """One status: the line of the machine, what was chosen, where it comes from, and the keys."""
+    """A status: the line of the machine, the chosen view, its source, and the keys."""
     at, machine = f"{local(look.status.at.timestamp()):%H:%M:%S}", look.status.machine
     first = cut(f"{machine.host}  {machine.text}", width - len(at) - 2)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
@@ -259,7 +260,7 @@ def text(
 
 
 def cut(line: str, width: int) -> str:
-    """A line of one row, with a mark where it does not fit."""
+    """A line of a row, with a mark if it does not fit."""
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 

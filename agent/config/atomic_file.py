@@ -11,12 +11,12 @@ from stat import S_ISREG
 from agent.errors import BadInput
 
 Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The file to replace, None where its name is free; the path and the writer of a new file."""
+"""The file to replace, None if its name is free; the path and the writer of a new file."""
 
 
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Make a new file beside the one to write, which is gone at the end."""
+    """Make a new file beside the target, which is gone at the end."""
     try:
         if make:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,8 +34,8 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the file that one written to `path` would replace, None where the name is free; raises
-    BadInput where it cannot be replaced."""
+    """Return the file that a write to `path` would replace, None if the name is free; raises
+    BadInput if it cannot be replaced."""
     with _beside(path) as (found, _, _):
         return found
 
@@ -44,7 +44,7 @@ def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = 
     """Put `content` at `path`, into folders that are made with `make`; on failure all stays as it
     was. A link is refused: nothing is written to its target.
 
-    Raises BadInput with one sentence.
+    Raises BadInput with a sentence.
     """
     with _beside(path, make=make) as (_, beside, file):
         file.write(content)

@@ -1,4 +1,4 @@
-"""The configuration: a TOML file, then the environment, then flags. What is unknown is an error.
+"""The configuration: a TOML file, then the environment, then flags. An unknown key is an error.
 
 Packages declare their sections themselves; `deploy/config.toml` is the commented example.
 """
@@ -26,11 +26,11 @@ ANY_NAME = "NAME"
 
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
-"""A key, the value that it is given, and where: a file, a variable or a flag."""
+"""A key, the value that it is given, and its place: a file, a variable or a flag."""
 
 
 class ConfigError(BadInput):
-    """One sentence: where, which key, what was expected."""
+    """A sentence: the place, the key, the expected value."""
 
 
 def load(
@@ -41,7 +41,7 @@ def load(
 ) -> Settings:
     """The settings from a file (if any), then the environment, then flags that are not None.
 
-    Raises ConfigError with one sentence that names the place, the key and what was expected.
+    Raises ConfigError with a sentence that names the place, the key and the expected value.
     """
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
@@ -70,7 +70,7 @@ def load(
     for section, given in values.items():
         try:
             made.append(section(**given))
-        except Mismatch as wrong:  # what its keys must be together, named where the last was set
+        except Mismatch as wrong:  # of several keys: named by the place that set the last
             table = f"{section.table}." if section.table else ""
             raise ConfigError(f"{places[section]}: {table}{wrong}") from wrong
     return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))

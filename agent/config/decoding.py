@@ -19,7 +19,7 @@ LETTERS = 60
 
 
 class Mismatch(ValueError):
-    """Mistake in one key (dotted), in words."""
+    """Mistake in a key (dotted), in words."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -30,14 +30,14 @@ class TextCheck:
     """Condition for a text, as a note in the type of a key: `Annotated[str, TextCheck(is_url, "a
     URL")]`.
 
-    `holds` may raise ValueError where it does not.
+    `holds` may raise ValueError for a text that does not fit.
     """
 
     holds: Callable[[str], bool]
     description: str
 
     def check(self, text: str, key: str) -> None:
-        """Raise Mismatch where the text does not fit."""
+        """Raise Mismatch if the text does not fit."""
         try:
             if self.holds(text):
                 return
@@ -49,7 +49,7 @@ class TextCheck:
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
     """`value`, as a parser of TOML or YAML gives it, as a `kind`; without `strict` also from text.
 
-    Raises Mismatch for the first value that is wrong; `key` is the name of this one.
+    Raises Mismatch for the first wrong value; `key` is the name of this value.
     """
     if get_origin(kind) is dict and isinstance(value, dict):  # msgspec names no key of a mapping
         inner = get_args(kind)[1]
@@ -70,7 +70,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
-    """The one type here that msgspec does not know."""
+    """The only type here that msgspec does not know."""
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError, TypeError) as error:

@@ -43,7 +43,7 @@ class Reload:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Put the settings as they are now in force, or keep the old ones and say why."""
+        """Put the present settings in force, or keep the old settings and say why."""
         try:
             settings = await asyncio.to_thread(self.read)
             settings.check_guards(self.configuration.current)

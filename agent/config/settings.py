@@ -1,5 +1,5 @@
-"""The settings in force. Who depends on one asks `configuration.current` each time and keeps no
-copy, from any thread; a reload replaces them whole.
+"""The settings in force. A user of a setting asks `configuration.current` each time and keeps no
+copy, from any thread; a reload replaces the settings whole.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of a package: a field is a key, its type what is expected, its default the default.
+    """Settings of a package: a field is a key, its type the expected type, its default the default.
 
-    `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart, `guards` those
-    that stay in force if a reload no longer has them, `retired` keys that do nothing any more,
+    `table` is the TOML table of the keys, empty for the top of the file; sections may share a
+    table. `at_start` names the keys of which another value needs a restart, `guards` the keys that
+    stay in force if a reload no longer has them, `retired` keys that have no effect any more,
     `subtables` the field that takes every table of another name below `table`.
     """
 
@@ -37,10 +37,11 @@ class FileKeys:
 
 
 class Settings:
-    """One configuration, never changed: `settings[DiskConfig].ignore`.
+    """A configuration, never changed: `settings[DiskConfig].ignore`.
 
-    A section that it was not given has its defaults. What follows from the sections alone, and is
-    costly to make (the system), can be given too, and is found by its type in the same way.
+    A section that it was not given has its defaults. An object that follows from the sections
+    alone, and is costly to make (the system), can be given too, and is found by its type in the
+    same way.
     """
 
     __slots__ = ("_values",)
@@ -67,8 +68,8 @@ class Settings:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
 
     def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput where the file no longer has a guard of `before`, not even empty, or any
-        key: its writer may have been interrupted."""
+        """Raise BadInput if the file no longer has a guard of `before`, not even empty, or any key:
+        its writer may have been interrupted."""
         here = self[FileKeys].names
         if before[FileKeys].names and not here:
             raise BadInput("the configuration has no key any more; a restart takes the defaults")

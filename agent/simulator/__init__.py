@@ -1,7 +1,7 @@
 """Simulated machines: every system that the agent supports, with drivers, jobs and faults.
 
-A simulated machine refuses what the real one refuses. It keeps tables of its own and reads none
-of the agent's specs: those are tested against it.
+A simulated machine refuses the same questions as the real machine. It keeps tables of its own and
+reads none of the agent's specs: those are tested against it.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ __all__ = ["SimulatedSystem", "Simulation", "SimulationError", "build", "parse"]
 
 
 class SimulationError(BadInput):
-    """A machine that there cannot be; the message is one sentence for the user."""
+    """An impossible machine; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Read `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError for what cannot be."""
+    """Read `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError for an impossible machine."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:
@@ -72,7 +72,7 @@ def parse(spec: str) -> Simulation:
             f"{system.name} cannot have the driver {branch!r}, expected one of the branches "
             f"{known}, alone or as a full version like {system.driver}."
         )
-    driven = replace(system, driver=wanted)  # a scenario may need a newer one
+    driven = replace(system, driver=wanted)  # a scenario may need a newer driver
     return Simulation(system, wanted, _scenario(driven, scenario if ":" in spec else "tour"))
 
 

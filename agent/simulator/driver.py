@@ -1,4 +1,4 @@
-"""The simulated driver: its calls, its versions, its state, what it refuses and what it logs."""
+"""The simulated driver: its calls, its versions, its state, its refusals and its log."""
 
 import ctypes
 import sys
@@ -31,7 +31,7 @@ Driver = tuple[int, ...]
 
 
 def numbers(version: str) -> Driver:
-    """`580.159.04` as (580, 159, 4), to compare; empty where it is no version."""
+    """`580.159.04` as (580, 159, 4), to compare; empty if it is no version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -42,7 +42,7 @@ def branches(system: SystemModel) -> list[int]:
 
 
 def resolve(system: SystemModel, wanted: str) -> str:
-    """The full version meant by `460` or `460.32.03`, empty for one that cannot run here."""
+    """The full version meant by `460` or `460.32.03`, empty for a version that cannot run here."""
     version = numbers(wanted)
     if not version or version[0] not in branches(system) or len(version) > 3:
         return ""
@@ -50,7 +50,8 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class SimulatedDriver:
-    """One running driver: its version, whether it hangs, which calls fail, who listens for XIDs."""
+    """A running driver: its version, whether it hangs, the calls that fail, the listeners for
+    XIDs."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -67,7 +68,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Let one NVML function raise this code, on one GPU or on all; None heals it."""
+        """Let an NVML function raise this code, on a single GPU or on all; None heals it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -123,8 +124,8 @@ class Question(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function of the library: what it answers, which GPUs answer it, since which driver the
-    library has it. `answer` gets the library, the GPU where its first argument is one, the rest."""
+    """A function of the library: its answer, the GPUs that answer it, the first driver whose
+    library has it. `answer` gets the library, the GPU if that is the first argument, the rest."""
 
     answer: Callable[..., Any]
     answers: Callable[[Question], bool] = lambda _: True
@@ -136,7 +137,7 @@ def refuse(code: int) -> NoReturn:
     raise pynvml.NVMLError(code)
 
 
-HANDLES = 0x10_0000  # Address of the first device handle; the next ones follow each 16 bytes
+HANDLES = 0x10_0000  # Address of the first device handle; the next handles follow each 16 bytes
 
 
 POINTERS = pynvml.c_nvmlDevice_t, pynvml.c_nvmlGpmSample_t, pynvml.c_nvmlEventSet_t
@@ -148,7 +149,7 @@ def pointer_to(address: int, kind: Any) -> Any:
 
 
 def address_of(pointer: Any) -> int:
-    """The address of an opaque pointer; 0 for what is none."""
+    """The address of an opaque pointer; 0 if it is no pointer."""
     if isinstance(pointer, POINTERS):  # `cast` takes six times as long
         return int.from_bytes(pointer, sys.byteorder)
     try:
@@ -159,7 +160,7 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Text of a line, by code; that of GPUs that retire pages where it differs."""
+"""Text of a line, by code; the text of GPUs that retire pages if that differs."""
 
 RING = 20_000  # Records that the kernel keeps
 

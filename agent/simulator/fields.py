@@ -1,6 +1,6 @@
 """Counters by number: `nvmlDeviceGetFieldValues`, and GPM.
 
-One table has the ids that the agent asks for, and what each answers; any other id is not supported.
+A table has the ids that the agent asks for, with their answers; any other id is not supported.
 Samples of GPM are copies of the counters, its metrics are differences over time.
 """
 
@@ -34,7 +34,7 @@ HBM_WARMER = 3  # degrees Celsius
 
 
 class FieldContext(NamedTuple):
-    """Context of an answer: the GPU, its link if one is meant, the machine's time (s)."""
+    """Context of an answer: the GPU, its link if the question names one, the machine's time (s)."""
 
     gpu: SimulatedGpu
     scope: int
@@ -71,7 +71,7 @@ def _counts_wire(q: Question) -> bool:
 
 
 _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
-    # ids, the first driver that knows them, which GPUs answer them, their type, and what
+    # ids, the first driver that knows them, the GPUs that answer them, their type, their value
     # times of low clocks by reason (ns), memory temperature
     ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
     ((82,), (450,), _hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
@@ -96,13 +96,13 @@ _ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
 FIELDS = {field: row for row in _ROWS for field in row[0]}
 
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
-"""Fields of one link, or of all at once; a link that is down refuses them."""
+"""Fields of a single link, or of all at once; a link that is down refuses them."""
 
 PER_LINK = SUMMED | {161, 162, 163}
 
 
 def field_code(field: int, scope: int, asked: Question) -> int:
-    """The return code of one entry of `nvmlDeviceGetFieldValues`."""
+    """The return code of an entry of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
     if row is None or asked.driver < row[1] or not row[2](asked):
         return driver.NOT_SUPPORTED
@@ -139,7 +139,7 @@ WHOLE = -1
 
 
 class GpmCounters(NamedTuple):
-    """The counters of a GPU, or of its GPU instance, at one time (s)."""
+    """The counters of a GPU, or of its GPU instance, at a time (s)."""
 
     of: tuple[int, int]  # GPU, and its GPU instance or WHOLE
     at: float
@@ -223,8 +223,8 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
-    """Mean rates per second; not a number where no time has passed, none where an instance had no
-    process at one of both."""
+    """Mean rates per second; not a number if no time has passed, empty if an instance had no
+    process at the older or the newer time."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

@@ -1,4 +1,4 @@
-"""A simulated fleet: which node does what. README.md beside this says what a node is."""
+"""A simulated fleet: the role of each node. README.md beside this describes the nodes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ RACK = 4
 """Nodes: as many DGX-1 as a switch of the first level has (NVIDIA DGX-1 With Tesla V100 System
 Architecture, section 3.3)."""
 
-JOINT = 16  # Nodes of the largest job, of which one is slow; in a small fleet it has half of them
+JOINT = 16  # nodes of the largest job, one of them slow; in a small fleet it has half of them
 ROLES = (
     *(("training", "vision"), ("training", "vision"), ("gpu-lost", "vision"), ("idle", "")),
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
@@ -24,11 +24,11 @@ alone."""
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node: where it is, which scenario its agent reports, and the job on it."""
+    """A node: its place, its agent's scenario, and the job on it."""
 
     number: int
     scenario: str
-    user: str  # and account; empty where no job is on it
+    user: str  # and account; empty if no job is on it
     job_id: str
 
     @property

@@ -1,4 +1,4 @@
-"""State of a simulated GPU: the getters of NVML, one table row each."""
+"""State of a simulated GPU: the getters of NVML, a table row each."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
 
 
 def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fills what the reference points to, as the driver does."""
+    """Fills the structure that the reference points to, as the driver does."""
     target = getattr(info, "_obj", info)
     newest = nvml.machine.driver.numbers >= (570,)  # the first that answers in the third version
     if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
@@ -53,7 +53,8 @@ def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fills what the reference points to. Only a tray of a rack has a place in a chassis."""
+    """Fills the structure that the reference points to. Only a tray of a rack has a place in a
+    chassis."""
     target = getattr(info, "_obj", info)
     if target.version != pynvml.nvmlPlatformInfo_v2:
         refuse(driver.VERSION_MISMATCH)
@@ -143,9 +144,9 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Errors of severity 0 (corrected) or 1; some GPUs corrected one in an earlier life. Volatile
-    ones of a whole GPU are not shown under MIG (nvml.h, note on nvmlDeviceGetMemoryErrorCounter;
-    nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
+    """Errors of severity 0 (corrected) or 1; some GPUs corrected an error in an earlier life.
+    Volatile errors of a whole GPU are not shown under MIG (nvml.h, note on
+    nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
     if severity not in (0, 1) or lifetime not in (0, 1):
         refuse(driver.INVALID_ARGUMENT)
     if gpu.mig and not lifetime:
@@ -162,7 +163,8 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the far end of a link; a link that is down reports none, an NVSwitch all ones."""
+    """Return the far end of a link; a link that is down reports none, an NVSwitch an address with
+    all bits set."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)
@@ -222,7 +224,7 @@ CALLS: dict[str, Call] = {
     "Samples": Call(_samples),
     "ProcessUtilization": Call(_shares, lambda q: q.whole(MAXWELL)),
     # memory, processes
-    "MemoryInfo": Call(  # the first version counts what the driver reserves as used
+    "MemoryInfo": Call(  # the first version counts the driver's reserve as used
         lambda _, g: pynvml.c_nvmlMemory_t(
             g.model.memory,
             g.model.memory - g.model.reserved - g.memory_used,

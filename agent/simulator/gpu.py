@@ -1,4 +1,4 @@
-"""One simulated GPU: its state follows its work; counters and sample buffers follow its state."""
+"""A simulated GPU: its state follows its work; counters and sample buffers follow its state."""
 
 import math
 import uuid
@@ -13,7 +13,7 @@ from agent.simulator.models import ADA, BLACKWELL, HOPPER, PCIE_LANE, VOLTA, Gpu
 
 @dataclass(slots=True)
 class SimulatedLink:
-    """One link of one GPU. `peer` and `peer_link` are its far end, None behind an NVSwitch."""
+    """A link of a GPU. `peer` and `peer_link` are its far end, None behind an NVSwitch."""
 
     number: int
     peer: int | None = None
@@ -37,9 +37,9 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
 
 @dataclass(slots=True)
 class GpuHealth:
-    """One GPU. Rates are errors a second."""
+    """Health of a GPU. Rates are errors a second."""
 
-    recovery: int = 0  # what the driver asks for
+    recovery: int = 0  # the action that the driver requests
     rows_pending: bool = False
     pages_pending: bool = False
     rows: int = 0  # remapped after uncorrected errors
@@ -57,7 +57,7 @@ USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """One buffer: how many samples it holds, and the seconds between two of them."""
+    """A buffer: how many samples it holds, and the seconds between two of them."""
 
     length: int
     every: float
@@ -70,15 +70,15 @@ BUFFER_SECONDS = 18.0  # Seconds that any buffer reaches back: less than the cou
 
 
 class SampleBuffers:
-    """Content of the sample buffers of one GPU; times in seconds of machine time."""
+    """Content of the sample buffers of a GPU; times in seconds of machine time."""
 
     def __init__(self, model: GpuModel, index: int, meter: StepMeter) -> None:
         self._model = model
         self._index = index
         self._meter = meter
         self.begin = 0.0  # samples taken up to then are gone
-        self.ripple = 0.0  # of the power, from one sample to the next
-        self.speed = 1.0  # of the clock: who asks must come back as soon as on a real machine
+        self.ripple = 0.0  # of the power, between neighbouring samples
+        self.speed = 1.0  # of the clock: the reader must come back as soon as on a real machine
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
         """Return samples (time, percent): means over each fifth of a second. `seen` is the time of
@@ -92,8 +92,8 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Return samples (time, watts). Where the sensor's windows follow each other, or one window
-        makes several samples, each is worked out once."""
+        """Return samples (time, watts). A power that several samples share is computed once: the
+        sensor's windows touch each other, or a window makes several samples."""
         window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0
         for at in self._moments(POWER, now, seen):
@@ -132,7 +132,7 @@ def _grid(now: float, every: float) -> float:
 
 
 HEAT_LAG = 30.0  # s, first order
-FEVER_LAG = 5.0  # s, where cooling has failed
+FEVER_LAG = 5.0  # s, after cooling has failed
 AMBIENT = 27.0  # degrees Celsius at no power
 RISE = 45.0  # degrees Celsius at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
@@ -152,8 +152,8 @@ COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller",
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A process on the GPU, as the driver lists it; memory in bytes. One that `draws` does not
-    compute."""
+    """A process on the GPU, as the driver lists it; memory in bytes. A process that `draws` does
+    not compute."""
 
     pid: int
     memory: int
@@ -161,7 +161,7 @@ class SimulatedGpuProcess:
 
 
 class SimulatedGpu:
-    """One GPU. Times are seconds of the machine's time."""
+    """A simulated GPU. Times are seconds of the machine's time."""
 
     def __init__(self, system: SystemModel, index: int, links: list[SimulatedLink]) -> None:
         self.index = index

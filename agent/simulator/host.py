@@ -79,7 +79,7 @@ def _together(
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with one job, which was given the last GPU, and runs nothing."""
+    """Slurm with a single job, which was given the last GPU, and runs nothing."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -175,7 +175,7 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 def _sysfs_links(machine: Machine) -> dict[str, str]:
     """Symbolic links: the members of arrays, GPUs in the tree of PCI devices: below their root
-    port, and below both ports of a switch where there is one."""
+    port, or below both ports of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
@@ -252,7 +252,7 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
 
 
 class SimulatedFiles(FileTree):
-    """/proc and /sys. What stays is written once; processes come and go."""
+    """/proc and /sys. Constant files are written once; processes come and go."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -304,7 +304,7 @@ class SimulatedFiles(FileTree):
 
 
 def _written(files: Tree) -> dict[str, procfs.Content]:
-    """Files of one line, each with its end."""
+    """Files of a single line, each with its end."""
 
     def text(content: Content) -> str:
         return f"{content() if callable(content) else content}\n"

@@ -1,4 +1,4 @@
-"""The processes of the host: a launcher, one trainer a GPU, the loaders of each; or servers."""
+"""The processes of the host: a launcher, a trainer per GPU, the loaders of each; or servers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
 
 @dataclass(slots=True)
 class SimulatedThread:
-    """One thread: what it does, and its name as the kernel cuts it."""
+    """A thread: its activity, and its name as the kernel cuts it."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class SimulatedThread:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """One process; the first of its threads has its number."""
+    """A process; the first of its threads has its number."""
 
     pid: int
     parent: int
@@ -59,7 +59,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Bytes per second that all processes together read and write, and what of it the machine's
+    """Bytes per second that all processes together read and write, and the part that the machine's
     own disks read."""
 
     read: float = 0.0
@@ -68,7 +68,7 @@ class StorageRates(NamedTuple):
 
 
 class ProcessTeam(NamedTuple):
-    """The processes that feed one GPU."""
+    """The processes that feed a GPU."""
 
     gpu: int
     trainer: SimulatedProcess
@@ -86,7 +86,7 @@ class SimulatedJobs:
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
-        self.changes = 0  # of who is there
+        self.changes = 0  # in the set of processes
         self.meter = CounterMeter()
         self.cores = 0.0
         self.blocked = 0.0
@@ -138,8 +138,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """`threads` are their names, where they differ from the process's; `leads`: in a session
-        of its own, as torchelastic starts each rank."""
+        """`threads` are their names, if they differ from the process's; `leads`: in a session of
+        its own, as torchelastic starts each rank."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

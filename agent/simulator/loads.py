@@ -1,4 +1,4 @@
-"""Loads of jobs on a GPU and on the host: `loads.toml`. Shares are 0-1 of what the part can do."""
+"""Loads of jobs on a GPU and on the host: `loads.toml`. Shares are 0-1 of the part's capacity."""
 
 import tomllib
 from math import inf
@@ -14,7 +14,7 @@ that reads every second meet every phase in turn."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """Load of one GPU in one phase of a step."""
+    """Load of a GPU in a phase of a step."""
 
     power: float  # of the power limit
     activity: float = 0.0  # a kernel runs
@@ -26,7 +26,7 @@ class GpuLoad(Struct, frozen=True):
     receive: float = 0.0  # PCIe payload, of the slot's limit
     transmit: float = 0.0
     nvlink: float = 0.0  # wire, of each link's nominal speed, both directions
-    copies: float = 0.0  # NVML utilisation where only copy engines run
+    copies: float = 0.0  # NVML utilisation if only copy engines run
 
     @property
     def utilisation(self) -> float:
@@ -35,15 +35,15 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that one GPU repeats: its phases, each with its share of the step. One phase alone is
-    work without a rhythm, or with steps too short for anyone to see."""
+    """A step that a GPU repeats: its phases, each with its share of the step. A single phase is
+    work without a rhythm, or with steps too short to be visible."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # s on an H100
     paced: bool = True  # slower GPUs take longer for it
     memory: float = 0.0  # of the device memory; above 0 a process is there
     clock: float = 1.0  # of the highest SM clock
-    ripple: float = 0.02  # of the power, from one sample to the next
+    ripple: float = 0.02  # of the power, between neighbouring samples
     overheated: bool = False  # just above the slowdown threshold
     slowed: bool = False  # hardware thermal slowdown
 
@@ -53,16 +53,16 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """One thread. What is left of its time it sleeps."""
+    """Load of a thread. It sleeps for the rest of its time."""
 
     cores: float = 0.0  # share of a CPU that it uses
     queued: float = 0.0  # share of time that it could run and has no CPU
     blocked: float = 0.0  # share of time in uninterruptible sleep: it waits for a disk
-    name: str = ""  # where it differs from that of its process
+    name: str = ""  # if it differs from that of its process
 
 
 class SimulatedJob(Struct, frozen=True):
-    """The processes behind one GPU: the trainer's threads, and loaders of one thread each."""
+    """The processes behind a GPU: the trainer's threads, and loaders of a single thread each."""
 
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first is the main thread
     loaders: int = 0
@@ -75,17 +75,17 @@ class HostLoad(Struct, frozen=True):
     """The host's work beyond the processes of the job."""
 
     disk: float = 0.0  # reads from the data array
-    written: float = 0.0  # writes to it, of what it can read
+    written: float = 0.0  # writes to the data array, as a share of its reading capacity
     network: float = 0.0  # receive on the first NIC
     infiniband: float = 0.0  # both directions, every port
     io_pressure: float = 0.0
     cpu_pressure: float = 0.0
-    mounted: bool = False  # a network file system, and what the NIC receives is read from it
+    mounted: bool = False  # a network file system; the NIC receives its data
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU by index, the last one's for all that follow, and their host, for so
-    many seconds."""
+    """The work of each GPU by index, the last entry for all GPUs that follow, and their host, for
+    so many seconds."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()

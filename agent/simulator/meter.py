@@ -51,16 +51,16 @@ JITTER = 0.004  # Share of a step by which its beginning is off
 
 
 StepPlace = tuple[int, float, float, float]
-"""A moment in a step: its phase, mean steps before it, the length of this one in mean steps, and
+"""A moment in a step: its phase, mean steps before it, the length of this step in mean steps, and
 the seconds into the phase if the step were of mean length."""
 
 
 class StepRates:
     """The rates of counters in each phase of a step that repeats for ever.
 
-    `durations` are those of the phases in seconds, `rates` hold one rate per second for each.
-    Steps differ a little in length, as real ones do, and as many take the same time as if they did
-    not. Work of one phase has no steps.
+    `durations` are those of the phases in seconds, `rates` hold a rate per second for each. Steps
+    differ a little in length, as real steps do, but many steps take as long as if they did not.
+    Work of a single phase has no steps.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
@@ -74,8 +74,8 @@ class StepRates:
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """By name the rates, and what has been counted at the beginning of each phase and at the
-        end of all."""
+        """By name the rates, and the totals at the beginning of each phase and at the end of
+        all."""
 
         self.names = dict.fromkeys(rates)
 
@@ -112,8 +112,8 @@ same."""
 
 
 class _Span(NamedTuple):
-    """Rates from `since` (s) on. `origin` is when a step began; `base` are the totals at `since`,
-    less what the steps had counted from their origin to then."""
+    """Rates from `since` (s) on. `origin` is the beginning of a step; `base` are the totals at
+    `since`, less the totals that the steps had counted from their origin to then."""
 
     since: float
     base: Mapping[str, float]

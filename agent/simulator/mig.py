@@ -1,8 +1,8 @@
 """MIG: a GPU in three instances, each with processes of its own, and handles that answer little.
 
-What the whole GPU refuses then stands in `driver`; memory and processes of all of it are shown to
-root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses; 535's
-nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
+`driver` has the calls that the whole GPU refuses then; memory and processes of all of it are shown
+to root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses;
+535's nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
@@ -44,7 +44,7 @@ def profile_name(memory: int, slices: int, eighths: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """One GPU instance with one compute instance; every third process of the GPU is on it."""
+    """A GPU instance with a single compute instance; every third process of the GPU is on it."""
 
     gpu: SimulatedGpu
     place: int
@@ -90,7 +90,7 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 def instance_behind(
     nvml: Any, function: str, since: Driver, handle: Any
 ) -> SimulatedInstance | None:
-    """The instance behind a handle; None where it is none of a MIG device."""
+    """The instance behind a handle; None if the handle is no MIG device's."""
     address = address_of(handle)
     index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):

@@ -22,7 +22,7 @@ PCIE_LANE = dict(enumerate(_LANES, 1))
 
 
 class ClockModel(Struct, frozen=True):
-    """MHz: the highest, and where the GPU rests when nothing runs."""
+    """MHz: the highest, and the clock at rest."""
 
     sm: int
     memory: int
@@ -47,7 +47,7 @@ class LinkModel(Struct, frozen=True):
 
 
 class GpuModel(Struct, frozen=True):
-    """One product. Memory in bytes, power in watts, bus in bits."""
+    """A product. Memory in bytes, power in watts, bus in bits."""
 
     name: str
     architecture: int
@@ -63,7 +63,7 @@ class GpuModel(Struct, frozen=True):
     pcie_generation: int
     reserved: int = 0  # by the driver, of the memory
     links: LinkModel | None = None
-    lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver reports a placeholder
+    lanes: int = 16  # of PCIe; 1 without a slot: the driver reports a placeholder
     shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
     prefixed_since: float = inf  # first branch that puts "NVIDIA " before the name
@@ -99,7 +99,7 @@ Graph = Mapping[tuple[int, int], int]  # NVLinks between two GPUs, by their indi
 
 
 class DiskModel(NamedTuple):
-    """One SSD, and what it streams in bytes per second."""
+    """An SSD, and its streaming speed in bytes per second."""
 
     name: str
     model: str
@@ -107,7 +107,7 @@ class DiskModel(NamedTuple):
 
 
 class ArrayModel(NamedTuple):
-    """One md array."""
+    """An md array."""
 
     name: str
     level: str
@@ -119,14 +119,14 @@ class ArrayModel(NamedTuple):
 
 
 class NicModel(NamedTuple):
-    """One Ethernet port; `megabits` as negotiated, without carrier None."""
+    """An Ethernet port; `megabits` as negotiated, without carrier None."""
 
     name: str
     megabits: int | None = None
 
 
 class HcaModel(NamedTuple):
-    """One InfiniBand port: its rate as the kernel writes it, and one that it falls back to."""
+    """An InfiniBand port: its rate as the kernel writes it, and a rate that it falls back to."""
 
     name: str
     rate: str
@@ -135,7 +135,7 @@ class HcaModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SystemModel:
-    """One machine as it leaves the factory."""
+    """A machine as it leaves the factory."""
 
     name: str
     product: str
@@ -152,7 +152,7 @@ class SystemModel:
     hcas: tuple[HcaModel, ...] = ()
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
-    rack: bool = False  # a tray of one
+    rack: bool = False  # a tray of a rack
     nvswitches: int = 0  # those that this machine's own driver sees
     per_pcie_switch: int = 0  # GPUs that share the uplink of a PCIe switch; 0: each has its own
 
@@ -166,7 +166,7 @@ class SystemModel:
 
     @property
     def chassis(self) -> bool:
-        """A DGX that is more than one GPU: with sensors, and ports that its sheet states."""
+        """A DGX with several GPUs: it has sensors, and ports that its sheet states."""
         return self.dgx and self.gpus > 1
 
     @property

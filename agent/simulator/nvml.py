@@ -25,11 +25,11 @@ from agent.simulator.machine import Machine
 SETS = 0x6000_0000  # Address below the first event set
 NAP = 0.02  # s, between two checks whether a hung driver has woken
 GLANCE = 0.05  # s, between two checks of a set that is waited on
-FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
+FROZEN_WAIT = 0.01  # s of real time, while the simulated time stands still
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
 OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_v2")
-"""Ends of the functions that show of a whole GPU under MIG what is shown to root alone."""
+"""Ends of the functions that show data of a whole GPU under MIG to root alone."""
 
 
 class EventSet:
@@ -219,8 +219,8 @@ class SimulatedNvml:
         return gpu
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """A call of a slow GPU takes its time, in real seconds on any clock that moves; on one that
-        stands still it fails instead."""
+        """A call of a slow GPU takes its time, in real seconds on any clock that moves; on a clock
+        that stands still it fails instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:

@@ -46,7 +46,7 @@ def lines(*rows: str) -> str:
 
 
 def pressure_file(machine: Machine, resource: str) -> Content:
-    """Writes the pressure of one resource, of the host or of the job that alone works on it."""
+    """Writes the pressure of a resource, of the host or of the job that alone works on it."""
 
     def content() -> str:
         totals = {k: machine.traffic.read(f"{resource}:{k}", machine.now) for k in PRESSURE_KINDS}
@@ -104,7 +104,7 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """52 fields of proc(5), those that no one can ask a simulation for at 0."""
+    """52 fields of proc(5); fields that a simulation does not answer are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
     system = int(seconds * TICKS_PER_SECOND) - user
@@ -117,7 +117,7 @@ def _stat(
 
 
 def _schedstat(machine: Machine, _: SimulatedProcess, thread: SimulatedThread) -> str:
-    """Nanoseconds on a CPU, nanoseconds in the queue for one, and how often it ran."""
+    """Nanoseconds on a CPU, nanoseconds in the queue for a CPU, and the number of time slices."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
 
@@ -172,7 +172,7 @@ PROCESS_FILES: dict[str, ProcessFile] = {
 
 
 def cgroup_tree(machine: Machine) -> dict[str, Content]:
-    """Path to content: the cgroup of the job, in which no one else works."""
+    """Path to content: the cgroup of the job, whose processes alone work there."""
     return {
         f"/sys/fs/cgroup{CGROUP}/{name}": content
         for name, content in {

@@ -1,9 +1,9 @@
-"""The scenarios and single faults: which system can have each, and what breaks in it.
+"""The scenarios and single faults: the systems that can have each, and the breakage.
 
-README.md beside this says which GPUs each concerns.
-Nodes of fleets alone: waits-for-node, which waits in each step for another node of its job, and
-slow-node, which is that one. A fault plays over training, or is joined to a scenario and to other
-faults: `training+ecc-rising+raid-degraded`; `xid-79` to any other code is one of that code.
+README.md beside this says which GPUs each concerns. Nodes of fleets alone: waits-for-node, which
+waits in each step for another node of its job, and slow-node, which is that other node. A fault
+plays over training, or is joined to a scenario and to other faults:
+`training+ecc-rising+raid-degraded`; `xid-79` to any other code is a fault with that code.
 
 After any of the faults the machine lets its counters follow (`MachineState.apply`).
 """
@@ -27,7 +27,7 @@ from agent.simulator.state import MachineState
 TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios of one machine in a job over several nodes. Played by fleets alone."""
+"""Scenarios of a machine in a job over several nodes. Played by fleets alone."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
@@ -70,7 +70,7 @@ NEEDS = {
 
 class Breakage(Struct, frozen=True):
     """A row of scenarios.toml. The fault strikes `at` seconds after a scenario began, and again
-    `every` seconds, where it can; some scenarios have none."""
+    `every` seconds, if the machine can have it; some scenarios have none."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -118,7 +118,7 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """The scenario, or fault, and what is joined to it; empty for what there is not."""
+    """The scenario, or fault, and its joined parts; empty for an unknown name."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
@@ -142,11 +142,11 @@ def stops(system: SystemModel) -> tuple[str, ...]:
 SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
 
 Change = tuple[float, str | ScenarioLoad | Strike]
-"""Time of a change of the machine (s), and what begins: a scenario, one of its parts, a fault."""
+"""Time of a change of the machine (s), and its beginning scenario, part of a scenario, or fault."""
 
 
 def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
-    """The changes of a scenario, or of the tour's scenarios one after the other, in order."""
+    """The changes of a scenario, or of the tour's scenarios in turn, in order."""
     if name != TOUR:
         return _course(name, begin, inf)
     slots = zip(cycle(stops(system)), count(begin, SLOT))
@@ -154,7 +154,7 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:
-    """A scenario up to its end (s): its parts over and over, and what breaks."""
+    """A scenario up to its end (s): its parts over and over, and its breakages."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]

@@ -10,7 +10,7 @@ LOST_XID = 79  # fell off the bus
 
 
 class MachineState:
-    """All that is simulated, at one moment."""
+    """The simulated state at a moment."""
 
     def __init__(self, system: SystemModel, driver: str) -> None:
         self.system: SystemModel = system
@@ -56,7 +56,7 @@ class MachineState:
         self.xid(48 if self.system.model.datacentre else 62)
 
     def cut_link(self, index: int, number: int) -> None:
-        """One link goes down, at both ends where both are GPUs."""
+        """A link goes down, at both ends if both are GPUs."""
         link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:
@@ -88,7 +88,7 @@ class MachineState:
         self.host_health.dead_disks.add(array.members[-1].name)
 
     def flap(self) -> None:
-        """The first InfiniBand port goes down for one look, and up again."""
+        """The first InfiniBand port goes down until the next call, and up again."""
         self.host_health.port_down = not self.host_health.port_down
         if self.host_health.port_down:
             self.traffic.meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)

@@ -36,7 +36,7 @@ class HostHealth:
     fan_failed: bool = False
     supply_failed: bool = False
     port_down: bool = False  # the first InfiniBand port
-    slow_port: bool = False  # the same, or the first NIC where there is none
+    slow_port: bool = False  # the same, or the first NIC if there is none
     symbol_errors: float = 0.0  # a second, of that port
 
 
