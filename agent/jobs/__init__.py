@@ -1,1 +1,1 @@
-"""The processes behind the GPUs: which there are, what they do, and the jobs that they form."""
+"""The processes behind the GPUs: their list, their activity, and the jobs that they form."""

@@ -27,7 +27,7 @@ BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 class Allocation(NamedTuple):
     """A job and the UUIDs of the GPUs that it was given; `sluid` is the name of its folder since
-    Slurm 26.05. `claimed` where only the job's environment says so, which its user can change."""
+    Slurm 26.05. `claimed` if only the job's environment says so, which its user can change."""
 
     labels: JobLabels
     gpus: frozenset[str]
@@ -42,7 +42,8 @@ NO_SCHEDULER = Absent(
 
 
 class Given(NamedTuple):
-    """All allocations that were found; `hidden` is why some may be missing, None where none is."""
+    """All allocations that were found; `hidden` is why some may be missing, None if none is
+    missing."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER
@@ -57,7 +58,7 @@ class Devices(NamedTuple):
 
     def gpu(self, device: str) -> str:
         """The GPU of an id that a plugin or a driver of Kubernetes gave; raises Absent."""
-        name = device.partition("::")[0]  # what follows numbers the shares of one device
+        name = device.partition("::")[0]  # the rest numbers the shares of a device
         for pattern, table in FORMS:
             found = pattern.fullmatch(name)
             uuid = getattr(self, table).get(found[1]) if found else None
@@ -77,7 +78,7 @@ FORMS = tuple(
         (r"(\d+)(?::\d+)?", "indices"),  # NVML's index; with that of a MIG device
     )
 )
-"""Forms of an id, and by what it names the GPU."""
+"""Forms of an id, and its key for the GPU."""
 
 GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
 GPU_IDS = ("GPU-", "MIG-", "nvidia")
@@ -114,7 +115,7 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
 
 def is_complete(files: FileTree) -> bool:
     """Return whether each GPU that the driver lists has a UUID and a minor number: a list without
-    one is in another order than Slurm's."""
+    them is in another order than Slurm's."""
     listed = len(names_in(files, DRIVER))
     return listed == sum(whole(minor) is not None for _, minor, _ in driver_gpus(files))
 
@@ -129,8 +130,8 @@ RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def padded(text: str) -> list[str]:
-    """`9,010-011` as a list, each number as wide as the first of its range; raises Absent where it
-    is no such list, or one of more than MOST_NAMES."""
+    """`9,010-011` as a list, each number as wide as the first of its range; raises Absent if it is
+    no such list, or has more than MOST_NAMES."""
     found: list[str] = []
     for part in filter(None, text.split(",")):
         match = RANGE.fullmatch(part)
@@ -143,16 +144,16 @@ def padded(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """`0,2-3` as a list; raises Absent where it is no such list."""
+    """`0,2-3` as a list; raises Absent if it is no such list."""
     return [int(number) for number in padded(text)]
 
 
 def expanded(pattern: str) -> list[str]:
     """`rack[0-1]node[01-03]` or `/dev/nvidia[0,2]` as names, several patterns after commas. Raises
-    Absent where what is in brackets is no list, or for more than MOST_NAMES."""
+    Absent if the brackets contain no list, or for more than MOST_NAMES."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
-        parts = BRACKETS.split(part)  # names, and what is in brackets, take turns
+        parts = BRACKETS.split(part)  # names and the content of brackets take turns
         choices = [padded(one) if place % 2 else [one] for place, one in enumerate(parts)]
         if prod(map(len, choices)) > MOST_NAMES - len(names):
             raise unknown("the list", pattern)
@@ -171,8 +172,8 @@ def is_among(host: str, pattern: str) -> bool:
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
     """Minor numbers in the order in which Slurm counts GPUs: that of their files in gres.conf, or
-    else ascending, as where Slurm finds them by itself. Raises Absent where the files are others:
-    parts of a GPU, or none beside a count."""
+    else ascending, as when Slurm finds them by itself. Raises Absent if the files are others: parts
+    of a GPU, or no files beside a count."""
     found: list[int] = []
     for line in gres.splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
@@ -190,7 +191,7 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """The GPUs at these places of Slurm's order; raises Absent where one has no such place."""
+    """The GPUs at these places of Slurm's order; raises Absent if the order lacks a place."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:
@@ -247,11 +248,11 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""Names that Slurm gives to a GPU, and to parts of one."""
+"""Names that Slurm gives to a GPU, and to parts of a GPU."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
-    """Containers that have a GPU, a MIG device or a share of one."""
+    """Containers that have a GPU, a MIG device or a share of a GPU."""
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
@@ -269,7 +270,7 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     """Return the labels that a process reports of its job, with the scheduler's labels added. The
-    kubelet, which knows no UID of a pod, names one that is alone on the GPU."""
+    kubelet knows no UID of a pod; it names a pod that is alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         names = [one[-3:] for one in alike]  # namespace, pod, container

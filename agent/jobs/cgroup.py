@@ -1,7 +1,6 @@
-"""The cgroup (version 2) of a job: who of its tasks waited for what, and its quota of cores.
+"""The cgroup (version 2) of a job: the waits of its tasks by resource, and its quota of cores.
 
-What the job's own cgroup shows comes before what the host shows: no one is blamed for another's
-load.
+The job's own cgroup comes before the host's figures: no job is blamed for another's load.
 """
 
 from typing import NamedTuple
@@ -14,7 +13,7 @@ RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of one cgroup, in seconds and bytes; those that it does not keep are missing.
+    """Counters of a cgroup, in seconds and bytes; counters that it does not keep are missing.
 
     `stalled` by resource: seconds in which some task waited for it; `read` and `written`: bytes
     through the block layer.
@@ -64,8 +63,8 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Bytes read and written, from lines like `8:0 rbytes=1 wbytes=2 ...` a device. What an array
-    or a mapped device moves counts once more for its disks: the level with the most counts."""
+    """Bytes read and written, from lines like `8:0 rbytes=1 wbytes=2 ...` a device. An array or a
+    mapped device counts its bytes once more for its disks: the level with the most counts."""
     levels: dict[str, list[tuple[float, float]]] = {}
     mapped = [line.split()[0] for line in _lines(files, "/proc/devices") if MAPPER in line.split()]
     for line in _lines(files, path):

@@ -1,6 +1,6 @@
-"""Groups the processes on GPUs by job, by what /proc shows. Pure.
+"""Groups the processes on GPUs by job, by their data in /proc. Pure.
 
-Whatever joins processes, it joins those of one owner alone (agent.jobs.identity.owner)."""
+Every join is within a single owner (agent.jobs.identity.owner)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations, compress
@@ -11,8 +11,8 @@ from agent.model import GpuKey
 
 
 class JobMember(NamedTuple):
-    """A process on a GPU: its number, what it shares with the others of its job
-    (agent.jobs.identity.keys), its owner, empty where unknown, and its rank, where known."""
+    """A process on a GPU: its number, the keys that it shares with the others of its job
+    (agent.jobs.identity.keys), its owner, empty if unknown, and its rank, if known."""
 
     gpu: GpuKey
     pid: int
@@ -22,7 +22,7 @@ class JobMember(NamedTuple):
 
 
 class JobGroup(NamedTuple):
-    """The processes of one job, and what joins them."""
+    """The processes of a job, and the evidence that joins them."""
 
     members: tuple[JobMember, ...]
     grouped_by: GroupedBy
@@ -39,7 +39,7 @@ class JobGroup(NamedTuple):
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
     """Return the processes by job, the lowest GPU first. `lock_step` are sets of GPUs that take the
-    same steps, where nothing else joins their processes."""
+    same steps, for processes that nothing else joins."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
@@ -66,9 +66,9 @@ COMPARED = 120.0
 """Seconds of bytes that are compared: a reading 10 ms apart is a third of EQUAL of them."""
 
 EQUAL = 3e-4
-"""Relative difference, at most, of what GPUs in lock-step have sent. Readings of one tick that are
-10 ms apart make 1e-4 of two minutes. Chosen, not measured: the counters of real ranks were never
-compared over minutes."""
+"""Relative difference, at most, between the bytes that GPUs in lock-step have sent. Readings of the
+same tick that are 10 ms apart make 1e-4 of two minutes. Chosen, not measured: the counters of real
+ranks were never compared over minutes."""
 
 
 class SentBytes(NamedTuple):
@@ -81,7 +81,7 @@ class SentBytes(NamedTuple):
 
 
 class LockSteps:
-    """GPUs that take the same steps, where nothing else shows that they work for one job: in a
+    """GPUs that take the same steps, if nothing else shows that they work for the same job: in a
     collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
     almost as much a second, and drift apart within minutes. Fed every tick with every GPU that
     processes are on."""
@@ -92,8 +92,8 @@ class LockSteps:
         self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Pairs of GPUs that have taken the same steps for minutes; pairs of which neither sends
-        stay what they are: a job that hangs is still one."""
+        """Pairs of GPUs that have taken the same steps for minutes; a pair of which neither sends
+        stays as it is: a job that hangs is still a job."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)

@@ -1,4 +1,4 @@
-"""Grouping of GPU processes into jobs, and the names of the jobs. Pure: from what /proc said."""
+"""Grouping of GPU processes into jobs, and the names of the jobs. Pure: from the data of /proc."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ HOSTS = {
     *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
 }
 HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
-"""Programs that start jobs which have nothing to do with one another; a job ends below them.
-Names as the kernel cuts them, at 15 letters."""
+"""Programs that start unrelated jobs; a job ends below them. Names as the kernel cuts them, at 15
+letters."""
 
 STARTERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
     *("hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy", "torchrun", "horovodrun", "deepspeed"),
     "accelerate",
 }
-"""Programs that start the ranks of one job, often through a shell of each rank's own."""
+"""Programs that start the ranks of a job, often through a shell of each rank's own."""
 
 SHOWN = frozenset(
     {
@@ -51,14 +51,14 @@ SLURM = re.compile(
     r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
     re.MULTILINE,
 )
-"""Path where root's slurmstepd puts a job, versions 1 and 2. A user may give any name to what is
-below a slice or a container of their own."""
+"""Path of a job's cgroup by root's slurmstepd, versions 1 and 2. A user may give any name to
+cgroups below a slice or a container of their own."""
 POD = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
     r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
     re.MULTILINE,
 )
-"""The first part of the path is missing where the agent runs in a pod beside it."""
+"""The first part of the path is missing if the agent runs in a pod beside it."""
 IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
 CONTAINERS = {
     "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
@@ -86,7 +86,7 @@ CONTAINED = re.compile(
 
 class Ancestor(NamedTuple):
     """A process in the line from a GPU process up to the first of all; `started` in seconds since
-    boot, `uid` None where it is not known."""
+    boot, `uid` None if it is not known."""
 
     pid: int
     name: str
@@ -101,7 +101,8 @@ SIZES = (
     ("SLURM_STEP_NUM_NODES", ""),
     ("SLURM_NNODES", ""),
 )
-"""Variables that say how many hosts a job has: a number, divided by another where one is named."""
+"""Variables that give the number of a job's hosts: a number, divided by another if a second
+variable is named."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
@@ -115,7 +116,7 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """The rank of a process in its job, as its environment says; None where it does not."""
+    """The rank of a process in its job, by its environment; None if that has no rank."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)
@@ -143,8 +144,8 @@ class JobOrigin(NamedTuple):
 class JobLabels(NamedTuple):
     """Labels of a job outside of this agent: those of `dgx_gpu_job_info`; empty if nothing is
     known. `job_id` is the number that Slurm gave (of an array: to this task), the UID of a pod, the
-    beginning of a container's id, or program and pid. What a person may have called a container has
-    its runtime and user with it: `lxc:4711@1000`."""
+    beginning of a container's id, or program and pid. A container's name that a person may have
+    chosen has its runtime and user with it: `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -162,10 +163,10 @@ def is_host(name: str) -> bool:
 
 
 def root(line: Sequence[Ancestor]) -> Ancestor:
-    """The topmost process that still belongs to the job of the first one in the line.
+    """The topmost process that still belongs to the job of the first process in the line.
 
-    Up to the last starter of ranks, also through shells, then on to the child of a host of jobs,
-    or of another user's process: a service that starts jobs for many.
+    Up to the last starter of ranks, also through shells, then on to the child of a host of jobs, or
+    of another user's process: a service that starts jobs for many.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -186,8 +187,8 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: a user, in a user namespace, a container and a pod, or in one
-    job of Slurm. Processes of two owners are never one job; empty where the user is not known."""
+    """Return the owner of a process: a user, in a user namespace, a container and a pod, or in a
+    job of Slurm. Processes of two owners are never the same job; empty if the user is not known."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)
@@ -200,7 +201,8 @@ def owner(origin: JobOrigin) -> str:
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
     """Return the keys that a process shares with the others of its job: a Slurm job, or else an
-    ancestor or a process group (a script that starts ranks in the background), of one owner."""
+    ancestor or a process group (a script that starts ranks in the background), of the same
+    owner."""
     kind, number = _runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -213,7 +215,7 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """One key for each process: the same if shared keys join them, directly or through others."""
+    """A key for each process: the same if shared keys join them, directly or through others."""
     key: dict[str, str] = {}
     for shared in tied.values():
         merged = {key.get(shared_key, shared_key) for shared_key in shared}
@@ -240,7 +242,7 @@ def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
 
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """The same of a process, whose container conmon may name where no cgroup does."""
+    """The same of a process, whose container conmon may name if no cgroup does."""
     found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):
@@ -261,8 +263,8 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """All that names the job of a process but its user; `title` where nothing else numbers it.
-    Anybody may set SLURM_JOB_ACCOUNT or POD_NAME: only schedulers name accounts and pods."""
+    """All names of the job of a process but its user; `title` if nothing else numbers it. Anybody
+    may set SLURM_JOB_ACCOUNT or POD_NAME: only schedulers name accounts and pods."""
     kind, number = called(origin)
     if kind == "kubernetes":
         inside = IN_POD.search(origin.cgroup)
@@ -291,7 +293,7 @@ def title(origin: JobOrigin, command: Sequence[str]) -> str:
 
 def program(command: Iterable[str]) -> str:
     """The script or module that a command line runs, never its other arguments: they may hold
-    secrets. Empty where it runs neither."""
+    secrets. Empty if it runs neither."""
     words = list(command)
     script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
     if script:

@@ -11,8 +11,8 @@ from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 
 
 class Goodput(NamedTuple):
-    """GPU-seconds: given to jobs, at work, and at the peak of the tensor cores that would do what
-    they did (None where that cannot be read)."""
+    """GPU-seconds: given to jobs, at work, and at the peak of the tensor cores that would do the
+    same work (None if that is not readable)."""
 
     given: float
     worked: float
@@ -20,7 +20,7 @@ class Goodput(NamedTuple):
 
     @property
     def at_work(self) -> float | None:
-        """Share of the given time, 0-1; None where none was given."""
+        """Share of the given time, 0-1; None if no time was given."""
         return self.worked / self.given if self.given > 0 else None
 
     @property
@@ -42,16 +42,16 @@ def amount(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """`76 %`; `0 %` is none, and what is below one `< 1 %`."""
+    """`76 %`; `0 %` is none, and less than 1 % is `< 1 %`."""
     return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 class GroupedBy(StrEnum):
-    """Evidence by which processes are grouped into one job."""
+    """Evidence by which processes are grouped into a job."""
 
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or a process group
-    ALONE = "alone"  # one process: nothing to join
+    ALONE = "alone"  # a lone process: nothing to join
     LOCK_STEP = "lock_step"  # no other sign; their GPUs do the same
 
 
@@ -77,7 +77,7 @@ class CulpritState(StrEnum):
 
 
 class Culprit(NamedTuple):
-    """A process that the others wait for; `rank` where it is known."""
+    """A process that the others wait for; `rank` if it is known."""
 
     rank: int | None
     pid: int
@@ -96,7 +96,7 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """Saving from ending one cause: `lost` GPU-seconds, `saved` seconds of the job; `then` is the
+    """Saving from the end of a cause: `lost` GPU-seconds, `saved` seconds of the job; `then` is the
     next limit, on the GPU that would be the slowest (None: all would be alike)."""
 
     pair: Pair
@@ -111,14 +111,14 @@ class Saving(NamedTuple):
 class Receipt:
     """GPU-hours of a job by state and cause, up to its end or up to now (`ended` None).
 
-    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are GPU-
-    seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted from when
-    the rhythm was first seen, `mean_rate` is steps a second, None without one; `tensor` are GPU-
-    seconds at the peak of the tensor cores. `joules` are those of the energy counter in the seconds
-    that were observed, None without one; `joules_by` are by state and cause. `cost` in the currency
-    of `cost.gpu_hour`, None without one. `lasted` is since its newest process came, `watched` as
-    long as the agent has followed it, both in seconds of the agent's clock, of which `ended_at` is
-    the moment of its end.
+    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are
+    GPU-seconds by state and cause, `unobserved` those without a known state. `steps` are counted
+    from the first sight of the rhythm, `mean_rate` is steps a second, None without a rhythm;
+    `tensor` are GPU-seconds at the peak of the tensor cores. `joules` are those of the energy
+    counter in the seconds that were observed, None without a counter; `joules_by` are by state and
+    cause. `cost` in the currency of `cost.gpu_hour`, None without a price. `lasted` is since its
+    newest process came, `watched` as long as the agent has followed it, both in seconds of the
+    agent's clock, of which `ended_at` is the moment of its end.
     """
 
     id: str
@@ -175,7 +175,7 @@ class Job:
 
 
 class WatchedJobs(NamedTuple):
-    """All jobs: running ones by their first GPU, ended ones the newest first."""
+    """All jobs: running jobs by their first GPU, ended jobs the newest first."""
 
     running: tuple[Job, ...] = ()
     ended: tuple[Receipt, ...] = ()
@@ -193,8 +193,8 @@ Seconds = Mapping[Pair, float]
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
     """Return the loss of each cause and the saving of its end, the most saved first: as the slowest
-    GPU sets the pace, a cause is worth what that one becomes faster by without it, until another
-    one is the slowest."""
+    GPU sets the pace, a cause costs the time that this GPU would gain without it, until another GPU
+    is the slowest."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()

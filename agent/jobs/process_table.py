@@ -21,8 +21,8 @@ NAMELESS = identity.JobLabels()
 
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
-    """One process on a GPU; `arrived` is on the agent's monotonic clock, `started` since boot. What
-    names its job is empty until its memory was looked into."""
+    """A process on a GPU; `arrived` is on the agent's monotonic clock, `started` since boot. The
+    names of its job are empty until its memory was looked into."""
 
     started: float
     arrived: float
@@ -40,7 +40,7 @@ class LookUp:
     """Inputs that name the job of a process and may block: its environment, and command lines."""
 
     files: FileTree
-    origin: identity.JobOrigin  # without what is looked up
+    origin: identity.JobOrigin  # without the parts that are looked up
     named: bool  # whether the command line of the job's root is wanted
     since: float
     command: tuple[str, ...] = ()
@@ -80,10 +80,10 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """Take the processes that are on the GPUs now: read new ones, forget those that left.
+        """Take the processes that are on the GPUs now: read new processes, forget those that left.
 
-        A process that comes to a GPU that was known before arrives now; what is found on a GPU met
-        for the first time has been there since it started, or so.
+        A process that comes to a GPU that was known before arrives now; a process found on a GPU
+        met for the first time has been there since it started, or so.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -103,16 +103,16 @@ class ProcessTable:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """A process that was met; None for one that is hidden, or is being looked into."""
+        """A process that was met; None for a process that is hidden, or is being looked into."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key shared by the processes of one job, as far as they were read."""
+        """Return the key shared by the processes of a job, as far as they were read."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Return the reason why one of these cannot be seen."""
+        """Return the reason why a process of these is not visible."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:

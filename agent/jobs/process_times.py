@@ -1,10 +1,10 @@
 """Thread times of each GPU's processes: running, waiting for a core, in uninterruptible sleep.
 
-The threads that launch are the main one of a process that NVML names and those that run a backward
-pass, which take turns with it. All other threads of that process, its descendants, and children
-that came and went are workers. All threads of a process of XLA (JAX) dispatch: they sleep while
-their GPU works, and wake to launch. The kernel counts the time on a core and in the queue for one
-(`schedstat`, nanoseconds), so nothing is missed between two reads; uninterruptible sleep is
+The threads that launch are the main thread of a process that NVML names and those that run a
+backward pass, which take turns with it. All other threads of that process, its descendants, and
+children that came and went are workers. All threads of a process of XLA (JAX) dispatch: they sleep
+while their GPU works, and wake to launch. The kernel counts the time on a core and in the queue for
+a core (`schedstat`, nanoseconds), so nothing is missed between two reads; uninterruptible sleep is
 sampled, once a read.
 """
 
@@ -24,8 +24,8 @@ SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
 while it is young, and between two looks for descendants of a GPU's processes (chosen)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
-"""Share of the time from which a thread or process does something: two ticks of its CPU time a
-second, for one may be a rounding of what wakes up now and then."""
+"""Share of the time from which a thread or process counts as active: two ticks of its CPU time a
+second, because a single tick may be a rounding of a thread that wakes up now and then."""
 
 ENGINE = 8.0
 """Times as long as the main thread and as any other, for which a single thread runs that launches
@@ -34,7 +34,7 @@ between loaders, which run alike, and an engine, which runs alone."""
 
 
 class Times(NamedTuple):
-    """Seconds of threads: on a core, ready without one, asleep uninterruptibly (D)."""
+    """Seconds of threads: on a core, ready without a core, asleep uninterruptibly (D)."""
 
     running: float = 0.0
     queued: float = 0.0
@@ -51,10 +51,9 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """The processes of one GPU since the read before: the threads that launch (None where a main
-    thread cannot be read), those that dispatch, all others together, how many of these did
-    something, for which share of the time (0-1) the busiest did, and whether /proc hides some of
-    them."""
+    """The processes of a GPU since the read before: the threads that launch (None if a main thread
+    is not readable), those that dispatch, all others together, how many of these were active, for
+    which share of the time (0-1) the busiest was, and whether /proc hides some of them."""
 
     launching: Times | None
     dispatching: Times
@@ -66,7 +65,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A thread, or all threads of a process; `grown` is what the last reading added."""
+    """A thread, or all threads of a process; `grown` is the growth by the last reading."""
 
     grown: Times = NONE
     ran: float = 0.0
@@ -74,7 +73,7 @@ class _Thread:
     at: float | None = None
 
     def take(self, at: float, state: str, ran: float, queued: float) -> Times:
-        """Take in one reading of its counters (s); returns what it adds."""
+        """Take in a reading of its counters (s); returns the growth."""
         self.grown = NONE
         if self.at is not None:
             blocked = at - self.at if state == "D" else 0.0
@@ -85,7 +84,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """One process; `whole` counts all its threads, `launching` and `followed` are read alone."""
+    """A process; `whole` counts all its threads, `launching` and `followed` are read alone."""
 
     started: float
     parent: int
@@ -95,20 +94,20 @@ class _Process:
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
-    engine: int = 0  # the thread that launches in the main one's place, if any
+    engine: int = 0  # the thread that launches in the main thread's place, if any
     woken: int = 0  # how often the main thread was put on a core until then
     asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
     unexplained: float = 0.0  # s that workers ran since then, beside those that are read
     listed: float | None = None
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while its GPU works
-    launched: Times | None = NONE  # what the last reading added, of the threads that launch
+    launched: Times | None = NONE  # growth by the last reading, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
     busiest: float = 0.0  # share of the time for which the busiest did
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
     ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
-    grown: float = 0.0  # what the last reading added to that, and is not reported yet
+    grown: float = 0.0  # growth of that by the last reading, not reported yet
     due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def children(self, ended: float) -> float:
@@ -123,7 +122,7 @@ class _Process:
 
     def choose_engine(self, active: list[tuple[float, int]], others: float) -> None:
         """Take the thread that ran longest for the engine if it ran alone; `active` has the seconds
-        of each, the longest first, and `others` what the launching threads ran."""
+        of each, the longest first, and `others` the seconds that the launching threads ran."""
         next_most = max([others, *(ran for ran, _ in active[1:2])])
         if active and active[0][0] > ENGINE * next_most:
             self.engine = active.pop(0)[1]
@@ -146,13 +145,13 @@ class ProcessTimes:
         self._known: dict[int, _Process] = {}
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
         self._unreadable: dict[Labels, set[int]] = {}  # descendants at the last search
-        self._hidden: dict[Labels, set[int]] = {}  # and at the one before: they have not just ended
+        self._hidden: dict[Labels, set[int]] = {}  # at the read before too: not just ended
 
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
-        """The processes of one GPU at `at` (s); None where all are gone. `foreign` are those of
-        all GPUs: one rank may be the parent of another."""
+        """The processes of a GPU at `at` (s); None if all are gone. `foreign` are those of all
+        GPUs: a rank may be the parent of another."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -206,7 +205,7 @@ class ProcessTimes:
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
-        """One reading of a process; None where it is not there any more."""
+        """A reading of a process; None if it is not there any more."""
         known = self._known.get(pid)
         if known is not None and known.whole.at == at:
             return known
@@ -226,7 +225,7 @@ class ProcessTimes:
         before = known.whole.at
         queued = known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
-            queued = self._queued(pid)  # who neither ran nor is ready did not wait for a core
+            queued = self._queued(pid)  # a thread that sleeps did not wait for a core
         known.whole.take(at, stat.state, stat.seconds, queued)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
@@ -265,8 +264,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """One reading of a thread; None where it has ended or cannot be read. Without a `state`
-        that is read."""
+        """A reading of a thread; None if it has ended or is not readable. Without a `state` that is
+        read."""
         try:
             if state is None:
                 state = processes.stat(self._files, pid, tid, again=True).state
@@ -321,7 +320,7 @@ class ProcessTimes:
             return []
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
-        """Seconds that a thread ran and that it was ready without a core; where the kernel has no
+        """Seconds that a thread ran and that it was ready without a core; if the kernel has no
         schedstat its CPU time in steps of 10 ms, and no queue. Raises OSError."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()

@@ -1,10 +1,10 @@
-"""The pulse of one GPU: how long the steps of its job take, read from samples of its power.
+"""The pulse of a GPU: the length of its job's steps, read from samples of its power.
 
-One measure: the autocorrelation of the newest 256 values, of samples 20 ms apart and of means of 2,
-4, 8 and 16 of them, so that two steps of 0.1 to 20 s fit into a window. One test: windows overlap
-by half, and three of the last five must show the same period. What power alone cannot show: that
-gradients are accumulated over parts that are all alike, and that loaders bring several batches at
-once; who knows of loaders judges that.
+The measure is the autocorrelation of the newest 256 values, of samples 20 ms apart and of means of
+2, 4, 8 and 16 of them, so that two steps of 0.1 to 20 s fit into a window. The test: windows
+overlap by half, and three of the last five must show the same period. Power alone cannot show that
+gradients are accumulated over parts that are all alike, nor that loaders bring several batches at
+once; code that knows of loaders judges that.
 """
 
 import struct
@@ -30,8 +30,8 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
     """Pearson's coefficient of `values` with themselves, for each lag below `lags`.
 
     A straight trend is taken off before. Values whose depth is below `flat` correlate with nothing:
-    all coefficients but the first are 0. Two whole numbers whose digits are the samples, one of
-    them backwards, are multiplied: each digit of the product is the sum of products at one lag
+    all coefficients but the first are 0. Two whole numbers whose digits are the samples, those of
+    the second backwards, are multiplied: each digit of the product is the sum of products at a lag
     (Kronecker substitution). Of 256 samples that costs 0.1 ms, and a loop over lags 2 ms.
     """
     level = sum(values) / len(values)
@@ -40,7 +40,7 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
     even = _without_trend(values)
     lowest = min(even)
-    # The largest sum of products still fills one digit, of 32 bits.
+    # The largest sum of products still fills a digit, of 32 bits.
     scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
 
@@ -81,15 +81,15 @@ SCALES = tuple(1 << number for number in range(5))
 """Samples that a value of a window stands for; the finest that shows a period decides."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
-"""Windows that are remembered, how many of them must agree, and within which part of the period.
-On the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, these report 55
-right and 7 wrong; 4 windows two fewer and two more, 1 % three fewer and one more."""
+"""Windows that are remembered, how many of them must agree, and within which part of the period. On
+the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, these report 55 right
+and 7 wrong; 4 windows two fewer and two more, 1 % three fewer and one more."""
 
 STRONG, WEAK = 0.6, 0.4
 """Autocorrelation at a period: the mean of windows that agree, and each at least; and STRONG is the
-part of the highest peak at which the first one is the period, for those after it are its multiples.
-With 0.5 three more of the same periods are wrong, with 0.7 five fewer are reported; without WEAK
-pauses of 0.25 s every 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
+part of the highest peak at which the first peak is the period, for the peaks after it are its
+multiples. With 0.5 three more of the same periods are wrong, with 0.7 five fewer are reported;
+without WEAK pauses of 0.25 s every 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
 """Samples that a step needs: with four a step of 77 ms was read 4 % wrong, and three more of the
@@ -101,8 +101,8 @@ of 18.6 ms look like a sine of 0.26 s (0.97 to 0.99). Longer steps have edges (a
 Without it three more of the same periods are wrong."""
 
 FLAT = 0.12
-"""Range of the samples over their mean below which they show no steps. An H200 at rest has 0.01,
-one whose board holds it at its power limit 0.06 to 0.11; jobs with steps have 0.18 and more."""
+"""Range of the samples over their mean below which they show no steps. An H200 at rest has 0.01, an
+H200 held by its board at the power limit 0.06 to 0.11; jobs with steps have 0.18 and more."""
 
 
 class NoPulse(StrEnum):
@@ -119,7 +119,7 @@ class PulseReading(NamedTuple):
 
     step_seconds: float | None = None
     confidence: float = 0.0
-    """0 to 1: the autocorrelation of the power at the period; 0 without one."""
+    """0 to 1: the autocorrelation of the power at the period; 0 without a period."""
     reason: NoPulse | None = NoPulse.NOT_ENOUGH
     """Reason for having no period."""
     steps: float = 0.0
@@ -129,7 +129,7 @@ class PulseReading(NamedTuple):
 
 
 class Period(NamedTuple):
-    """Result of one window: a period in values or seconds, and the autocorrelation there."""
+    """Result of a window: a period in values or seconds, and the autocorrelation there."""
 
     length: float
     strength: float
@@ -137,7 +137,7 @@ class Period(NamedTuple):
 
 
 class Pulse:
-    """The pulse of one GPU. Feed it the samples as they come; their times are in seconds."""
+    """The pulse of a GPU. Feed it the samples as they come; their times are in seconds."""
 
     def __init__(self) -> None:
         self._steps = 0.0
@@ -152,7 +152,7 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Take in (seconds, watts) in order of time; what was seen before may come again."""
+        """Take in (seconds, watts) in order of time; known samples may come again."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")
@@ -178,7 +178,7 @@ class Pulse:
 
     def _examine_scales(self) -> None:
         """Examine the scales whose next window is full, up to the first that shows a period: the
-        windows of coarser ones decide nothing, and begin anew after it."""
+        windows of coarser scales decide nothing, and begin anew after it."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -220,7 +220,7 @@ class Pulse:
             if found is not None and scale == 1:
                 return PulseReading(reason=NoPulse.TOO_SHORT)
             if sum(map(bool, windows)) >= AGREEING:
-                break  # steps that are not regular: what comes now and then is none
+                break  # irregular steps: a period that comes now and then is no period
         enough = self._arrived >= 8 * WINDOW  # long steps cannot be ruled out before
         return PulseReading(reason=NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH)
 
@@ -257,7 +257,7 @@ def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[floa
 
 
 def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
-    """Return the place between lags and the height of each peak near one of these lags."""
+    """Return the place between lags and the height of each peak near these lags."""
     for lag in lags:
         before, top, after = r[lag - 1], r[lag], r[lag + 1]
         if before < top >= after:

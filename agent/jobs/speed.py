@@ -6,14 +6,14 @@ from statistics import median
 from agent.bounds import HOUR, RATES_KEPT
 
 BIN = 10.0
-"""Seconds that one value of the history stands for: as many as a verdict does."""
+"""Seconds that a value of the history stands for: as many as a verdict does."""
 
 LEAST_BINS = 6
 """Values after which the first hour says how fast the job is."""
 
 SLOWER = 0.03
 """Share of the reference by which a step takes longer, and the job counts as slower: more than the
-windows of one pulse may differ by."""
+windows of a pulse may differ by."""
 
 
 class JobSpeed:

@@ -59,7 +59,7 @@ SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
 class TickParts(NamedTuple):
-    """What several parts of the status are made of."""
+    """Values that several parts of the status share."""
 
     snapshot: Snapshot
     silent: bool  # the driver does not respond
@@ -214,7 +214,7 @@ class StatusBoard:
         return path_kinds(seen.paths, rates, ailing)
 
     def _looked(self) -> Looked:
-        """Return what the last look for faults shows: it takes a whole snapshot."""
+        """Return the result of the last look for faults: it takes a whole snapshot."""
         seen = self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
@@ -233,7 +233,7 @@ def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[Fi
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs, and not good beside a critical one; without
+    """Return a group with the findings of its GPUs, and not good beside a critical finding; without
     the first step that is `said` above."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
@@ -248,7 +248,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings, each first step but once: not where a clause or one above says it."""
+    """Return the findings, each first step but once: not if a clause or a finding above says it."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []
@@ -260,7 +260,7 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """`busy 65 %, starved by disk 30 %`: the largest first; None where it is one state."""
+    """`busy 65 %, starved by disk 30 %`: the largest first; None if there is a single state."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

@@ -1,4 +1,4 @@
-"""Findings as they are shown: alike ones of several GPUs as one, each with its alert and cure."""
+"""Findings for display: alike findings of several GPUs joined, each with its alert and cure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -33,8 +33,8 @@ def finding_statuses(
     missing: Sequence[int] = (),
     step: Callable[[ActiveFault], str] = lambda one: action(one.finding),
 ) -> tuple[FindingStatus, ...]:
-    """Return what is wrong, the gravest first; `missing` are the numbers of GPUs that the agent
-    never met, `step` is the first step of each."""
+    """Return the faults, the gravest first; `missing` are the numbers of GPUs that the agent never
+    met, `step` is the first step of each."""
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at),
@@ -95,7 +95,7 @@ def _status(
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
     """Return the sentence without the name of the GPU; of a PCIe link whether it limits anything
-    now, where its traffic is known."""
+    now, if its traffic is known."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -123,13 +123,13 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
-    """Return whether one of these is critical and goes on."""
+    """Return whether a finding is critical and goes on."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of what GPUs do, without a colour where it is good and a finding is
-    critical: neither is their work sound, nor is it the fault."""
+    """Return the level of a GPU's work, without a colour if it is good and a finding is critical:
+    neither is the work sound, nor is it the fault."""
     return None if level is Level.GOOD and grave(findings) else level
 
 

@@ -1,4 +1,4 @@
-"""One GPU at one tick: its verdict over the window that it speaks of, its figures, who is on it."""
+"""A GPU at a tick: its verdict over its window, its figures, its processes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -43,8 +43,8 @@ COSTS = 0.25
 """Share of the time that low clocks take, from which they are reported though work takes more."""
 
 BESIDE = 0.06
-"""Share of the time that a GPU at work loses to one cause, from which the headline reports it;
-twice that for exposed communication, of which a healthy job has a few per cent."""
+"""Share of the time that a GPU at work loses to a cause, from which the headline reports it; twice
+that for exposed communication, of which a healthy job has a few per cent."""
 
 STANDS = 20.0
 """Seconds from which a state that costs is shown, whatever cost more before."""
@@ -58,7 +58,7 @@ BASIS = {
 
 
 class Judged(NamedTuple):
-    """One GPU as far as it is judged: without a `pair`, `why` says why in words, `reason` to
+    """A GPU as far as it is judged: without a `pair`, `why` says why in words, `reason` to
     programs. `beside` is the largest loss of the window with its share, None if it is small."""
 
     identity: GpuIdentity
@@ -66,7 +66,7 @@ class Judged(NamedTuple):
     seconds: float  # for which that has been so, or the GPU has been lost
     reason: Reason | None = None
     why: str = ""
-    detail: str = ""  # what `why` leaves out
+    detail: str = ""  # the part that `why` leaves out
     sound: bool = False  # without a verdict as it should be
     verdict: Verdict | None = None
     job: Job | None = None
@@ -89,8 +89,8 @@ class Judged(NamedTuple):
         return late.index if late else None
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair that counts: the loss of the window, unless it is small, or what costs
-        now has stood for long; of GPUs at work only their `main` loss."""
+        """Return the pair that counts: the loss of the window, unless it is small, or the present
+        loss has stood for long; of GPUs at work only their `main` loss."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -154,14 +154,14 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return what to do about a loss of this GPU: the same wherever it is shown."""
+    """Return the first step against a loss of this GPU: the same in every place."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return what to do about a finding; of time that a GPU loses, what its account says."""
+    """Return the first step of a finding; of time that a GPU loses, the step of its account."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -210,7 +210,7 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
 
 
 class RowContext(NamedTuple):
-    """All that the rows of GPUs are made of at one tick."""
+    """Inputs of the rows of GPUs at a tick."""
 
     snapshot: Snapshot
     samples: SampleStore
@@ -222,7 +222,7 @@ class RowContext(NamedTuple):
 
 
 def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
-    """Return the row of one GPU."""
+    """Return the row of a GPU."""
     key, at = gpu.identity.key, context.snapshot
     whole, told = not (context.silent or gpu.lost), gpu.lost or not context.silent
     verdict = gpu.verdict if whole else None
@@ -263,7 +263,7 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
 
 
 def reasons(gpu: Judged) -> tuple[Why, ...]:
-    """Return the facts behind what is so of a GPU."""
+    """Return the facts behind the verdict on a GPU."""
     facts = map(fact_text, gpu.verdict.evidence if gpu.verdict else ())
     return tuple(Why(text=text) for text in (*facts, gpu.detail) if text)
 
@@ -310,7 +310,7 @@ def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | 
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """The processes on each GPU, by its UUID, the largest first; program and user where the
+    """The processes on each GPU, by its UUID, the largest first; program and user if the
     configuration lets them be named, and so as the poller publishes them, else the pid alone."""
     own = [
         sample

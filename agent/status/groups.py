@@ -1,4 +1,4 @@
-"""GPUs with one verdict as a group: what they do, over the window that it speaks of, and why."""
+"""GPUs with the same verdict as a group: their state, over its window, and why."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -13,13 +13,13 @@ from agent.status.model import GpuGroup, Level, Why
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
-"""Seconds that a share is of where there is no history."""
+"""Seconds that a share is of without a history."""
 
 Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs by what is shown of them, the gravest first, then the most."""
+    """Return the GPUs by their displayed pair and reason, the gravest first, then the most."""
     main = _main_loss(gpus)
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -28,7 +28,8 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
 
 
 def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
-    """Return the largest loss of GPUs that are at work now; a known cause before an unknown one."""
+    """Return the largest loss of GPUs that are at work now; a known cause before an unknown
+    cause."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)
@@ -139,7 +140,7 @@ def of_window(share: float, window: float) -> str:
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """`, busy now`; `, 3 of 8 now`: what GPUs do now that lost time in the window."""
+    """`, busy now`; `, 3 of 8 now`: the present state of GPUs that lost time in the window."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"

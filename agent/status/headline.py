@@ -1,4 +1,4 @@
-"""The whole machine in a few clauses: what is broken, and what the GPUs do."""
+"""The whole machine in a few clauses: its faults, and the work of its GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,8 +20,7 @@ from agent.status.source import StatusSource, silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of what cannot be seen, not of what is broken: for the list alone, unless nothing else is
-wrong."""
+"""Kinds of missing data, not of faults: for the list alone, unless nothing else is wrong."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
@@ -41,7 +40,7 @@ class HeadlineInput(NamedTuple):
 
 
 def headline(facts: HeadlineInput) -> tuple[HeadlineClause, ...]:
-    """Return the clauses, the graver first: what is wrong with the hardware, what the GPUs do."""
+    """Return the clauses, the graver first: faults of the hardware, the work of the GPUs."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     clauses = [*_broken(facts), *_work(facts)]
@@ -168,8 +167,8 @@ def _work(facts: HeadlineInput) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClause:
-    """Return one clause for what all GPUs do, with the first step of the first group that has one:
-    it is the gravest."""
+    """Return a clause for the work of all GPUs, with the first step of the first group that has a
+    step: it is the gravest."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])

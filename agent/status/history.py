@@ -19,10 +19,10 @@ SPAN = 900
 """Slots kept."""
 
 STANDS = int(LONGEST)
-"""Slots that one tick may stand for when ticks are late; a longer gap stays one."""
+"""Slots that a tick may stand for when ticks are late; a longer gap stays a gap."""
 
 MOST_GPUS = 128
-"""Histories kept at most; what comes later is not kept. One that holds nothing is dropped."""
+"""Histories kept at most; later histories are not kept. A history without values is dropped."""
 
 
 class HistorySeries(NamedTuple):
@@ -37,7 +37,7 @@ class HistorySeries(NamedTuple):
     seconds: float = 0.0  # of which the value is the mean
 
     def code(self, value: float | None) -> int:
-        """The code of a value; what lies beyond the codes is reported as the largest."""
+        """The code of a value; values beyond the codes are reported as the largest."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -49,7 +49,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Seconds of a mean of values that swing with each step: one sample shows little."""
+"""Seconds of a mean of values that swing with each step: a single sample shows little."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
@@ -59,7 +59,7 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Of one state and cause; where nothing is known the state is a gap, and shares are 0."""
+"""Of a state and cause; without a known state it is a gap, and shares are 0."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
@@ -69,7 +69,7 @@ LOST = len(PAIRS) + 1
 
 @dataclass(slots=True)
 class ValueHistory:
-    """History of one GPU, slot by slot."""
+    """History of a GPU, slot by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(
@@ -85,7 +85,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write one second, or several that it stands for."""
+        """Write a second, or several that it stands for."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -144,7 +144,7 @@ class History:
     def _slots(self, second: int) -> list[int]:
         """The slots that this tick writes; those that were missed before it become a gap."""
         newest = self.newest or 0
-        if second - newest <= STANDS:  # where the clock stands, the same second once more
+        if second - newest <= STANDS:  # if the clock stands, the same second once more
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
         for kept in self.gpus.values():
@@ -175,14 +175,14 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop what has been nothing but a gap for the whole span, and pairs without a share."""
+        """Drop the histories that have only a gap for the whole span, and pairs without a share."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Everything, or what came after second `since` where that is still held."""
+        """Everything, or the slots after second `since` if they are still held."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1

@@ -1,4 +1,4 @@
-"""Jobs in words: how they get on, what they lost, and the receipt of one that ended."""
+"""Jobs in words: their progress, their losses, and the receipt of an ended job."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -29,7 +29,7 @@ LEAST = 0.01
 
 def title(receipt: Receipt) -> str:
     """Return the name of the job if it may be shown, else its first process."""
-    start, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
+    start, _, pid = receipt.id.rpartition("-")  # without a scheduler: its start and first process
     numbers = start.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
@@ -69,7 +69,7 @@ def _hang_text(hang: Hang) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """`rank 1 (pid 20008, GPU 1, stopped)`; without its rank where that is not known."""
+    """`rank 1 (pid 20008, GPU 1, stopped)`; without its rank if that is not known."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
@@ -81,7 +81,7 @@ def hang_action(hang: Hang) -> str:
 
 
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
+    """A receipt in a sentence: GPU-hours and their yield, steps, energy, price."""
     parts = [hours_text(receipt)]
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
@@ -109,8 +109,8 @@ def hours_text(receipt: Receipt) -> str:
 
 
 def cost_text(receipt: Receipt) -> str:
-    """Return the price of the job's GPU-hours, of what it lost of them, and of an hour while it
-    runs; empty without a price."""
+    """Return the price of the job's GPU-hours, of its loss, and of an hour while it runs; empty
+    without a price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -146,7 +146,7 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the id of the last job of the same name and user that ended before; of a nameless one
+    """Return the id of the last job of the same name and user that ended before; of a nameless job
     there is none."""
     own = receipt.name, receipt.labels.user
     return next(
@@ -160,7 +160,7 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the severity of what a job lost: of the worst state that took a quarter of it."""
+    """Return the severity of a job's loss: of the worst state that took a quarter of it."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:

@@ -48,7 +48,7 @@ class FarEnds:
 
 
 class Link(NamedTuple):
-    """One link of one GPU."""
+    """A link of a GPU."""
 
     gpu: int
     number: int
@@ -130,7 +130,7 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 def _spokes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
-    """Yield all links between a GPU and the switches as one edge."""
+    """Yield all links between a GPU and the switches as a single edge."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
     for link in links:
         by_gpu[link.gpu].append(link)
@@ -166,8 +166,8 @@ def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
     """Yield the links between two GPUs. Both ends report a link: the end that reports more links
-    counts, the larger figure is shown. Where nothing is counted link by link, an edge is as full as
-    the emptier of its GPUs."""
+    counts, the larger figure is shown. Without counts by link, an edge is as full as the emptier of
+    its GPUs."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

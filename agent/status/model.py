@@ -1,7 +1,7 @@
-"""The status of a machine at one tick, as `/api/v1/status` sends it.
+"""The status of a machine at a tick, as `/api/v1/status` sends it.
 
-Order is meaning: the gravest stands first. A text is for people, nothing compares or searches it;
-a command in it stands in backticks. A number has its unit in the name of its field. Null is not
+Order is meaning: the gravest stands first. A text is for people, nothing compares or searches it; a
+command in it stands in backticks. A number has its unit in the name of its field. Null is not
 known, or not so; a reason or a text beside it says which.
 """
 
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 
 class AlertStatus(Struct, frozen=True, kw_only=True):
-    """The alert of a finding; `text` says whom it calls, and when."""
+    """The alert of a finding; `text` names its receiver and its time."""
 
     name: str
     severity: Level
@@ -35,7 +35,7 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 
 
 class HeadlineClause(Struct, frozen=True, kw_only=True):
-    """One part of the machine's sentence: a fault, or what a group of GPUs does.
+    """A part of the machine's sentence: a fault, or the work of a group of GPUs.
 
     `findings` are the ids of the findings that it speaks of: a list of findings leaves these out.
     """
@@ -51,13 +51,13 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """One fact behind a verdict."""
+    """A fact behind a verdict."""
 
     text: str
 
 
 class GpuGroup(Struct, frozen=True, kw_only=True):
-    """GPUs with one verdict. Without a state `reason` says why, for programs.
+    """GPUs with the same verdict. Without a state `reason` says why, for programs.
 
     `share` is the part of the last `window_seconds` that went to the state and its cause; `since`
     is when the first of the GPUs began.
@@ -74,14 +74,14 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     window_seconds: int | None = None
     since: datetime | None = None
     why: tuple[Why, ...] = ()
-    do: str | None = None  # null where a clause of the headline has the same
+    do: str | None = None  # null if a clause of the headline has the same
     job: str | None = None
     findings: tuple[str, ...] = ()
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
     """Something wrong. `hidden_by` is the id of the finding that causes it: it is folded under that
-    one, and has no first step of its own to show."""
+    finding, and has no first step of its own to show."""
 
     id: str
     kind: str
@@ -115,7 +115,7 @@ class GpuFigures(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process on a GPU; program and user only where the settings let them be named."""
+    """A process on a GPU; program and user only if the settings let them be named."""
 
     pid: int
     program: str | None = None
@@ -138,10 +138,10 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """One GPU: its own verdict, with what its group leaves out.
+    """A GPU: its own verdict, with the parts that its group leaves out.
 
-    `shares` are those of the last ten seconds by `state/cause`. `findings` are the ids of what is
-    wrong with it.
+    `shares` are those of the last ten seconds by `state/cause`. `findings` are the ids of its
+    findings.
     """
 
     gpu: int
@@ -157,7 +157,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     why: tuple[Why, ...] = ()
     doubts: tuple[Why, ...] = ()
     do: str | None = None
-    note: str | None = None  # what else is said of it: others wait for its process
+    note: str | None = None  # a further remark: others wait for its process
     basis: str | None = None  # by which signals it is judged
     confidence: float | None = None
     waits_for: int | None = None
@@ -171,7 +171,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathStatus(Struct, frozen=True, kw_only=True):
-    """One direction of a data path. `level` is warning at or above the threshold, else null; a disk
+    """A direction of a data path. `level` is warning at or above the threshold, else null; a disk
     without a limit is judged by the share of the time in which it has requests."""
 
     path: str  # nvlink, pcie, hbm, disk, network, infiniband
@@ -190,7 +190,7 @@ class PathStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """Devices of one kind that do the same, for a short list: the fullest first. `inward` and
+    """Devices of the same kind and traffic, for a short list: the fullest first. `inward` and
     `outward` are means over the devices, as `39 of 55 GB/s`, with their ratio."""
 
     path: str
@@ -202,11 +202,11 @@ class PathRow(Struct, frozen=True, kw_only=True):
     inward_ratio: float | None = None
     outward: str | None = None
     outward_ratio: float | None = None
-    text: str  # `full`, `of md0`, `at rest`, `no link`, `not read`; empty where nothing is to say
+    text: str  # `full`, `of md0`, `at rest`, `no link`, `not read`; empty without a remark
 
 
 class PathKind(Struct, frozen=True, kw_only=True):
-    """All that is said of one kind of path above its rows."""
+    """The remarks on a kind of path above its rows."""
 
     path: str
     title: str  # `NVLink`
@@ -233,8 +233,8 @@ class LinkLoad(StrEnum):
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):
-    """An edge of the NVLink graph: one link between two GPUs, or all links from a GPU to the
-    switches (`peer` null). `lane` is its place among the `lanes` edges of the same two GPUs."""
+    """An edge of the NVLink graph: a link between two GPUs, or all links from a GPU to the switches
+    (`peer` null). `lane` is its place among the `lanes` edges of the same two GPUs."""
 
     gpu: int
     peer: int | None
@@ -245,7 +245,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     down: tuple[int, ...] = ()  # numbers of the links that are down, on `gpu`
     ratio: float | None = None
     load: LinkLoad
-    text: str | None = None  # what is wrong with it
+    text: str | None = None  # its fault
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
@@ -267,7 +267,7 @@ class PairShare(Struct, frozen=True, kw_only=True):
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
-    """A job that runs: how it gets on, and what it has lost so far."""
+    """A job that runs: its progress, and its losses so far."""
 
     id: str
     ids: tuple[str, ...]  # every name by which a link may ask for it
@@ -285,7 +285,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
     steps_per_second: tuple[float | None, ...] = ()  # every ten seconds, the oldest first
     shares: tuple[PairShare, ...] = ()
     cost: float | None = None
-    hours: str  # its GPU-hours and what became of them
+    hours: str  # its GPU-hours and their yield
     money: str | None = None
     saving: str | None = None
     before: str | None  # id of the last run before of the same name and user
@@ -293,7 +293,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A job that ended, with its receipt in one sentence."""
+    """A job that ended, with its receipt in a sentence."""
 
     id: str
     ids: tuple[str, ...]
@@ -307,7 +307,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Values that are absent for one reason; `text` says where and why."""
+    """Values that are absent for the same reason; `text` names place and reason."""
 
     metric: str
     meaning: str
@@ -327,7 +327,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
 
 
 class MachineStatus(Struct, frozen=True, kw_only=True):
-    """Identity of the machine and of its agent; `text` has it in one sentence."""
+    """Identity of the machine and of its agent; `text` has it in a sentence."""
 
     host: str
     system: str | None
@@ -361,7 +361,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """All that is so at one tick. `sound` is a sentence where no finding is known, else null."""
+    """The whole status at a tick. `sound` is a sentence if no finding is known, else null."""
 
     at: datetime
     tick: int
@@ -373,7 +373,7 @@ class Status(Struct, frozen=True, kw_only=True):
     groups: tuple[GpuGroup, ...]
     findings: tuple[FindingStatus, ...]
     gpus: tuple[GpuStatus, ...]
-    divided: str | None  # division of the last ten seconds of all GPUs, unless it is one state
+    divided: str | None  # division of the last ten seconds of all GPUs, unless it is a single state
     jobs: tuple[RunningJob, ...]
     ended: tuple[EndedJob, ...]
     paths: tuple[PathStatus, ...]

@@ -35,8 +35,8 @@ DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
 
 COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
-"""Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
-GPU have one, or nothing is known of them."""
+"""Counters of bytes of the host's devices: the traffic of a path without a limit. The paths of a
+GPU have a limit, or nothing is known of them."""
 
 PORTS = {
     "network": (network.LINK_UP, network.SPEED),
@@ -59,7 +59,7 @@ AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 class Way(NamedTuple):
-    """One path in one direction: its limit, or the counter that reports its traffic without one."""
+    """A path in a direction: its limit, or the counter that reports its traffic without a limit."""
 
     key: PathKey
     limit: Limit | None
@@ -70,8 +70,8 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in the order in which they are shown; found anew where the limits
-    or the counters have changed."""
+    """The paths of this machine in their display order; found anew if the limits or the counters
+    have changed."""
 
     bandwidth: PathAccounts
     _ways: list[Way] = field(default_factory=list)
@@ -158,7 +158,7 @@ def speed(moved: float, path: str) -> str:
 
 
 def _up(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link; None where that is not known, or it is no port."""
+    """Return whether a port has a link; None if that is not known, or it is no port."""
     if key.path not in PORTS:
         return None
     up = samples.value(PORTS[key.path][0], *_port(key))
@@ -192,12 +192,12 @@ def _limited(way: Way, bandwidth: PathAccounts, now: float) -> Moved:
 
 
 Device = tuple[PathStatus, ...]
-"""The directions of one device, inward first."""
+"""The directions of a device, inward first."""
 
 
 def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[PathRow, ...]:
-    """Return a row for each path that moves anything, the fullest first, and then for the others:
-    devices that do the same share one. `arrays` are those of which disks are members."""
+    """Return a row for each path with traffic, the fullest first, and then for the others: devices
+    with the same text share a row. `arrays` are those of which disks are members."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy = sorted((ways for ways in devices if any(map(_moves, ways))), key=_fullest)
     rows = [_row([*same], arrays) for _, same in groupby(busy, key=_likeness)]
@@ -227,8 +227,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Full ones first, then by how near the fuller direction is to its threshold, in tenths, then
-    by how much moves, in powers of 4; devices that are alike in their natural order."""
+    """Full devices first, then by how near the fuller direction is to its threshold, in tenths,
+    then by traffic, in powers of 4; devices that are alike in their natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0
@@ -287,7 +287,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def path_kinds(
     paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Iterable[str]
 ) -> tuple[PathKind, ...]:
-    """Return what is said above the rows of each kind; `ailing` are devices with a finding."""
+    """Return the remarks above the rows of each kind; `ailing` are devices with a finding."""
     ill, found = frozenset(ailing), []
     for path, group in groupby(paths, key=lambda one: one.path):
         ways = [*group]
@@ -352,8 +352,8 @@ def link_rates(
     specs: Mapping[PathKey, float],
     samples: SampleStore,
 ) -> dict[str, str]:
-    """`8 x 400 Gb/s, all at full rate`, by path: what ports and PCIe links negotiated, against the
-    spec sheet or what GPU and slot allow; `negotiated` where there is none."""
+    """`8 x 400 Gb/s, all at full rate`, by path: the negotiated rate of ports and PCIe links,
+    against the spec sheet or the limit of GPU and slot; `negotiated` if there is none."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     off: Counter[str] = Counter()
@@ -368,7 +368,7 @@ def link_rates(
         if now and sheet:
             full = now >= FULL_RATE * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
-    # A link's generation falls while its GPU rests, so its width alone says what is wrong.
+    # A link's generation falls while its GPU rests, so its width alone shows a fault.
     for gpu in gpus:
         lanes, newest, widest = (
             samples.value(metric, *gpu.key.labels)

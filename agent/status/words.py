@@ -1,7 +1,7 @@
 """The words for facts and findings, for the page, the terminal and JSON alike.
 
 Verdicts, facts and findings are values; each kind has its sentence here. A sentence is a row of
-parts; a part is left out where one of its figures or names is not known.
+parts; a part is left out if a figure or name of it is not known.
 """
 
 import tomllib
@@ -43,7 +43,7 @@ UNANSWERED = "not known: the driver does not respond"
 
 Parts = Sequence[str]
 """`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
-`{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees;
+`{gpu}` and `{device}` its subject; `{n:link|links}` counts, `{n:~link|links}` only agrees;
 `{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
 
 HOUR, DAY = 3600.0, 86400.0
@@ -74,8 +74,8 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """Two units from an hour on, one below: it stands in sentences that are written every second.
-    `span` of figures.js has the same words."""
+    """Two units from an hour on, below that a single unit: it stands in sentences that are written
+    every second. `span` of figures.js has the same words."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -95,7 +95,7 @@ def figure(value: float) -> str:
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Bytes a second of their limit, where one is known: `39 of 55 GB/s`; of networks in bits."""
+    """Bytes a second of their limit, if that is known: `39 of 55 GB/s`; of networks in bits."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
@@ -157,7 +157,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """A finding in words, `GPU 3: ...` if it is about one, unless that is not to be `named`."""
+    """A finding in words, `GPU 3: ...` if it is about a GPU, unless that is not to be `named`."""
     fault = by_kind()[finding.kind]
     given = _given(finding.figures, finding.names)
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
@@ -172,7 +172,7 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""What the alert of a severity does, as alerts/routing.py sends it."""
+"""The effect of an alert by its severity, as alerts/routing.py sends it."""
 
 
 def alert_status(
