@@ -99,7 +99,7 @@ NOT_KNOWN = "activity not known"
 
 @dataclass(slots=True)
 class GpuStateTime:
-    """One GPU: its seconds by state and cause, what is remembered of it, what it does now."""
+    """A GPU: its seconds by state and cause, its memory of the past, its present state."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
@@ -107,7 +107,7 @@ class GpuStateTime:
     verdict: Verdict | None = None
     at: float | None = None  # of the last tick
     failure_logged: bool = False
-    failure: Failure | None = None  # why its second could not be divided, where a rule failed
+    failure: Failure | None = None  # why its second could not be divided, if a rule failed
     advice: AdviceSeconds = field(default_factory=AdviceSeconds)
     _found: dict[Pair, Found] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
@@ -271,5 +271,5 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
         return
     if account.verdict is not None:
         out.add(STATE_CONFIDENCE, account.verdict.confidence)
-    for pair in PAIRS:  # all 0 where it was just met: nothing has been there to be observed
+    for pair in PAIRS:  # all 0 for a new GPU: it has nothing to be observed
         out.add(STATE, account.verdict is not None and pair == account.verdict.pair, *NAMES[pair])

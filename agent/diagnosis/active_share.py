@@ -1,9 +1,9 @@
 """Division of the active share of a GPU's second: own work, communication, waiting for a peer.
 
-Utilisation and graphics activity count a kernel that spins in a collective as work. What reports
-them apart, measured on H100 and H200: a spinning kernel keeps SM activity at 0.17 to 0.25 with
-tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM activity does not; and
-the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
+Utilisation and graphics activity count a kernel that spins in a collective as work. Measured on
+H100 and H200, these signals tell them apart: a spinning kernel keeps SM activity at 0.17 to 0.25
+with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM activity does not;
+and the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ from agent.model import GpuKey
 
 MOST_SPINNING_SM = 0.40
 """SM activity of a kernel that moves data and works on it, at most (an all-gather that copies its
-output: 0.33; one that only spins: 0.17 to 0.25 on H100s and H200s). A GPU whose SM activity is
-nearly its activity does not wait, whatever its power: kernels that wait for memory draw half of
-what dense products do."""
+output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100s and H200s). A GPU whose SM activity is
+nearly its activity does not wait, at any power: kernels that wait for memory draw half the power of
+dense products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-4
 """Tensor and DRAM activity below which no work is done, and payload over the NVLink limit below
@@ -53,19 +53,19 @@ LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 With 0.03 for both, four of 180 GPUs fewer are right on the tapes; with 0.05, eight."""
 
 CLEARLY = 0.05
-"""Share of a second that power samples can show without GPM: in transfers, and by which a rank is
-longer at low power than one that it waits for (two ranks with exposed communication of 40 %
-differed by 0.01 to 0.04)."""
+"""Share of a second that power samples can show without GPM: in transfers, and in the excess of a
+rank's time at low power over that of the rank it waits for (two ranks with exposed communication of
+40 % differed by 0.01 to 0.04)."""
 
 RARE = 0.20
-"""Share of the samples up to which a lower level is too rare to be kept apart from how work varies;
-one that is not says itself how much of the time it takes. Without this bound the errors of the 180
-GPUs of several-GPU tapes without GPM sum to 17.38 instead of 16.93."""
+"""Share of the samples up to which a lower level is too rare to be kept apart from variations of
+the work; a more frequent level gives its own share of the time. Without this bound the errors of
+the 180 GPUs of several-GPU tapes without GPM sum to 17.38 instead of 16.93."""
 
 DIP = 0.78
 """The lowest power samples over the others, below which a GPU does not work meanwhile. On H200s
-0.48 to 0.75 where transfers stand alone for 10 ms or longer, 0.81 to 0.96 where they are shorter or
-go beside work. With 0.62 four of 180 GPUs fewer are right on the tapes."""
+0.48 to 0.75 if transfers stand alone for 10 ms or longer, 0.81 to 0.96 if they are shorter or go
+beside work. With 0.62 four of 180 GPUs fewer are right on the tapes."""
 
 
 class WorkLevel(NamedTuple):
@@ -76,8 +76,8 @@ class WorkLevel(NamedTuple):
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """The level of the windows that wait least: their SM activity is as large as the largest but
-    one, which may be an outlier. None of fewer than two."""
+    """The level of the windows that wait least: their SM activity is as large as the second
+    largest; the largest may be an outlier. None of fewer than two."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -88,10 +88,11 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of one GPU over the last seconds, shares 0-1; None where it is not known.
+    """Means of a GPU over the last seconds, shares 0-1; None if it is not known.
 
-    `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of what it
-    sends; `power` the levels of its 20 ms samples; `level` that of its work in windows of 100 ms.
+    `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of the
+    sent direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of
+    100 ms.
     """
 
     activity: float
@@ -106,8 +107,8 @@ class ActiveSecond:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Parts of the second that sum to the activity; `waits_for` is whom most waiting is for, `late`
-    the wait of all ranks for launches."""
+    """Parts of the second that sum to the activity; `waits_for` is the GPU that most waiting is
+    for, `late` the wait of all ranks for launches."""
 
     busy: float
     communicating: float
@@ -124,9 +125,9 @@ class ActiveShares:
 def not_computing(second: ActiveSecond) -> float:
     """Share of the second in which the GPU is active and does no work of its own.
 
-    From the power samples where they have two levels, or from SM activity that lies between moving
+    From the power samples if they have two levels, or from SM activity that lies between moving
     data and work while the links carry something, whichever shows more: rest, transfers and work
-    are three levels. All of it where nothing but spinning is seen.
+    are three levels. All of it if nothing but spinning is seen.
     """
     if only_spins(second):
         return second.activity
@@ -163,8 +164,8 @@ def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
 
 
 def _transfers_in_dips(second: ActiveSecond) -> float:
-    """Without GPM: the time that the payload takes at most, where the lowest power samples, as many
-    as that, lie clearly below the others; beside work they do not."""
+    """Without GPM: the time that the payload takes at most, if the lowest power samples, as many as
+    that, lie clearly below the others; beside work they do not."""
     exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
     if exposed < CLEARLY or second.power is None:
         return 0.0
@@ -175,7 +176,7 @@ def _transfers_in_dips(second: ActiveSecond) -> float:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether the whole second looks like a kernel that waits or transfers; false where GPM
+    """Return whether the whole second looks like a kernel that waits or transfers; false if GPM
     does not report."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
@@ -206,7 +207,7 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     nothing.
 
     Servers that hand work on (prefill to decode), sweeps and roles of reinforcement learning send
-    differently; ranks of one collective cannot.
+    differently; ranks of the same collective cannot.
     """
     if min(one.sent or 0.0, other.sent or 0.0) < LINKS_AT_REST:
         return False
@@ -216,8 +217,8 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Share of the second that a GPU waits for a peer in lock-step that never waits.
 
-    The work done follows DRAM (or tensor) activity; what the peer does in its own active time, per
-    unit of it, is what this GPU's active time would hold if it did not wait.
+    The work done follows DRAM (or tensor) activity; the peer's work in its own active time, per
+    unit of it, is the work that this GPU's active time would hold if it did not wait.
     """
     if second.sm is None and peer.sm is None:  # without GPM: utilisation counts the spinning
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
@@ -228,8 +229,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """How much longer than the peer a GPU is active at the lower of two power levels: both
-    transfer as long, and what is more it waits."""
+    """The excess over the peer's time of a GPU at the lower of two power levels: both transfer as
+    long, and the GPU waits for the excess."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     longer = not_computing(second) - not_computing(peer)
@@ -237,15 +238,15 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Share of the second that does what the peer does in its own active time: by DRAM, else by
-    tensor activity."""
+    """Share of the second for the work of the peer in its own active time: by DRAM, else by tensor
+    activity."""
     if not peer.activity:
         return second.activity
     pairs = ((second.dram, peer.dram, NOTHING), (second.tensor, peer.tensor, NOTHING))
     for mine, theirs, least in pairs:
         if mine is not None and theirs is not None and theirs >= least:
             return min(1.0, mine * peer.activity / theirs)
-    return peer.activity  # small kernels: both do the same work, so what is more is waiting
+    return peer.activity  # small kernels: both do the same work, so the excess is waiting
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
@@ -272,9 +273,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
 def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
-    """The parts by DRAM activity: what moves none waits, and what moves data between GPUs does so
-    at the level of the windows with work, for they hold both. The peer that waits least is waited
-    for; what all wait is launched too late, as far as one of them rests too."""
+    """The parts by DRAM activity: time without DRAM activity is waiting, and time that moves data
+    between GPUs is at the level of the windows with work, for they hold both. The GPU waits for the
+    peer that waits least; a wait common to all is a late launch, as far as a GPU of them rests
+    too."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < LINKS_AT_REST:  # collectives alone, which take as long on every rank
@@ -309,7 +311,7 @@ def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
 def _longest_wait(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond]
 ) -> tuple[float, GpuKey | None]:
-    """The longest wait for any GPU in lock-step, and which one that is."""
+    """The longest wait for any GPU in lock-step, and that GPU."""
     longest = 0.0
     culprit: GpuKey | None = None
     for key, peer in alongside.items():

@@ -1,7 +1,7 @@
 """Advice for each verdict, for the owner of the job, and for each XID error.
 
-Advice about a verdict never ends, stops or restarts anything: what looks idle may be a server or a
-checkpoint.
+Advice about a verdict never ends, stops or restarts anything: an apparently idle GPU may be a
+server or a checkpoint.
 """
 
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ def severity(pair: Pair) -> Severity | None:
 
 
 class Advice(StrEnum):
-    """What to do first about a loss; its text is in TEXTS."""
+    """First step against a loss; its text is in TEXTS."""
 
     ASK_OWNER = "ask_owner"
     FIND_RANK = "find_rank"
@@ -169,12 +169,12 @@ BY_FACT: dict[FactKind, Advice] = {
     FactKind.JOB_WRITES: Advice.CHECKPOINT,
     FactKind.PROCESSES_HIDDEN: Advice.SHOW_PROCESSES,
 }
-"""Better advice than that of the pair, where this fact decided it or this doubt left the cause
+"""Better advice than that of the pair, if this fact decided it or this doubt left the cause
 unknown."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> Advice | None:
-    """Return the advice that fits the facts of one second; None for a healthy state."""
+    """Return the advice that fits the facts of a second; None for a healthy state."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]
@@ -182,8 +182,8 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> Advice | N
 
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
-    """Return what to do about a loss of a GPU, that of the verdict unless it is another `pair` of
-    its account; empty for a healthy state."""
+    """Return the first step against a loss of a GPU, the loss of the verdict unless another `pair`
+    of its account is given; empty for a healthy state."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

@@ -1,4 +1,4 @@
-"""Which advice fits the losses of one GPU, over the last quarter of an hour."""
+"""The advice that fits the losses of a GPU, over the last quarter of an hour."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Seconds over which lost time fades: the second in which a checkpoint ends is one that reads."""
+"""Seconds over which lost time fades: the second of a checkpoint's end is a second that reads."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[Advice, float]]:
@@ -29,7 +29,7 @@ class AdviceSeconds:
     _came: float | None = None  # when the processes of these seconds came
 
     def take(self, e: Evidence, split: TimeSplit, seconds: float) -> None:
-        """Add one tick of so many seconds."""
+        """Add a tick of so many seconds."""
         if e.history.came != self._came:
             self._came = e.history.came
             self.lost.clear()
@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, Advice]:
-    """Return the advice that fitted most of each loss, of one GPU or of several of a job."""
+    """Return the advice that fitted most of each loss, of a GPU or of several GPUs of a job."""
     sums: defaultdict[Pair, defaultdict[Advice, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

@@ -1,9 +1,9 @@
 """Confidence of a verdict: the share of similar verdicts that were right in trials.
 
-`confidence.toml` holds the counts, by what the agent could read, by whether the job has several
-GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes it from tapes of
-loads whose true shares are known. A verdict is right where the true share of its state and cause is
-within ten points of the counted one.
+`confidence.toml` holds the counts, by the signals that the agent could read, by whether the job has
+several GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes it from
+tapes of loads whose true shares are known. A verdict is right if the true share of its state and
+cause is within ten points of the counted share.
 """
 
 import tomllib
@@ -23,8 +23,8 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Verdicts of one likeness: how many were right, of how many; and over all trials the seconds
-    counted so, those truly so, and those of them that were both."""
+    """Verdicts of the same likeness: how many were right, of how many; and over all trials the
+    seconds counted so, those truly so, and those of them that were both."""
 
     right: int
     of: int
@@ -34,7 +34,7 @@ class Trials(NamedTuple):
 
     @property
     def confidence(self) -> float:
-        """The chance that the next one is right (Laplace's rule of succession), 0-1."""
+        """The chance that the next verdict is right (Laplace's rule of succession), 0-1."""
         return (self.right + 1) / (self.of + 2)
 
     @property

@@ -1,7 +1,7 @@
-"""Decides what may leave the agent of people, programs and jobs.
+"""Decides which names of people, programs and jobs may leave the agent.
 
-Their names do only while job.info is on, what was learnt before included. Every way out asks here:
-snapshots where the poller publishes them, jobs and hours where they are answered and logged.
+Names leave only while job.info is on; that includes names learnt before. Every way out asks here:
+the poller before it publishes snapshots, the answers and logs of jobs and hours.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ PLACES = {
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """A snapshot that names no one: these labels are empty, series that are alike without them are
-    one, and dgx_gpu_job_info is left out."""
+    """A snapshot without names of people: these labels are empty, series that are alike without
+    them are joined, and dgx_gpu_job_info is left out."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}

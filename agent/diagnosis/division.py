@@ -1,4 +1,4 @@
-"""One second of one GPU divided into shares by state and cause: where its time goes."""
+"""A GPU's second divided into shares by state and cause."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,8 +45,8 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of a second that sum to 1, with what decided each; `waits_for` is the peer that the
-    GPU waits for."""
+    """Shares of a second that sum to 1, with the facts that decided each; `waits_for` is the peer
+    that the GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class TimeSplit:
 
 
 def divide_second(e: Evidence) -> TimeSplit:
-    """Return the division of one second of a GPU; its activity must be known."""
+    """Return the division of a second of a GPU; its activity must be known."""
     found = without_process(e)
     if found is None and (stands := hung(e)) is not None:  # or waits for a rank of another host
         pair = HUNG if stands[0] else PEER
@@ -63,7 +63,8 @@ def divide_second(e: Evidence) -> TimeSplit:
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Without a process; what works all the same (graphics, another PID namespace) is busy."""
+    """Without a process; a GPU that works all the same (graphics, another PID namespace) is
+    busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -145,7 +146,7 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         cause: Share(inactive * share.seconds / whole, share.facts)
         for cause, share in shares.items()
     }
-    for cause in list(found):  # unknown where most of it was something else in trials
+    for cause in list(found):  # unknown if most of it was something else in trials
         if not similar(Likeness(e.quality, bool(e.peers), _pair(cause))).is_doubtful:
             continue
         share = found.pop(cause)
@@ -185,8 +186,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Utilisation counts spinning and copies; power at the lower of two levels, or below half of
-    what a peer draws, does not."""
+    """Utilisation counts spinning and copies; power at the lower of two levels, or below half of a
+    peer's power, does not."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = _by_links(e)
@@ -196,15 +197,15 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_links(e: Evidence) -> ActiveShares:
-    """The active share beside the GPUs of the job, where NVLink ever carried anything: else they
-    may be the jobs of a sweep."""
+    """The active share beside the GPUs of the job, if NVLink ever carried anything: else they may
+    be the jobs of a sweep."""
     joined = e.peers if e.history.nvlink_seen else []
     return divide(e.second, {peer.gpu: peer.second for peer in joined})
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """The active share of a GPU that draws less than a peer that takes the same steps; None where
-    that says nothing."""
+    """The active share of a GPU that draws less than a peer that takes the same steps; None if that
+    says nothing."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -267,7 +268,8 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
     """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
 
-    The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
+    The ports belong to no GPU; reads from storage come in one direction, and leave its
+    engines idle.
     """
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:

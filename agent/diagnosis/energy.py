@@ -1,4 +1,4 @@
-"""One GPU's energy by state and cause: what its counter grew by, over the seconds in between."""
+"""A GPU's energy by state and cause: the growth of its counter, over the seconds in between."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -59,8 +59,8 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Joules by state and cause, None for those of seconds without one: what the counter grew by
-    between two readings is split over the seconds between."""
+    """Joules by state and cause, None for those of seconds without a state: the growth of the
+    counter between two readings is split over the seconds between."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # the counter, as it was last read
@@ -77,7 +77,7 @@ class EnergyByState:
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Take in what the counter says; it begins again with the driver."""
+        """Take in the counter's value; it begins again with the driver."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted
@@ -85,7 +85,7 @@ class EnergyByState:
         self.counted, self._read_at = value, at
 
     def enter(self, parts: Parts | None, seconds: float, watts: float | None) -> None:
-        """Take in a tick of so many seconds; `parts` None where nothing is known of them."""
+        """Take in a tick of so many seconds; `parts` None if nothing is known of them."""
         self._watts = watts or self._watts
         for pair, part in ({None: 1.0} if parts is None else parts).items():
             if part * seconds > 0:

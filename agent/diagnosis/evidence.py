@@ -1,4 +1,4 @@
-"""Evidence on one GPU at one tick. Each figure is drawn when a rule first asks for it."""
+"""Evidence on a GPU at a tick. Each figure is drawn when a rule first asks for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,13 @@ SPAN = 6.0
 power samples."""
 
 MESSAGES = 0.25e6
-"""Bytes a second up to which what a process moves are lines of a log, and what a server receives or
-reads are requests. No load of the tapes is decided otherwise with 0.1 or 5 MB/s."""
+"""Bytes a second up to which a process's traffic counts as lines of a log, and a server's traffic
+as requests. No load of the tapes is decided otherwise with 0.1 or 5 MB/s."""
 
 
 @dataclass(eq=False)
 class ProcessEvidence:
-    """Of the processes of one GPU and their children; None is what is not known, or not seen."""
+    """The processes of a GPU and their children; None is not known, or not seen."""
 
     labels: tuple[str, ...]
     context: TickContext
@@ -45,7 +45,7 @@ class ProcessEvidence:
         return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
 
     def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Seconds a second that threads of a role spend so; 0 where that is not known."""
+        """Seconds a second that threads of a role spend so; 0 if that is not known."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str) -> float:
@@ -54,7 +54,7 @@ class ProcessEvidence:
 
     @cached_property
     def launching(self) -> float | None:
-        """Cores that the launching threads use; None where they cannot be seen."""
+        """Cores that the launching threads use; None if they are not visible."""
         return self.rate(workload.THREADS, "launching", "running")
 
     @cached_property
@@ -72,7 +72,7 @@ class ProcessEvidence:
 
     @property
     def rests_now(self) -> bool:
-        """The same over the last two seconds; false where they cannot be seen."""
+        """The same over the last two seconds; false if they are not visible."""
         if self.at_rest is None:
             return False
         return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
@@ -85,7 +85,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """One GPU at one tick; None is what is not known."""
+    """A GPU at a tick; None is not known."""
 
     gpu: GpuKey
     context: TickContext
@@ -153,7 +153,7 @@ class Evidence:
         return [int(look) for look in self.context.samples.recent(clocks.REASONS, *self.labels)]
 
     def throttled(self, *reasons: str) -> float:
-        """Share of the window in which one of these held the clocks down."""
+        """Share of the window in which any of these held the clocks down."""
         masks, mask = self.throttle_masks, sum(THROTTLE_BITS[reason] for reason in reasons)
         seen = sum([bool(held & mask) for held in masks]) / len(masks) if masks else 0.0
         for reason in (one for one in reasons if not THROTTLE_BITS[one]):  # only counted
@@ -182,15 +182,16 @@ class Evidence:
 
     @cached_property
     def pcie_rates(self) -> tuple[float | None, float | None]:
-        """Bytes a second sent and received, over seconds: one reading may be of 20 ms alone."""
+        """Bytes a second sent and received, over seconds: a single reading may be of 20 ms
+        alone."""
         rate = self.context.samples.rate
         sent = rate(pcie.TRANSMITTED, *self.labels, seconds=SPAN)
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
 
     def share_of_slot(self, wire: PathUse) -> float:
-        """Return the PCIe traffic relative to what the slot can carry now: a slot that is stuck at
-        a lower generation carries half as much for each. Where the generation that was read would
-        mean more than the whole, it is that of a rest before."""
+        """Return the PCIe traffic relative to the slot's present capacity: a slot that is stuck at
+        a lower generation carries half as much for each. If the traffic exceeds the capacity by the
+        generation that was read, that generation is from a rest before."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:
@@ -222,7 +223,8 @@ class Evidence:
     def pcie_peer_traffic(self) -> bool:
         """True if its PCIe traffic is that of the job's GPUs among themselves.
 
-        Without NVLink a GPU's peer-to-peer traffic goes over PCIe: what one sends, others receive.
+        Without NVLink a GPU's peer-to-peer traffic goes over PCIe: each byte sent is a byte that
+        another GPU receives.
         """
         if self.context.samples.value(nvlink.LINKS, *self.labels):
             return False
@@ -247,7 +249,7 @@ class Evidence:
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rate = activity.NVLINK_RATE
         rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
-        if None in rates.values():  # without GPM: what the counters of bytes report
+        if None in rates.values():  # without GPM: the rates of the byte counters
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():
             rates.update({w.direction: w.ratio * w.limit for w in self.path_usage("nvlink")})
@@ -274,8 +276,8 @@ class Evidence:
 
     @cached_property
     def clock_reference(self) -> float | None:
-        """The SM clock that it would have, over its highest: that at like power without being
-        held down, where one was seen within the hour."""
+        """The SM clock that it would have, over its highest: the clock at like power without being
+        held down, if that was seen within the hour."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
         if not seen and self.clocks_set >= self.context.thresholds.throttled:
@@ -284,7 +286,7 @@ class Evidence:
 
     @cached_property
     def clocks_set(self) -> float:
-        """Share of the window in which the clocks stood where somebody had set them."""
+        """Share of the window in which the clocks stood at a value that somebody had set."""
         masks = self.throttle_masks
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0

@@ -1,4 +1,4 @@
-"""History of one GPU beyond the samples that are kept: power levels, clocks, time at rest."""
+"""History of a GPU beyond the samples that are kept: power levels, clocks, time at rest."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,10 +16,11 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds after processes came for which readings still show what those before them did."""
+"""Seconds after processes came for which readings still show the work of the processes before
+them."""
 
 LOADED = 0.5
-"""Activity from which the SM clock says what the GPU can do at this power. Chosen, as POWER_STEP
+"""Activity from which the SM clock shows the GPU's capability at this power. Chosen, as POWER_STEP
 is: no GPU of the tapes is held down."""
 
 POWER_STEP = 0.05
@@ -27,8 +28,8 @@ POWER_STEP = 0.05
 
 READINGS = 30
 """Windows of 100 ms whose level is that of work. Readings of activity, a second apart, that must be
-uneven, those of the first work among them: a job that starts is uneven. Where fewer did, three of
-112 GPUs fewer were right on the tapes."""
+uneven, those of the first work among them: a job that starts is uneven. With fewer windows, three
+of 112 GPUs fewer were right on the tapes."""
 
 UNEVEN = 0.12
 """Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
@@ -38,7 +39,7 @@ the waits of three GPUs of servers at 80 and 100 % are unknown."""
 
 @dataclass(slots=True)
 class Bursts:
-    """Follows one GPU while the same processes are on it, from their first work: loading is no
+    """Follows a GPU while the same processes are on it, from their first work: loading is no
     request."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
@@ -47,8 +48,8 @@ class Bursts:
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Take in a reading (0-1) of the moment `at` (s), unless it is the one of before. What is
-        below `quiet` is no work: a thread that polls may copy a flag now and then."""
+        """Take in a reading (0-1) of the moment `at` (s), unless it is the previous reading.
+        Activity below `quiet` is no work: a thread that polls may copy a flag now and then."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:
@@ -58,19 +59,19 @@ class Bursts:
         if len(self._readings) < READINGS or max(self._readings) < quiet:  # a rest says nothing
             return
         mean = fmean(self._readings)
-        # pstdev adds fractions, and fmean counts what has no length
+        # pstdev adds fractions, and fmean must count an iterator first
         spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
         self._uneven = spread >= UNEVEN * mean
 
     def seen(self, now: float) -> bool:
-        """Return whether it has worked in bursts, within the last hour: what rests for longer may
-        be forgotten."""
+        """Return whether it has worked in bursts, within the last hour: a process that rests for
+        longer may be forgotten."""
         return self._uneven and now - self._worked <= HOUR
 
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Kept up tick by tick; `seen` is what rules may ask of it."""
+    """Kept up tick by tick; `seen` is the part that rules may ask for."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()
@@ -96,11 +97,11 @@ class GpuHistoryTracker:
         self._levels, self._sampled = power_levels(self._power), now
 
     def update(self, e: Evidence, now: float) -> None:
-        """Take in what is seen at this tick."""
+        """Take in the evidence of this tick."""
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            # Who is met at the first look may have been there for long.
+            # Processes met at the first look may have been there for long.
             self._came = -OF_BEFORE if self._came is None else now
         self._pids = pids
         if e.processes == 0:
@@ -127,7 +128,7 @@ class GpuHistoryTracker:
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
             rank=self._rank,
             sent_abroad=self._sent_abroad,
-            # What is not known at this tick is no reason to doubt, and none to remember either.
+            # A value not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
             level=work_level(self._windows),
@@ -155,7 +156,7 @@ class GpuHistoryTracker:
         self._waits_since = begun if self._waits_since is None else self._waits_since
 
     def forget(self) -> None:
-        """No one is on the GPU: nothing of before counts for who comes next."""
+        """No process is on the GPU: the past does not count for the next processes."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts = False, Bursts()

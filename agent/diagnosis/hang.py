@@ -13,12 +13,12 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds of a wait from which a job on several hosts hangs where no process of this host explains
-it: a rank elsewhere may write a checkpoint. Chosen, not measured."""
+"""Seconds of a wait from which a job on several hosts hangs if no process of this host explains it:
+a rank elsewhere may write a checkpoint. Chosen, not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:
-    """Return the activity of one GPU's processes and kernels at this tick."""
+    """Return the activity of a GPU's processes and kernels at this tick."""
     return RankActivity(
         kernels_spin=e.spins,
         asleep=e.host.rests_now and _moved(e) < MESSAGES,
@@ -29,21 +29,21 @@ def activity_of(e: Evidence) -> RankActivity:
 
 def _moved(e: Evidence) -> float:
     """Bytes a second that its processes read and write, which needs the right to trace them;
-    without it what their cgroup reads stands for it (what it writes may be older pages). Lines of a
+    without it the reads of their cgroup stand for it (its writes may be older pages). Lines of a
     log are none."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
-    """Return whether the GPU is idle, and its processes are at rest or cannot go on: those of a job
-    in which one process is stopped may spin on the host, and get no further."""
+    """Return whether the GPU is idle, and its processes are at rest or cannot go on: processes of a
+    job with a stopped process may spin on the host, and get no further."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
     """Return true if a job whose GPUs all wait hangs and false if it waits for another host, with
-    the evidence; None if any of its GPUs works, or nothing shows that one waits for another."""
+    the evidence; None if any of its GPUs works, or nothing shows that a GPU waits for another."""
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
@@ -62,14 +62,14 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
 
 
 def _on_several_hosts(e: Evidence) -> bool:
-    """Return whether the job has ranks on other hosts: as its environment says where that can be
-    read; else whether the host's network carried as much both ways as collectives do."""
+    """Return whether the job has ranks on other hosts: by its environment if that is readable; else
+    by whether the host's network carried as much both ways as collectives do."""
     hosts = e.context.samples.last(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """The GPUs whose processes the rest of their job waits for, none where that is not clear.
+    """The GPUs whose processes the rest of their job waits for, empty if that is not clear.
 
     Those that are stopped; else those that are idle with a process asleep while the kernels or
     threads of all others spin; else those whose processes sleep while all other threads spin.

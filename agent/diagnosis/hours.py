@@ -1,7 +1,7 @@
-"""GPU-seconds of this machine by state and hour, kept for 7 days: in memory and, where systemd
-gives a folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
+"""GPU-seconds of this machine by state and hour, kept for 7 days: in memory and, if systemd gives a
+folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
 
-A disk may hang: whatever touches it runs on a thread of its own. Hours that are not over yet by the
+A disk may hang: all access to it runs on a thread of its own. Hours that are not over yet by the
 clock are kept and not shown: it may have been wrong before, or be wrong now."""
 
 import logging
@@ -32,8 +32,8 @@ NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
-    """GPU-seconds by `state/cause`, and joules, by these too, and seconds at the tensor peak where
-    they are known, of one job; of no job, or of several that shared a GPU, the names are empty."""
+    """GPU-seconds by `state/cause`, and joules, by these too, and seconds at the tensor peak if
+    they are known, of a job; of no job, or of several that shared a GPU, the names are empty."""
 
     job_id: str = ""
     user: str = ""
@@ -46,7 +46,7 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """One hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID; nothing of it
+    """An hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID; nothing of it
     is known before `since` (wall time; 0: all of it is)."""
 
     hour: int
@@ -55,7 +55,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """The row of an owner, if need be a new one."""
+        """The row of an owner, if need be a new row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -64,7 +64,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add what another one sums up; without names to the row of no owner."""
+        """Add the sums of another hour; without names to the row of no owner."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -93,7 +93,7 @@ class HourlySums:
         self._accounts = accounts
         self._folder = folder
         self._named = named
-        self._past: dict[int, bytes] = {}  # hours before this one, and those to come
+        self._past: dict[int, bytes] = {}  # hours before the present hour, and those to come
         self._now = Hour(0, [])
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
         self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
@@ -144,7 +144,7 @@ class HourlySums:
         return b'{"hours":[' + b",".join(found if self._named() else map(_nameless, found)) + b"]}"
 
     def close(self) -> None:
-        """Write what is not yet written."""
+        """Write the hours that are not yet written."""
         self._wait()
         self._take_read()
         if self._latest is not None:
@@ -158,7 +158,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
-        """Book what GPUs did since the last look for the jobs that were on them then."""
+        """Book the GPUs' seconds since the last look for the jobs that were on them then."""
         tensor = {
             sample.labels[1]: sample.value
             for key, reading in snapshot.readings.items()
@@ -172,7 +172,7 @@ class HourlySums:
                 _grow(total, seconds, self._seen.get(uuid, {}))
             self._seen[uuid] = seconds
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
-            if spent:  # what was estimated since the counter was read may fall
+            if spent:  # an estimate made since the counter was read may fall
                 before = self._spent.setdefault(uuid, {})
                 row.joules = (row.joules or 0.0) + _grow(row.joules_by_state, spent, before)
                 before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
@@ -182,8 +182,8 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Another hour: a new one, the one in which this agent was started again, or one that the
-        clock was set back to."""
+        """Another hour: a new hour, the hour in which this agent was started again, or an hour that
+        the clock was set back to."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -193,7 +193,7 @@ class HourlySums:
         self._now = msgspec.json.decode(known, type=Hour) if known else new
 
     def _take_read(self) -> None:
-        """Take in what was on disk, once that is read."""
+        """Take in the hours from disk, once they are read."""
         read, self._read = self._read, {}
         if begun := read.pop(self._now.hour, None):
             self._now = msgspec.json.decode(begun, type=Hour).add(self._now)
@@ -210,7 +210,7 @@ class HourlySums:
     # On a thread of its own
 
     def _save(self) -> None:
-        """Write what is due, once the disk is free; what is not written stays due."""
+        """Write the due hours, once the disk is free; unwritten hours stay due."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}
@@ -235,13 +235,13 @@ class HourlySums:
 
 
 def _nameless(content: bytes) -> bytes:
-    """An hour whose rows are one, of no owner."""
+    """An hour whose rows are joined into one, of no owner."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
 
 def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str, float]) -> float:
-    """Add to sums what has grown since; how much that is together."""
+    """Add to sums the growth since; return the growth of all together."""
     grown = {name: value - before.get(name, 0.0) for name, value in now.items()}
     more = {name: value for name, value in grown.items() if value > 0}
     for name, value in more.items():
@@ -250,17 +250,17 @@ def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str,
 
 
 STATE = Path("/var/lib/dgx-telemetry")
-"""Where systemd keeps the state of the service."""
+"""The folder that systemd keeps for the state of the service."""
 
 
 def state_folder() -> Path | None:
-    """The folder that systemd keeps for the service; None where there is none."""
+    """The folder that systemd keeps for the service; None if there is none."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Who]:
-    """The one job on each GPU, by UUID; none where several share it, or names are off."""
+    """The job on each GPU, by UUID; none if several share it, or names are off."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():

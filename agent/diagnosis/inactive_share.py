@@ -1,11 +1,11 @@
 """Division of the inactive share of a GPU's second, measured by the threads of its processes.
 
-A launching thread runs while its GPU is active as far as it can; one that dispatches sleeps then.
-So what the one runs beyond the GPU's activity, and the other at all, holds the GPU up itself
-(`host_thread`), and for the rest of the inactive time it waits:
-for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` where the file system
-is remote), or for others, whose own time says what they do meanwhile. Nothing is compared with a
-threshold but whom the wait belongs to.
+A launching thread runs while its GPU is active as far as it can; a dispatching thread sleeps then.
+So the time that a launching thread runs beyond the GPU's activity, and a dispatching thread at all,
+holds the GPU up itself (`host_thread`), and for the rest of the inactive time it waits: for a core
+(`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the file system is remote), or
+for others, whose own time shows their activity meanwhile. Thresholds decide only the owner of the
+wait.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,16 @@ from agent.sources import host, workload
 
 DATA_RATE = 5e6
 """Bytes a second that count as data on its way to the GPU. With MESSAGES here one GPU of 112 more
-is right on the tapes, but what a healthy host receives beside is taken for data."""
+is right on the tapes, but the other traffic of a healthy host is taken for data."""
 
 COPY_RATE = 0.87
-"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100).
-With 1 one GPU of 112 fewer is right on the tapes."""
+"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100). With
+1 one GPU of 112 fewer is right on the tapes."""
 
 PAGEABLE_RATE = 2.6e9
 """Bytes a second of the inactive time from which a thread that runs meanwhile copies from pageable
-memory to the GPU, through a buffer of its own: 2.9 to 10 GB/s on H100s and H200s. Half of that
-where it copies into fresh memory (1.4). Copies in both directions are those of an offload, and
-pinned."""
+memory to the GPU, through a buffer of its own: 2.9 to 10 GB/s on H100s and H200s. Half of that if
+it copies into fresh memory (1.4). Copies in both directions are those of an offload, and pinned."""
 
 MOSTLY = 0.5
 """The larger part: of the inactive time that copies explain, at least, and of a core that other
@@ -39,7 +38,7 @@ fewer is right on the tapes, with GPM and without."""
 
 
 class Share(NamedTuple):
-    """Part of a second that the GPU was inactive for one cause, and what shows it."""
+    """Part of a second that the GPU was inactive for a cause, and its evidence."""
 
     seconds: float
     facts: Found
@@ -93,13 +92,13 @@ def _copying(e: Evidence, inactive: float) -> float:
 
 
 def _shares(e: Evidence) -> bool:
-    """Return whether PCIe may carry what GPUs of a job exchange."""
+    """Return whether PCIe may carry the traffic between GPUs of a job."""
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
 def _through_buffer(e: Evidence, inactive: float) -> bool:
-    """Return whether as much is copied in one direction as a thread copies from or to pageable
-    memory, beside what launches take."""
+    """Return whether as much is copied in a single direction as a thread copies from or to pageable
+    memory, beside the traffic of launches."""
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     if (launches := launch_rate(e)) is not None:
         return received - RECEIVED_BY_LAUNCH * launches >= PAGEABLE_RATE * inactive
@@ -133,7 +132,7 @@ def serves(e: Evidence) -> bool:
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the GPU of its job that works longest while this one's process sleeps."""
+    """Return the GPU of its job that works longest while this GPU's process sleeps."""
     if not e.history.nvlink_seen or _polls(e):
         return None
     longest = max(e.peers, key=_works, default=e)
@@ -149,7 +148,7 @@ def _works(e: Evidence) -> float:
 
 
 def no_requests(e: Evidence) -> Found:
-    """A server that waits; one that polls runs meanwhile."""
+    """A server that waits; a server that polls runs meanwhile."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -160,7 +159,7 @@ def no_requests(e: Evidence) -> Found:
 def _asleep(e: Evidence, *roles: str) -> float:
     """Seconds a second that threads of these roles wait for files. The host counts for how long its
     cores were idle for that, and sampled sleep shows whose threads it was. A core with other work
-    hides a wait, and other programs wait too: half to twice of what was sampled."""
+    hides a wait, and other programs wait too: half to twice the sampled sleep."""
     seen = sum(e.host.share(role, "blocked") for role in roles)
     samples, longer = e.context.samples, 0.0
     counted = samples.rate(host.IO_WAIT, seconds=SPAN)
@@ -175,7 +174,7 @@ def _asleep(e: Evidence, *roles: str) -> float:
 
 def _blocked(e: Evidence) -> float:
     """Share of time that a launching thread waits for files; at least for as long as its cgroup
-    stalled, where no worker waits."""
+    stalled, if no worker waits."""
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
     if not e.host.share("working", "blocked", seconds=KEPT):
         stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
@@ -186,15 +185,15 @@ def _blocked(e: Evidence) -> float:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """For whom a launching thread waits that sleeps: by the time of the workers, which work while
-    it does. Where data comes over the network, the sleep of the busiest of them counts too; else
-    what they do not explain is unknown."""
+    """The causes that a sleeping launching thread waits for: by the time of the workers, which work
+    while it sleeps. If data comes over the network, the sleep of the busiest of them counts too;
+    else the time that they do not explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = _asleep(e, "working")
     received = e.host.rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
     left, working = waiting - arriving, running + blocked
-    # Who brings data over the network does so all the time, others as long as they run.
+    # A worker that brings data over the network does so all the time, others as long as they run.
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
@@ -232,7 +231,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 
 def blocked_on_files(e: Evidence) -> Found:
-    """Threads in uninterruptible sleep, and what moves meanwhile."""
+    """Threads in uninterruptible sleep, and the traffic meanwhile."""
     own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
@@ -332,8 +331,8 @@ LEAST_RECEIVED = 5.0
 six of 409 s lose their cause on the tapes without GPM."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
-"""Seconds for which a launch counts as active beside its kernel where launches do not queue: 1.05
-to 1.32 us on an H200, against a graph."""
+"""Seconds for which a launch counts as active beside its kernel if launches do not queue: 1.05 to
+1.32 us on an H200, against a graph."""
 
 MOST_OF_INACTIVE = 0.25
 """That over the time for which the GPU has nothing to do, at most: launches that wait in a queue
@@ -342,8 +341,8 @@ on the tapes, with GPM and without."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Kernels launched a second, of the last seconds, beside copies to the GPU; None where PCIe is
-    not read or copies from the GPU hide them."""
+    """Kernels launched a second, of the last seconds, beside copies to the GPU; None if PCIe is not
+    read or copies from the GPU hide them."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None

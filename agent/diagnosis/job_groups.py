@@ -1,4 +1,4 @@
-"""The jobs of a tick: the processes on GPUs, joined by what /proc shows and by equal steps."""
+"""The jobs of a tick: the processes on GPUs, joined by their data in /proc and by equal steps."""
 
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
 from agent.model import GpuKey
@@ -15,7 +15,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs of this tick; steps are compared only where /proc shows several."""
+        """Return the jobs of this tick; steps are compared only if /proc shows several."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -30,7 +30,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; what /proc does not show at the moment, it did before."""
+        """Every process on a GPU; data that /proc does not show at the moment is from before."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

@@ -1,4 +1,4 @@
-"""One job as it is followed: what it has used, and how fast it is."""
+"""The record of a job: its use, and its speed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from agent.series import SampleStore
 from agent.sources import activity, workload
 
 Totals = dict[tuple[str, Pair | None], float]
-"""Seconds and joules by state and cause, and what has none, each by its name."""
+"""Seconds and joules by state and cause, and those without a state, each by its name."""
 
 
 @dataclass(slots=True)
 class GpuUse:
-    """Use of one GPU by the job: what the GPU's totals grew by while it was there."""
+    """Use of a GPU by the job: the growth of the GPU's totals while it was there."""
 
     gpu: GpuKey
     sums: Totals = field(default_factory=dict)
@@ -93,7 +93,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Take over what another job did that turns out to be this one."""
+        """Take over the record of another job that turns out to be the same."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:
@@ -106,8 +106,8 @@ class JobRecord:
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, now: float) -> float | None:
-        """For how long it had run when it was met. What was read before its own processes were is
-        the age of others: of the step of a Slurm job that ran on these GPUs before."""
+        """For how long it had run when it was met. An age read before its own processes were read
+        is the age of others: of the step of a Slurm job that ran on these GPUs before."""
         read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
         known = self.group.gpus if read & self.group.pids else ()
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]

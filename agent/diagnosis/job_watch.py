@@ -1,4 +1,4 @@
-"""The jobs on this host: who belongs together, how each gets on, what each has cost at its end."""
+"""The jobs on this host: their processes, their progress, their cost at the end."""
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
@@ -40,7 +40,7 @@ from agent.sources import process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """The price of a GPU-hour, in whatever currency; 0 where none is known."""
+    """The price of a GPU-hour, in any currency; 0 if no price is known."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
@@ -111,7 +111,8 @@ class JobWatch:
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The price, the reference of each GPU's steps, and whom hung jobs wait for."""
+        """The price, the reference of each GPU's steps, and the processes that hung jobs wait
+        for."""
         out = ReadOutput(snapshot.at)
         if price := self.configuration.current[CostConfig].gpu_hour:
             out.add(PRICE, price)
@@ -204,7 +205,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """The processes that a job waits for, by what /proc shows of those on this host."""
+    """The processes that a job waits for, by the data of /proc on those on this host."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -232,7 +233,7 @@ def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
-    """The one GPU of a job that waits for no peer while all others do."""
+    """The GPU of a job that alone waits for no peer while all others do."""
     waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
     if len(waits) < 2 or len(waits) < len(gpus):
         return None

@@ -1,9 +1,9 @@
 """Patterns in the driver's 20 ms power samples of a GPU's second: does it alternate between two
 levels?
 
-A kernel that waits or that moves data between GPUs draws 125 to 330 W where dense work draws 600
-to 750 (measured on H200s). A job that does both in turn has two levels; one that never waits has
-one broad level, whose lower part stays above 0.7 of the upper.
+A kernel that waits or that moves data between GPUs draws 125 to 330 W, dense work 600 to 750
+(measured on H200s). A job that does both in turn has two levels; a job that never waits has one
+broad level, whose lower part stays above 0.7 of the upper.
 """
 
 from bisect import bisect_left
@@ -16,9 +16,9 @@ FEWEST = 20
 tapes is decided otherwise with 60."""
 
 APART = 0.62
-"""Mean of the lower level over that of the upper, at most, where two levels are distinguished.
-Measured: 0.31 to 0.53 where a job waits or communicates in turn, 0.76 and more where not.
-With 0.78 five of 180 GPUs fewer are right on the tapes."""
+"""Mean of the lower level over that of the upper, at most, for two levels to be distinguished.
+Measured: 0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78 five
+of 180 GPUs fewer are right on the tapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PowerLevels:
 
     def depth(self, share: float, rests: float) -> float | None:
         """The mean of this share of the samples, the lowest but for those of the rests, over the
-        median of those above; None where these or those are none."""
+        median of those above; None if either set is empty."""
         count = len(self.sums) - 1
         start, end = round(rests * count), round((rests + share) * count)
         if not start < end < count:

@@ -62,13 +62,13 @@ REASONS = {
 
 @dataclass(slots=True)
 class GpuPulse:
-    """One GPU: the pulse of those who work on it now, and the steps of all who ever did."""
+    """A GPU: the pulse of its present processes, and the steps of all its processes so far."""
 
     pulse: Pulse = field(default_factory=Pulse)
-    reading: PulseReading | None = None  # None: no one is there, or no sample has come
+    reading: PulseReading | None = None  # None: the GPU has no process, or no sample has come
     at: float = 0.0  # when its newest sample came (monotonic seconds)
     occupied: bool = False
-    ambiguous: str = ""  # why what its power repeats may be no step, a sentence
+    ambiguous: str = ""  # why the period of its power may be no step, a sentence
     _steps: float = 0.0
     _pids: frozenset[str] = frozenset()
 
@@ -84,14 +84,14 @@ class GpuPulse:
 
     @property
     def reason(self) -> NoPulse | None:
-        """Reason for having no step; None if it has one, or if nothing has been read."""
+        """Reason for having no step; None if it has a step, or if nothing has been read."""
         if self.reading is None:
             return None
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """These processes are on the GPU now; those who come after others have a pulse of their
-        own."""
+        """These processes are on the GPU now; processes that come after others have a pulse of
+        their own."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
@@ -107,8 +107,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """The step of a job in seconds, None where its GPUs do not agree; seconds after which a change
-    of its steps shows; the UUIDs of its GPUs whose steps are not the job's."""
+    """The step of a job in seconds, None if its GPUs do not agree; seconds after which a change of
+    its steps shows; the UUIDs of its GPUs whose steps are not the job's."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -118,8 +118,8 @@ class JobPulse(NamedTuple):
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
     """Return the step on which most GPUs of a job agree, by their UUIDs. GPUs that `exchange` data
-    take the same steps: those that report another one stand apart; others may be jobs of one sweep,
-    each with its steps."""
+    take the same steps: GPUs that report another step stand apart; others may be jobs of the same
+    sweep, each with its steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0
     near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
@@ -206,7 +206,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return the reason why a GPU in use has no step; None if it has one."""
+        """Return the reason why a GPU in use has no step; None if it has a step."""
         if one.reading is None:
             return REASONS[NoPulse.NOT_ENOUGH]
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):

@@ -1,4 +1,4 @@
-"""One GPU's account: its seconds by state and cause, and the pair that leads now."""
+"""A GPU's account: its seconds by state and cause, and the pair that leads now."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is found, and for which every GPU of a job must wait before
-it hangs. Chosen, as the next two are: they decide when a state is shown, not what is counted."""
+it hangs. Chosen, as the next two are: they decide when a state is shown, not the counts."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is shown: no state flaps at any threshold."""
 
 BRIDGED = 60.0
-"""Seconds of which nothing is known, or in which a hang paused, over which a state goes on where it
-is the same on both sides."""
+"""Seconds of which nothing is known, or in which a hang paused, over which a state goes on if it is
+the same on both sides."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
 Parts = Mapping[Pair, float]
-"""Shares of one second by state and cause; they sum to 1."""
+"""Shares of a second by state and cause; they sum to 1."""
 
 
 class Lead(NamedTuple):
@@ -44,16 +44,16 @@ class SecondsByState:
     leader: Pair | None = None
     since: float = 0.0  # when the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
+    """Shares of the last ten seconds by pair, those above 0; empty if nothing is known."""
 
     gaps: float = 0.0  # seconds since then in which it did not lead
-    _before: Lead | None = None  # what led before
+    _before: Lead | None = None  # the previous leader
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
     _candidate: Pair | None = None
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count one tick of so many seconds that ended at `now`."""
+        """Count a tick of so many seconds that ended at `now`."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
@@ -72,13 +72,13 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """So many seconds until `now` of which nothing is known; what led before leads no more."""
+        """Count so many seconds until `now` of which nothing is known; the leader leads no more."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Let nothing lead from `now` on; what led goes on if it leads again soon."""
+        """Let nothing lead from `now` on; the leader goes on if it leads again soon."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -89,14 +89,14 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Let a pair lead: since it did before a short gap, where it led then too."""
+        """Let a pair lead: since its earlier lead if it led before a short gap."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """A hang has been seen for ten seconds when it is called one, and leads at once."""
+        """A hang counts as a hang after ten seconds, and leads at once."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

@@ -1,4 +1,5 @@
-"""The thresholds between verdicts that can be configured; those of one file stand in it."""
+"""The thresholds between verdicts that can be configured; thresholds of a single file stand in
+it."""
 
 from typing import Annotated
 
@@ -22,7 +23,7 @@ class Thresholds(Section, frozen=True):
     quiet: Share = 0.01  # activity, PCIe and NVLink below this are quiet
     busy: Share = 0.80  # activity from which a GPU may only be spinning for a peer
     sm_low: Share = 0.30  # SM activity below this: the GPU does next to no arithmetic
-    power_low: Share = 0.50  # of the power limit: stands for `sm_low` where there is no GPM
+    power_low: Share = 0.50  # of the power limit: stands for `sm_low` without GPM
     throttled: Share = 0.50  # share of the time for which something held the clocks down
     clock_low: Share = 0.75  # of the highest SM clock: below it clocks that somebody set are shown
     communicating: Share = 0.10  # of a wire's limit

@@ -1,5 +1,5 @@
-"""One tick understood, part by part: each gets as arguments what the parts before it found in this
-tick, and what was found in the last."""
+"""A tick understood, part by part: each part gets as arguments the results of the parts before it
+in this tick, and the results of the last tick."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from agent.series import SampleStore
 
 class TickAnalysis:
     """Data paths, groups of processes, pulses, verdicts with their accounts, jobs with their
-    receipts, in this order; an observer of the poller. A part that fails costs what it finds."""
+    receipts, in this order; an observer of the poller. A part that fails costs its own results."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Context of one tick, common to all GPUs: samples, data paths, host, and which GPUs work
+"""Context of a tick, common to all GPUs: samples, data paths, host, and the GPUs that work
 together."""
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
-    """One data path in one direction: traffic over limit, and the limit in bytes per second."""
+    """A data path in a single direction: traffic over limit, and the limit in bytes per second."""
 
     device: str
     direction: str
@@ -26,11 +26,11 @@ class PathUse(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """Activity of the kernels and the processes of one GPU, as far as it shows a wait."""
+    """Activity of the kernels and the processes of a GPU, as far as it shows a wait."""
 
     kernels_spin: bool = False
     asleep: bool = False  # its processes do nothing, nor read or write
-    stopped: bool = False  # one of its processes, by a signal or a debugger
+    stopped: bool = False  # a process of it, by a signal or a debugger
     thread_spins: bool = False
 
 
@@ -64,7 +64,7 @@ class LastTick:
 
 @dataclass(frozen=True)
 class TickContext:
-    """One tick. What is costly to gather is gathered when a rule first asks for it."""
+    """Context of a tick. Costly values are gathered when a rule first asks for them."""
 
     samples: SampleStore
     bandwidth: PathAccounts
@@ -73,7 +73,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """The paths of one kind whose traffic is known now: the host's, or those of a GPU, the
+        """The paths of a kind whose traffic is known now: the host's, or those of a GPU, the
         fullest first."""
         return self._wires.get((path, gpu), [])
 
@@ -95,7 +95,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """Each GPU to the GPUs that work with it on one job, itself included."""
+        """Each GPU to the GPUs that work with it on the same job, itself included."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -152,8 +152,8 @@ class TickContext:
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """The fullest uplink of a PCIe switch that this GPU shares with others, in one direction;
-        None where it has its own."""
+        """The fullest uplink of a PCIe switch that this GPU shares with others, in a single
+        direction; None if it has its own."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))
@@ -167,7 +167,7 @@ class TickContext:
 
 
 class DiskActivity(NamedTuple):
-    """One disk: share of time busy, bytes read a second."""
+    """A disk: share of time busy, bytes read a second."""
 
     device: str
     busy: float
