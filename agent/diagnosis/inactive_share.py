@@ -11,7 +11,7 @@ wait.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import waiting_for_peer
+from agent.diagnosis.active_share import alike, waiting_for_peer
 from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
@@ -98,7 +98,9 @@ def _shares(e: Evidence) -> bool:
 
 def _through_buffer(e: Evidence, inactive: float) -> bool:
     """Return whether as much is copied in a single direction as a thread copies from or to pageable
-    memory, beside the traffic of launches."""
+    memory, beside the traffic of launches, and no thread pins it."""
+    if e.context.samples.value(workload.PINNING, *e.labels):
+        return False
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     if (launches := launch_rate(e)) is not None:
         return received - RECEIVED_BY_LAUNCH * launches >= PAGEABLE_RATE * inactive
@@ -107,11 +109,18 @@ def _through_buffer(e: Evidence, inactive: float) -> bool:
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether its thread may only poll for requests: the GPU does next to nothing, and
-    receives no data."""
+    """Return whether its thread may only poll for requests: the GPU does next to nothing and
+    receives no data, and no worker or child runs."""
     _, received = e.pcie_rates
-    quiet = received is not None and received < DATA_RATE
+    quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
     return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
+
+
+def _working(e: Evidence) -> float:
+    """Cores that workers use or wait for. The time of children that come and go is known when they
+    end, so that it takes longer to find a mean."""
+    seconds = SPAN if e.host.workers >= 1.0 else KEPT
+    return sum(e.host.share("working", doing, seconds) for doing in ("running", "queued"))
 
 
 def serves(e: Evidence) -> bool:
@@ -125,10 +134,9 @@ def serves(e: Evidence) -> bool:
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # it may wait for a rank of another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
-    helpers = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
-    return e.host.launching is not None and messages and helpers < MOSTLY and not blocked
+    return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
 def awaited(e: Evidence) -> Evidence | None:
@@ -188,10 +196,11 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     """The causes that a sleeping launching thread waits for: by the time of the workers, which work
     while it sleeps. If data comes over the network, the sleep of the busiest of them counts too;
     else the time that they do not explain is unknown."""
-    running = e.host.share("working", "running") + e.host.share("working", "queued")
-    blocked = _asleep(e, "working")
+    running, blocked = _working(e), _asleep(e, "working")
     received = e.host.rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
+    if arriving and _shares_network(e, received):
+        arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked
     # A worker that brings data over the network does so all the time, others as long as they run.
     scale = left / working if working and (arriving or working > left) else 1.0
@@ -199,6 +208,13 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
     found[Cause.UNKNOWN] = max(0.0, left - working * scale)
     return found
+
+
+def _shares_network(e: Evidence, received: float) -> bool:
+    """Return whether another job counts the same bytes, in the same network namespace: they may be
+    for that one."""
+    others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
+    return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 
 
 def _disk(e: Evidence) -> Cause:

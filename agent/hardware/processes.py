@@ -17,9 +17,10 @@ TICKS_PER_SECOND = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
 driver."""
 
-LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
-"""Names of PyTorch's threads for the backward pass, which launch as the main thread does, and of
-XLA's, which dispatch: its processes sleep until their GPU has finished, others spin."""
+LAUNCHING, DISPATCHING, PINNING = "pt_autograd_", "py_xla_", "pt_data_pin"
+"""Names of PyTorch's threads for the backward pass, which launch as the main thread does; of XLA's,
+which dispatch: its processes sleep until their GPU has finished, others spin; and of the thread
+with which PyTorch's loader moves batches to pinned memory."""
 
 LOCK_ASKED_EACH = 0.005
 """Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again

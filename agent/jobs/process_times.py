@@ -53,7 +53,8 @@ NONE = Times()
 class GpuTimes(NamedTuple):
     """The processes of a GPU since the read before: the threads that launch (None if a main thread
     is not readable), those that dispatch, all others together, how many of these were active, for
-    which share of the time (0-1) the busiest was, and whether /proc hides some of them."""
+    which share of the time (0-1) the busiest was, whether /proc hides some of them, and how many
+    of the processes have a thread that moves batches to pinned memory."""
 
     launching: Times | None
     dispatching: Times
@@ -61,6 +62,7 @@ class GpuTimes(NamedTuple):
     workers: int
     busiest: float
     hidden: bool = False
+    pinning: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +103,7 @@ class _Process:
     listed: float | None = None
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while its GPU works
+    pins: bool = False  # a thread moves batches to pinned memory
     launched: Times | None = NONE  # growth by the last reading, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
@@ -170,7 +173,8 @@ class ProcessTimes:
         known = all(one.launched is not None for one in own)
         seen = launching if known else None
         hidden = bool(self._hidden.get(gpu))
-        return GpuTimes(seen, dispatching, working, workers, busiest, hidden)
+        pinning = sum(one.pins for one in own)
+        return GpuTimes(seen, dispatching, working, workers, busiest, hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
@@ -295,6 +299,7 @@ class ProcessTimes:
             seconds[found.pid] = found.seconds
             used = found.seconds - process.seconds.get(found.pid, found.seconds)
             process.dispatches |= found.name.startswith(processes.DISPATCHING)
+            process.pins |= found.name == processes.PINNING
             if found.name.startswith(processes.LAUNCHING):
                 process.launching.setdefault(found.pid, _Thread())
                 launched += used

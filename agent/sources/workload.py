@@ -61,6 +61,11 @@ BUSIEST = GpuMetric.internal(
     "Share of the time, 0-1, for which the busiest of them did something since the last read.",
     "/proc/PID/stat, /proc/PID/task/TID/schedstat",
 )
+PINNING = GpuMetric.internal(
+    "dgx_workload_pinning_processes",
+    "Processes on the GPU with a thread that moves batches to pinned memory (PyTorch's loader).",
+    "/proc/PID/task/TID/stat",
+)
 STOPPED = internal(
     "dgx_workload_stopped",
     "1 for each process of the GPU that is stopped by a signal or a debugger.",
@@ -253,6 +258,7 @@ class Workload:
                 out.add(THREADS, value, *gpu, role, doing)
         out.add(WORKERS, grown.workers, *gpu)
         out.add(BUSIEST, grown.busiest, *gpu)
+        out.add(PINNING, grown.pinning, *gpu)
         for pid in filter(self.times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
         known = [times.running for times in grown[:3] if times is not None]
@@ -315,7 +321,7 @@ def reads(
     times = ProcessTimes(host.files)
     run = Workload(host, options, gpu_processes, allocations, table, times).read
     metrics = (
-        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, NEWEST_PROCESS_AGE),
+        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, PINNING, STOPPED, NEWEST_PROCESS_AGE),
         *(JOB_PIDS, JOB_INFO, JOB_PROCESS, HOSTS),
     )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

@@ -98,9 +98,6 @@ ROWS: dict[str, Row] = {
     "20 ms of Python in each step of 70 ms": Row(
         {THREAD: 0.33, UNKNOWN: 0.02}, FactKind.ONE_THREAD, threads(0.65, (0.98, 0.0, 0.0))
     ),
-    "runs no longer than its GPU is active": Row(
-        {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, threads(0.5, (0.5, 0.0, 0.0))
-    ),
     "runs less than its GPU is active": Row(
         {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, threads(0.5, (0.2, 0.0, 0.0))
     ),
@@ -112,20 +109,9 @@ ROWS: dict[str, Row] = {
         FactKind.ONE_THREAD,
         threads(0.43, REST, dispatching=(0.46, 0.0, 0.0)),
     ),
-    "dispatches beside its GPU's work": Row(
-        {THREAD: 0.3}, FactKind.ONE_THREAD, threads(0.7, REST, dispatching=(0.9, 0.0, 0.0))
-    ),
-    "dispatches, and waits for its loaders": Row(
-        {THREAD: 0.2, CPU: 0.4},
-        FactKind.WORKERS_RUNNING,
-        threads(0.4, REST, (4.0, 0.0, 0.0), workers=4, dispatching=(0.2, 0.0, 0.0)),
-    ),
     # too few cores
     "queues for a core": Row(
         {CPU: 0.4, UNKNOWN: 0.1}, FactKind.THREADS_QUEUED, threads(0.5, (0.5, 0.4, 0.0))
-    ),
-    "runs, and queues for a core": Row(
-        {THREAD: 0.2, CPU: 0.3}, FactKind.THREADS_QUEUED, threads(0.5, (0.7, 0.3, 0.0))
     ),
     "its loaders queue more than they run": Row(
         {CPU: 0.6},
@@ -249,16 +235,16 @@ ROWS: dict[str, Row] = {
         },
         SLOT,
     ),
-    "few bytes beside a wait": Row(
-        {UNKNOWN: 0.5},
-        FactKind.UNEXPLAINED,
-        {**threads(0.5, (0.5, 0.0, 0.0)), **copied(0.0, 0.2 * COPY_RATE * LIMIT)},
-        SLOT,
-    ),
     "copies from pageable memory": Row(
         {PCIE: 0.8},
         FactKind.COPIES_TO_GPU,
         {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.2e9, 3.2e9)},
+        SLOT,
+    ),
+    "copies what its loader has pinned": Row(
+        {THREAD: 0.8},
+        FactKind.ONE_THREAD,
+        {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.2e9, 3.2e9), (work.PINNING, GPU): 1},
         SLOT,
     ),
     "copies to pageable memory": Row(
@@ -272,6 +258,11 @@ ROWS: dict[str, Row] = {
         FactKind.ONE_THREAD,
         {**threads(0.5, (1.0, 0.0, 0.0)), **copied(0.02e9, 0.4e9)},
         SLOT,
+    ),
+    "little activity beside a compiler that has ended is no poll": Row(
+        {CPU: 0.97},
+        FactKind.WORKERS_RUNNING,
+        {**threads(0.03, (0.03, 0.0, 0.0), (1.0, 0.0, 0.0)), **copied(0.0, 0.0)},
     ),
     # nothing to be explained, or not to be seen
     "a server polls for requests": Row(
@@ -351,6 +342,16 @@ def test_a_wait_for_peers_is_not_taken_for_copies() -> None:
     joined = evidence(figures, SLOT, others={PEER: GpuHistory()})
     assert Cause.PCIE in divide_inactive(alone)
     assert Cause.PCIE not in divide_inactive(joined)
+
+
+def test_bytes_that_another_job_counts_too_explain_no_wait_for_workers() -> None:
+    mine = threads(0.3, (0.3, 0.0, 0.0), (2.0, 0.0, 0.0), workers=4, busiest=0.5)
+    other: Figures = {(process.PROCESSES, PEER_LABELS): 1, (work.RECEIVED, PEER_LABELS): 61e6}
+    beside = evidence({**mine, **ARRIVES, **other}, others={PEER: GpuHistory()})
+    assert found_in(evidence({**mine, **ARRIVES})) == pytest.approx(
+        {NETWORK: 0.35, CPU: 0.35}, abs=0.001
+    )
+    assert {c: s for c, s in found_in(beside).items() if s} == pytest.approx({CPU: 0.7})
 
 
 def test_hidden_processes_are_unknown_with_a_doubt() -> None:
