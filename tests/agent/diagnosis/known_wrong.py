@@ -23,6 +23,8 @@ LEADS = "how far one rank is ahead shows in power and DRAM activity in part"
 SPIN = "threads of one operation spin while the main thread reads: they count as workers"
 LUMPS = "children of a compiler, and its threads, show when they end"
 PINNED = "a thread that prepares data beside pinned copies looks like one that copies itself"
+POLLS = "a thread that polls while its GPU is active for more than 5 % looks like one that prepares"
+NAMESPACE = "one program began both loads, and what the other receives counts for it too"
 NVML = "without GPM a rank that waits and one that works are told apart by power alone"
 
 
@@ -236,7 +238,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "h_decode_reduces": Wrong(SHARDED, 0.26),
         "h_direct_reads": Wrong(SPIN, 0.10),
         "h_graph_reduces": Wrong(LINKS, 0.24),
-        "h_nvcc_children": Wrong(LUMPS, 0.28),
+        "h_nvcc_children": Wrong(LUMPS, 0.08),
         "h_thread_feeds": Wrong(TURNS, 0.44),
         "h_uneven_experts": Wrong(LEADS, 0.16),
     },
@@ -256,12 +258,33 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "h_decode_reduces": Wrong(SHARDED, 0.26),
         "h_gloo_barrier": Wrong(NVML, 0.50),
         "h_graph_reduces": Wrong(LINKS, 0.26),
-        "h_nvcc_children": Wrong(LUMPS, 0.20),
         "h_pageable_back": Wrong(COPIES, 0.16),
         "h_pageable_loop": Wrong(COPIES, 0.14),
         "h_thread_feeds": Wrong(TURNS, 0.44),
         "h_uneven_experts": Wrong(LEADS, 0.32),
         "h_unpinned_batches": Wrong(COPIES, 0.46),
         "pipeline_1f1b": Wrong(LEADS, 0.20),
+    },
+    ("two-h100-sixth", "gpm"): {
+        "s_builds_kernels": Wrong(LUMPS, 0.18),
+        "s_compiles_shapes": Wrong(NAMESPACE, 0.32),
+        "s_lock_holder": Wrong(TURNS, 0.72),
+        "s_mapped_cold": Wrong(SAMPLED, 0.08),
+        "s_pageable_loader": Wrong(PINNED, 0.18),
+        "s_saves_and_syncs": Wrong(BOTH, 0.18),
+        "s_sequence_parallel": Wrong(LINKS, 0.14),
+        "s_spin_server": Wrong(POLLS, 0.94),
+        "s_split_decoding_graph": Wrong(LINKS, 0.12),
+        "s_streamed_rows": Wrong(BOTH, 0.06),
+    },
+    ("two-h100-sixth", "nvml"): {
+        "s_builds_kernels": Wrong(LUMPS, 0.14),
+        "s_compiles_shapes": Wrong(NAMESPACE, 0.32),
+        "s_lock_holder": Wrong(TURNS, 0.72),
+        "s_pageable_loader": Wrong(COPIES, 0.56),
+        "s_saves_and_syncs": Wrong(BOTH, 0.18),
+        "s_sequence_parallel": Wrong(LINKS, 0.18),
+        "s_spin_server": Wrong(POLLS, 0.48),
+        "s_split_decoding_graph": Wrong(LINKS, 0.14),
     },
 }
