@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
 from aiohttp.web import RequestPayloadError
 
 from exporters.access_control import client_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:  # an agent without TLS does not load it
     from ssl import SSLContext
 
 OF_ONE_CLIENT = 64
-"""Connections of a client: a further connection ends its oldest. A client that does not take an
-answer may hold half a megabyte for each."""
+"""Connections of a client: a further connection ends its oldest idle one. A client that does not
+take an answer may hold half a megabyte for each."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: the kernel discards the rest of an answer."""
@@ -34,25 +35,27 @@ class Listener(socket.socket):
     """A listening socket that bounds the connections of each client: asyncio and aiohttp bound
     none."""
 
-    def __init__(self, listening: socket.socket) -> None:
-        """Takes the place of `listening`."""
+    def __init__(self, listening: socket.socket, working: Set[int]) -> None:
+        """Takes the place of `listening`; `working` are descriptors whose request is worked on."""
         super().__init__(fileno=listening.detach())
-        self._open: list[tuple[str, socket.socket]] = []
+        self._working = working
+        self._open: dict[socket.socket, str] = {}  # the client of each, the oldest first
 
     def accept(self) -> tuple[socket.socket, Any]:
         channel, address = super().accept()
         client = client_of(address[0])
-        self._open = [one for one in self._open if one[1].fileno() != -1]
-        own = [one for one in self._open if one[0] == client]
+        self._open = {one: who for one, who in self._open.items() if one.fileno() != -1}
+        own = [one for one, who in self._open.items() if who == client]
+        self._open[channel] = client
         if len(own) >= OF_ONE_CLIENT:
-            self._open.remove(own[0])
-            _cut(own[0][1])
-        self._open.append((client, channel))
+            idle = next((one for one in own if one.fileno() not in self._working), channel)
+            del self._open[idle]
+            _cut(idle)
         return channel, address
 
     def cut(self) -> None:
         """End all connections."""
-        for _, channel in self._open:
+        for channel in self._open:
             _cut(channel)
 
 
@@ -116,6 +119,19 @@ async def serve(
 ) -> Server:
     """Listen on every address of the host, at the same port; the caller ends it with `cleanup()`.
     Raises OSError if it cannot listen."""
+    working: set[int] = set()
+
+    @web.middleware
+    async def worked(request: web.Request, handler: Handler) -> web.StreamResponse:
+        channel = request.get_extra_info("socket")
+        number = -1 if channel is None else channel.fileno()
+        working.add(number)
+        try:
+            return await handler(request)
+        finally:
+            working.discard(number)
+
+    app.middlewares.insert(0, worked)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -127,7 +143,7 @@ async def serve(
     )
     await runner.setup()
     try:
-        listeners = [Listener(one) for one in await _bound(host, port)]
+        listeners = [Listener(one, working) for one in await _bound(host, port)]
         for listener in listeners:
             await web.SockSite(runner, listener, ssl_context=context, backlog=BACKLOG).start()
     except OSError:

@@ -137,12 +137,17 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
 
     writers: list[asyncio.StreamWriter] = []
     async with served() as at:
+        at.bench.pause.clear()
+        working = asyncio.create_task(at.ask())  # from 127.0.0.1, as the flood
+        await asyncio.to_thread(at.bench.building.wait, PATIENCE)
         other = await visit("127.0.0.2")
-        flood = [await visit("127.0.0.3") for _ in range(OF_ONE_CLIENT + 2)]
+        flood = [await visit("127.0.0.1") for _ in range(OF_ONE_CLIENT + 1)]
         for oldest in flood[:2]:
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(oldest.read(), PATIENCE) == b""
         open_still = [one for one in (other, *flood) if not one.at_eof() and not one.exception()]
         assert open_still == [other, *flood[2:]]
+        at.bench.pause.set()
+        assert (await working)[0] == 200
         for writer in writers:
             writer.close()
