@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pynvml
+from msgspec import Struct, convert
 
 from agent.hardware.kernel_log import LogLine
-from agent.simulator.models import AMPERE, BLACKWELL, VOLTA, GpuModel, SystemModel, address
+from agent.simulator.models import (
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    MAXWELL,
+    PASCAL,
+    VOLTA,
+    GpuModel,
+    SystemModel,
+    address,
+)
 
 NEWEST = {
     int(version.partition(".")[0]): version
@@ -98,29 +109,74 @@ class Question(NamedTuple):
     def linked(self) -> bool:
         return self.model.links is not None
 
-    @property
-    def linked_by_5(self) -> bool:
-        return self.linked and self.arch >= BLACKWELL
-
-    @property
-    def counts_nvlink(self) -> bool:
-        """Payload. Drivers after 460 refuse it on GPUs without a GSP processor."""
-        return self.linked and (self.arch >= AMPERE or self.driver < (465,))
-
-    @property
-    def remaps(self) -> bool:
-        return self.model.remaps and not self.mig
-
-    @property
-    def retires(self) -> bool:
-        return self.model.datacentre and self.arch <= VOLTA
-
-    def whole(self, architecture: int) -> bool:
-        return self.arch >= architecture and not self.mig
-
     def link_code(self, link: int) -> int:
         links = self.model.links
         return ANSWERED if links and 0 <= link < links.number else NOT_SUPPORTED
+
+
+OF: dict[str, Callable[[Question], bool]] = {
+    "": lambda _: True,
+    "datacentre": lambda q: q.model.datacentre,
+    "divides": lambda q: q.model.divides,
+    "fan": lambda q: q.model.fan,
+    "own-memory": lambda q: not q.model.shared_memory,
+    "whole": lambda q: not q.mig,
+    "maxwell": lambda q: q.arch >= MAXWELL and not q.mig,
+    "slot": lambda q: q.arch >= MAXWELL and not q.mig and q.model.slot,
+    "pascal": lambda q: q.arch >= PASCAL,
+    "volta": lambda q: q.arch >= VOLTA,
+    "hbm": lambda q: q.arch >= VOLTA and q.model.bus_width >= 1024,  # bits
+    "remaps": lambda q: q.model.remaps and not q.mig,
+    "retires": lambda q: q.model.datacentre and q.arch <= VOLTA,
+    "gpm": lambda q: q.model.gpm and not q.mig,
+    "gpm-divided": lambda q: q.model.gpm and q.mig,
+    "nvlink": lambda q: q.linked,
+    "nvlink-to-4": lambda q: q.linked and q.arch < BLACKWELL,
+    "nvlink-3-to-4": lambda q: q.linked and AMPERE <= q.arch < BLACKWELL,
+    "nvlink-5": lambda q: q.linked and q.arch >= BLACKWELL,
+    "fabric": lambda q: q.linked and q.arch >= HOPPER,
+    # Drivers after 460 refuse payload on GPUs without a GSP processor.
+    "counts-nvlink": lambda q: q.linked and (q.arch >= AMPERE or q.driver < (465,)),
+    "counts-wire": lambda q: OF["counts-nvlink"](q) and q.arch >= VOLTA,
+}
+"""GPUs that answer, by the words of nvml.toml."""
+
+
+class CallRow(Struct, frozen=True):
+    """A function of GPUs in nvml.toml."""
+
+    of: str = ""
+    since: Driver = ()
+    gives: Any = None
+
+
+class FieldRow(Struct, frozen=True):
+    """Fields in nvml.toml."""
+
+    ids: tuple[int, ...]
+    of: str
+    since: Driver
+    kind: int = 3
+    counts: str = ""
+    unit: float = 1.0
+    wire: bool = False
+    total: str = ""
+    hotter: int | None = None
+    gives: str = ""
+
+
+class NvmlTable(Struct, frozen=True):
+    """The whole file."""
+
+    calls: dict[str, CallRow]
+    fields: tuple[FieldRow, ...]
+
+
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+NVML = convert(_table("nvml"), NvmlTable)
 
 
 class Call(NamedTuple):
@@ -128,7 +184,7 @@ class Call(NamedTuple):
     library has it. `answer` gets the library, the GPU if that is the first argument, the rest."""
 
     answer: Callable[..., Any]
-    answers: Callable[[Question], bool] = lambda _: True
+    of: str = ""
     since: Driver = ()
     of_gpu: bool = True
 
@@ -158,7 +214,7 @@ def address_of(pointer: Any) -> int:
         return 0
 
 
-_TABLES = tomllib.loads((Path(__file__).parent / "kernel_log.toml").read_text(encoding="utf-8"))
+_TABLES = _table("kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 """Text of a line, by code; the text of GPUs that retire pages if that differs."""
 

@@ -1,12 +1,13 @@
 """Counters by number: `nvmlDeviceGetFieldValues`, and GPM.
 
-A table has the ids that the agent asks for, with their answers; any other id is not supported.
+nvml.toml has the ids that the agent asks for, with their answers; any other id is not supported.
 Samples of GPM are copies of the counters, its metrics are differences over time.
 """
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pynvml
@@ -14,8 +15,10 @@ import pynvml
 from agent.simulator import driver
 from agent.simulator.driver import (
     MOST_LINKS,
+    NVML,
+    OF,
     Call,
-    Driver,
+    FieldRow,
     Question,
     address_of,
     pointer_to,
@@ -23,77 +26,13 @@ from agent.simulator.driver import (
 )
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
-from agent.simulator.models import AMPERE, BLACKWELL, PASCAL, VOLTA
 
-UINT, ULL = 1, 3  # `nvmlValueType_t` in use, whose members of the union begin with the same bytes
 ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`, of which pynvml sets each field slowly
 
 ALL_LINKS = 0xFFFFFFFF
-KIB = 1024.0
-HBM_WARMER = 3  # degrees Celsius
 
 
-class FieldContext(NamedTuple):
-    """Context of an answer: the GPU, its link if the question names one, the machine's time (s)."""
-
-    gpu: SimulatedGpu
-    scope: int
-    now: float
-
-    def over_links(self, name: str) -> float:
-        links = self.gpu.links if self.scope == ALL_LINKS else [self.gpu.links[self.scope]]
-        return sum(self.gpu.meter.read_all([f"{name}{link.number}" for link in links], self.now))
-
-    def wire(self, name: str) -> float:
-        return self.over_links(name) * self.gpu.wire_per_payload / KIB
-
-
-Answers = Callable[[Question], bool]
-Value = float | str | Callable[[FieldContext], float]
-"""A figure, or how to get it; a text names a counter of the GPU."""
-
-
-def _from(architecture: int) -> Answers:
-    return lambda q: q.arch >= architecture
-
-
-def _hbm(q: Question) -> bool:
-    return q.arch >= VOLTA and q.model.bus_width >= 1024  # bits
-
-
-def _link_errors(q: Question) -> bool:
-    """Return whether links count these errors: up to the fourth generation (nvml.h at id 161)."""
-    return q.linked and AMPERE <= q.arch < BLACKWELL
-
-
-def _counts_wire(q: Question) -> bool:
-    return q.counts_nvlink and q.arch >= VOLTA
-
-
-_ROWS: tuple[tuple[Iterable[int], Driver, Answers, int, Value], ...] = (
-    # ids, the first driver that knows them, the GPUs that answer them, their type, their value
-    # times of low clocks by reason (ns), memory temperature
-    ((74, 76, 77, 79), (450,), _from(PASCAL), ULL, 0),
-    ((82,), (450,), _hbm, UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
-    # NVLink: KiB of data and on the wire, errors
-    ((138,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("tx") / KIB),
-    ((139,), (450,), lambda q: q.counts_nvlink, ULL, lambda c: c.over_links("rx") / KIB),
-    ((140,), (450,), _counts_wire, ULL, lambda c: c.wire("tx")),
-    ((141,), (450,), _counts_wire, ULL, lambda c: c.wire("rx")),
-    ((161,), (520,), _link_errors, ULL, lambda c: c.over_links("replay")),
-    ((162,), (520,), _link_errors, ULL, lambda c: c.over_links("recovery")),
-    ((163,), (520,), _link_errors, ULL, lambda c: c.over_links("crc")),
-    # NVLink 5
-    ((202,), (560,), lambda q: q.linked_by_5, ULL, lambda c: int(c.over_links("tx"))),
-    ((204,), (560,), lambda q: q.linked_by_5, ULL, lambda c: int(c.over_links("rx"))),
-    ((*range(206, 213), 214, 221), (560,), lambda q: q.linked_by_5, ULL, 0),
-    ((213,), (560,), lambda q: q.linked_by_5, ULL, lambda c: c.over_links("recovery")),
-    # recovery action; times of low clocks under their newest ids
-    ((230,), (570,), _from(PASCAL), UINT, lambda c: c.gpu.health.recovery),
-    ((269, 271), (580, 82), _from(PASCAL), ULL, 0),
-    ((270,), (580, 82), _from(PASCAL), ULL, "thermal"),
-)
-FIELDS = {field: row for row in _ROWS for field in row[0]}
+FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
 """Fields of a single link, or of all at once; a link that is down refuses them."""
@@ -104,11 +43,23 @@ PER_LINK = SUMMED | {161, 162, 163}
 def field_code(field: int, scope: int, asked: Question) -> int:
     """The return code of an entry of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
-    if row is None or asked.driver < row[1] or not row[2](asked):
+    if row is None or asked.driver < row.since or not OF[row.of](asked):
         return driver.NOT_SUPPORTED
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return asked.link_code(scope)
     return driver.ANSWERED
+
+
+def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
+    if row.counts:
+        links = gpu.links if scope == ALL_LINKS else [gpu.links[scope]]
+        total = sum(gpu.meter.read_all([f"{row.counts}{link.number}" for link in links], now))
+        return total * (gpu.wire_per_payload if row.wire else 1.0) / row.unit
+    if row.hotter is not None:
+        return round(gpu.celsius(now)) + row.hotter
+    if row.total:
+        return gpu.meter.read(row.total, now)
+    return float(attrgetter(row.gives)(gpu)) if row.gives else 0
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
@@ -122,11 +73,8 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
         if code:
             entries.append(ENTRY.pack(field, scope, 0, 0, 0, code, 0))
             continue
-        *_, kind, value = FIELDS[field]
-        if callable(value):
-            value = value(FieldContext(gpu, scope, now))
-        number = gpu.meter.read(value, now) if isinstance(value, str) else value
-        entries.append(ENTRY.pack(field, scope, micros, 0, kind, code, int(number)))
+        number = _value(FIELDS[field], gpu, scope, now)
+        entries.append(ENTRY.pack(field, scope, micros, 0, FIELDS[field].kind, code, int(number)))
     return (pynvml.c_nvmlFieldValue_t * len(entries)).from_buffer_copy(b"".join(entries))
 
 
@@ -242,7 +190,7 @@ CALLS: dict[str, Call] = {
     ),
     "nvmlGpmSampleAlloc": Call(_alloc, since=(520,), of_gpu=False),
     "nvmlGpmSampleFree": Call(_free, since=(520,), of_gpu=False),
-    "nvmlGpmSampleGet": Call(_get, lambda q: q.model.gpm and not q.mig, (520,)),
-    "nvmlGpmMigSampleGet": Call(_get_of_instance, lambda q: q.model.gpm and q.mig, (520,)),
+    "nvmlGpmSampleGet": Call(_get, "gpm", (520,)),
+    "nvmlGpmMigSampleGet": Call(_get_of_instance, "gpm-divided", (520,)),
     "nvmlGpmMetricsGet": Call(_metrics, since=(520,), of_gpu=False),
 }

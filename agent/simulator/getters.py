@@ -1,5 +1,7 @@
-"""State of a simulated GPU: the getters of NVML, a table row each."""
+"""State of a simulated GPU: the getters of NVML, a row of nvml.toml each."""
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import pynvml
@@ -7,9 +9,9 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.driver import Call, refuse
+from agent.simulator.driver import NVML, Call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.models import AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA, address
+from agent.simulator.models import AMPERE, address
 
 ALL_ONES = 0xFFFFFFFF
 CHASSIS_SERIAL = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
@@ -20,9 +22,6 @@ LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 POWER, UTILISATION = 0, 1  # Types of samples
 
 PCIE_WINDOW = 0.02  # Seconds that the driver counts PCIe bytes for
-MEDIA_PERIOD = 167_000
-"""Microseconds that the utilisation of an engine is the mean of; no scenario plays videos."""
-
 NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -180,117 +179,93 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
     return int(gpu.meter.read(f"{LINK_ERRORS[counter]}{link}", nvml.machine.now))
 
 
-_POWER_LIMIT = Call(
-    lambda _, g: round(g.model.power_limit * 1000), lambda q: not q.model.shared_memory
-)
+def _name(nvml: Any, gpu: SimulatedGpu) -> str:
+    """Drivers from some branch on put the maker before GeForce, TITAN and A100."""
+    prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
+    return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
-CALLS: dict[str, Call] = {
-    # names, addresses, limits
-    "UUID": Call(lambda _, g: g.uuid),
-    "Name": Call(  # drivers from some branch on put the maker before GeForce, TITAN and A100
-        lambda n, g: (
-            f"NVIDIA {g.model.name}"
-            if n.machine.driver.numbers[0] >= g.model.prefixed_since
-            else g.model.name
-        )
+
+def _power_limit(_: Any, gpu: SimulatedGpu) -> int:
+    return round(gpu.model.power_limit * 1000)
+
+
+def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
+    names = ("utilisation", "controller")
+    return pynvml.c_nvmlUtilization_t(*(gpu.buffers.percent(n, nvml.machine.now) for n in names))
+
+
+def _memory(_: Any, gpu: SimulatedGpu) -> Any:
+    """The first version counts what the driver reserves as used."""
+    used = gpu.memory_used + gpu.model.reserved
+    return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
+
+
+def _clocks(_: Any, gpu: SimulatedGpu, kind: int) -> int:
+    clocks = gpu.model.clocks
+    return _clock(kind, gpu.sm_clock, clocks.memory if gpu.awake else clocks.idle_memory)
+
+
+def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, ...]:
+    failed = int(gpu.remap_failed)
+    return 0, failed + gpu.health.rows, int(gpu.health.rows_pending), failed
+
+
+def _retired(_: Any, gpu: SimulatedGpu, cause: int) -> list[int]:
+    if cause not in (0, 1):
+        refuse(driver.INVALID_ARGUMENT)
+    return list(range(gpu.health.pages if cause else 0))
+
+
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "Name": _name,
+    "Serial": lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
+    "PciInfo": lambda _, g: pci_info(g.bus),
+    "PersistenceMode": lambda n, _: int(n.machine.system.dgx),
+    "MigMode": lambda _, g: 2 * [int(g.mig)],
+    **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit"), _power_limit),
+    "TemperatureThreshold": _threshold,
+    "GpuFabricInfo": _fabric,
+    "GpuFabricInfoV": _fabric_v,
+    "PlatformInfo": _platform,
+    "UtilizationRates": _utilisation,
+    "Samples": _samples,
+    "ProcessUtilization": _shares,
+    "MemoryInfo": _memory,
+    "MemoryInfo_v2": _memory_v2,
+    **{f"ComputeRunningProcesses{v}": _processes(draws=False) for v in ("", "_v2")},
+    **{f"GraphicsRunningProcesses{v}": _processes(draws=True) for v in ("", "_v2")},
+    "PowerUsage": lambda n, g: round(g.buffers.usage(n.machine.now) * 1000),
+    "TotalEnergyConsumption": lambda n, g: int(g.meter.read("energy", n.machine.now) * 1000),
+    **dict.fromkeys(("Temperature", "TemperatureV"), _celsius),
+    "FanSpeed_v2": _fan,
+    "PerformanceState": lambda _, g: 8 * (not g.awake and not g.model.datacentre),
+    "ClockInfo": _clocks,
+    "MaxClockInfo": lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory),
+    "PcieReplayCounter": lambda n, g: int(g.meter.read("pcie_replays", n.machine.now)),
+    "PcieThroughput": _pcie,
+    "TotalEccErrors": _ecc,
+    "RemappedRows": _remapped,
+    "RetiredPages": _retired,
+    "RetiredPagesPendingStatus": lambda _, g: int(g.health.pages_pending),
+    "NvLinkState": _link_state,
+    "NvLinkRemotePciInfo": _far_end,
+    "NvLinkRemoteDeviceType": lambda n, g, link: (
+        2 * (_far_end(n, g, link) and g.links[link].peer is None)  # 0 a GPU, 2 an NVSwitch
     ),
-    "Serial": Call(
-        lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
-        lambda q: q.model.datacentre,
-    ),
-    "VbiosVersion": Call(lambda _, g: g.model.vbios),
-    "Architecture": Call(lambda _, g: g.model.architecture),
-    "PciInfo": Call(lambda _, g: pci_info(g.bus)),
-    "PersistenceMode": Call(lambda n, _: int(n.machine.system.dgx)),
-    "MigMode": Call(lambda _, g: 2 * [int(g.mig)], lambda q: q.model.divides),
-    "MemoryBusWidth": Call(lambda _, g: g.model.bus_width, since=(510,)),
-    "EnforcedPowerLimit": _POWER_LIMIT,
-    "PowerManagementDefaultLimit": _POWER_LIMIT,
-    "TemperatureThreshold": Call(_threshold),
-    "MaxPcieLinkGeneration": Call(lambda _, g: g.model.pcie_generation),
-    "MaxPcieLinkWidth": Call(lambda _, g: g.model.lanes),
-    "GpuFabricInfoV": Call(_fabric_v, lambda q: q.linked and q.arch >= HOPPER, (550,)),
-    "GpuFabricInfo": Call(_fabric, lambda q: q.linked and q.arch >= HOPPER, (525,)),
-    "PlatformInfo": Call(_platform, lambda q: q.linked_by_5, (570,)),
-    # utilisation
-    "UtilizationRates": Call(
-        lambda n, g: pynvml.c_nvmlUtilization_t(
-            *(g.buffers.percent(name, n.machine.now) for name in ("utilisation", "controller"))
-        ),
-        lambda q: q.whole(KEPLER),
-    ),
-    "DecoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
-    "EncoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
-    "Samples": Call(_samples),
-    "ProcessUtilization": Call(_shares, lambda q: q.whole(MAXWELL)),
-    # memory, processes
-    "MemoryInfo": Call(  # the first version counts the driver's reserve as used
-        lambda _, g: pynvml.c_nvmlMemory_t(
-            g.model.memory,
-            g.model.memory - g.model.reserved - g.memory_used,
-            g.memory_used + g.model.reserved,
-        ),
-        lambda q: not q.model.shared_memory,
-    ),
-    "MemoryInfo_v2": Call(_memory_v2, lambda q: not q.model.shared_memory, (510,)),
-    "ComputeRunningProcesses": Call(_processes(draws=False), since=(510,)),
-    "ComputeRunningProcesses_v2": Call(_processes(draws=False), since=(455,)),
-    "GraphicsRunningProcesses": Call(_processes(draws=True), since=(510,)),
-    "GraphicsRunningProcesses_v2": Call(_processes(draws=True), since=(455,)),
-    # power, temperature, clocks
-    "PowerUsage": Call(lambda n, g: round(g.buffers.usage(n.machine.now) * 1000)),
-    "TotalEnergyConsumption": Call(
-        lambda n, g: int(g.meter.read("energy", n.machine.now) * 1000), lambda q: q.arch >= VOLTA
-    ),
-    "Temperature": Call(_celsius),
-    "TemperatureV": Call(_celsius, since=(575,)),
-    "NumFans": Call(lambda *_: 1, lambda q: q.model.fan),
-    "FanSpeed_v2": Call(_fan, lambda q: q.model.fan),
-    "PerformanceState": Call(lambda _, g: 8 * (not g.awake and not g.model.datacentre)),
-    "ClockInfo": Call(
-        lambda _, g, kind: _clock(
-            kind, g.sm_clock, g.model.clocks.memory if g.awake else g.model.clocks.idle_memory
-        )
-    ),
-    "MaxClockInfo": Call(lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory)),
-    "CurrentClocksEventReasons": Call(lambda _, g: g.reasons, since=(535,)),
-    "CurrentClocksThrottleReasons": Call(lambda _, g: g.reasons),
-    # PCIe
-    "CurrPcieLinkGeneration": Call(lambda _, g: g.pcie_generation),
-    "CurrPcieLinkWidth": Call(lambda _, g: g.width),
-    "PcieReplayCounter": Call(lambda n, g: int(g.meter.read("pcie_replays", n.machine.now))),
-    "PcieThroughput": Call(_pcie, lambda q: q.whole(MAXWELL) and q.model.slot),
-    # errors of memory
-    "TotalEccErrors": Call(_ecc, lambda q: q.model.datacentre),
-    "RemappedRows": Call(
-        lambda _, g: (
-            0,
-            g.remap_failed + g.health.rows,
-            int(g.health.rows_pending),
-            int(g.remap_failed),
-        ),
-        lambda q: q.remaps,
-    ),
-    "RetiredPages": Call(
-        lambda _, g, cause: (
-            list(range(g.health.pages if cause else 0))
-            if cause in (0, 1)
-            else refuse(driver.INVALID_ARGUMENT)
-        ),
-        lambda q: q.retires,
-    ),
-    "RetiredPagesPendingStatus": Call(
-        lambda _, g: int(g.health.pages_pending), lambda q: q.retires
-    ),
-    # NVLink
-    "NvLinkState": Call(_link_state, lambda q: q.linked),
-    "NvLinkRemotePciInfo": Call(_far_end, lambda q: q.linked),
-    "NvLinkRemoteDeviceType": Call(  # 0 a GPU, 2 an NVSwitch
-        lambda n, g, link: 2 * (_far_end(n, g, link) and g.links[link].peer is None),
-        lambda q: q.linked,
-        (470,),
-    ),
-    "NvLinkErrorCounter": Call(_link_errors, lambda q: q.linked and not q.linked_by_5),
+    "NvLinkErrorCounter": _link_errors,
+}
+"""Functions that answer; the others of nvml.toml give an attribute of the GPU, or a constant."""
+
+
+def _given(gives: Any) -> Callable[..., Any]:
+    if isinstance(gives, str):
+        return lambda _, gpu: attrgetter(gives)(gpu)
+    return lambda *_: gives
+
+
+CALLS = {
+    name: Call(ANSWERS.get(name) or _given(row.gives), row.of, row.since)
+    for name, row in NVML.calls.items()
 }
 
 LIBRARY: dict[str, Call] = {

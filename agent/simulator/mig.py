@@ -117,8 +117,8 @@ def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
 
 
 CALLS: dict[str, Call] = {
-    "MaxMigDeviceCount": Call(lambda *_: MOST_INSTANCES, lambda q: q.model.divides),
-    "MigDeviceHandleByIndex": Call(_handle, lambda q: q.model.divides),
+    "MaxMigDeviceCount": Call(lambda *_: MOST_INSTANCES, "divides"),
+    "MigDeviceHandleByIndex": Call(_handle, "divides"),
     **dict.fromkeys(
         ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(driver.INVALID_ARGUMENT))
     ),

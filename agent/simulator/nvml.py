@@ -214,7 +214,7 @@ class SimulatedNvml:
         asked = self.asked(gpu)
         if asked.mig and function.endswith(OF_ROOT):
             refuse(driver.NO_PERMISSION)
-        if not call.answers(asked):
+        if not driver.OF[call.of](asked):
             refuse(driver.NOT_SUPPORTED)
         return gpu
 
