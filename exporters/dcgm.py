@@ -141,8 +141,8 @@ class DcgmExposition(Exposition):
         """A listener of the poller: keep the rates that are exported as such, over some seconds or
         the last two readings of slower reads."""
         found: Samples = defaultdict(dict)
-        rated = (name for one in table().field if one.rate for name in one.metrics)
-        for name in rated if self.enabled else ():
+        fields = table().field if self.enabled else ()
+        for name in (name for one in fields if one.rate for name in one.metrics):
             for labels in self._samples.all(METRICS[name]):
                 rate = self._samples.rate(METRICS[name], *labels)
                 if rate is not None:

@@ -260,3 +260,4 @@ def freeze_gc() -> None:
     times, and everything else waited."""
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -6,25 +6,14 @@ import os
 import re
 import sys
 from contextlib import suppress
-from importlib.util import cache_from_source, find_spec
+from importlib.util import find_spec
 from pathlib import Path
 
-import agent
 from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
-OPTIMISED = 2
 M_ARENA_MAX = -8
 """Of glibc's malloc.h."""
-
-
-def drop_docstrings() -> None:
-    """Start this program again with optimised bytecode if an installation has compiled it. An agent
-    that may not write bytecode would otherwise compile all of its modules at each start."""
-    compiled = Path(cache_from_source(agent.__file__, optimization=OPTIMISED))
-    if not sys.flags.optimize and sys.executable and compiled.exists():
-        with suppress(OSError):
-            os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
 
 
 def take_one_arena() -> None:
