@@ -16,6 +16,14 @@ MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
 """Threads of a process that are listed, and that are read each time; descendants of a GPU's
 processes that are read."""
 
+MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
+"""Threads of all processes that are listed in one tick, for how many the begin of a list counts,
+and threads of one process that are asked for children at a time."""
+
+MOST_MET, MOST_AT_REST = 64, 32
+"""Processes that are met in one tick: reading the ancestors of one takes 0.5 ms; and processes of a
+GPU at rest whose bytes are read in one."""
+
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Threads that look into the memory of processes at a time, each of which may block; seconds that
 the tick waits for them, and after which a process is judged without that look."""

@@ -11,6 +11,7 @@ from errno import ESRCH
 from math import isfinite
 from typing import NamedTuple
 
+from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, whole
 
 TICKS_PER_SECOND = 100
@@ -119,13 +120,13 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
 def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Bytes that a process has read and written, of any origin and target, from /proc/PID/io; None
     if it is not readable, as that of another user's process."""
-    lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
-    found = {name: whole(value.strip()) for name, _, value in lines}
-    read, written = found.get("rchar"), found.get("wchar")
-    if read is None or written is None:
+    words = _text(files, f"/proc/{pid}/io").split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
+    counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]
+    stored = [whole(found.get(name, "")) or 0 for name in ("read_bytes:", "write_bytes:")]
+    if None in counts:
         return None
-    stored = (found.get(name) or 0 for name in ("read_bytes", "write_bytes"))
-    return max(read, next(stored)) + max(written, next(stored))
+    return sum(max(one or 0, other) for one, other in zip(counts, stored, strict=True))
 
 
 def uptime(files: FileTree) -> float | None:
@@ -148,12 +149,21 @@ def _pids(text: str) -> Iterator[int]:
     return (pid for word in text.split() if (pid := whole(word, LONGEST_PID)) is not None)
 
 
+class _Forks(NamedTuple):
+    """The threads of a process that had children; the `rest` are not asked yet."""
+
+    met: float
+    seen: float  # when all threads were listed last
+    threads: list[str]
+    rest: list[str]
+
+
 class Descent:
     """Table of parents and children, from the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._forks: dict[int, tuple[float, float, list[str]]] = {}  # met, looked at, threads
+        self._forks: dict[int, _Forks] = {}
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without the foreign processes and their
@@ -182,18 +192,22 @@ class Descent:
         """A child belongs to the thread that forked it. Threads without children are asked now and
         then, except the main thread of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        met, seen, threads = self._forks.get(pid, (now, now, []))
-        main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY
+        met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
+        main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)
         found: dict[str, list[int]] = {}
         if first or every or main in threads:
             found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
-        for thread in self._files.names(folder) if every else threads:
+        if every and not rest:
+            rest, seen = self._files.names(folder), now
+        for thread in dict.fromkeys((*threads, *rest[:MOST_ASKED])):
             if thread != main:
                 found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
         if every:
             if len(self._forks) > MOST_REMEMBERED:
-                self._forks = {p: k for p, k in self._forks.items() if now - k[1] < 2 * LOOK_EVERY}
+                self._forks = {
+                    p: one for p, one in self._forks.items() if now - one.seen < 2 * LOOK_EVERY
+                }
             forked = [one for one, children in found.items() if children or one in threads]
-            self._forks[pid] = met, now, forked
+            self._forks[pid] = _Forks(met, seen, forked, rest[MOST_ASKED:])
         for children in found.values():
             yield from children

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from agent.bounds import LOOK_UP_AT_ONCE, LOOK_UP_LATE, MOST_ANCESTORS, MOST_LOOK_UPS
+from agent.bounds import LOOK_UP_AT_ONCE, LOOK_UP_LATE, MOST_ANCESTORS, MOST_LOOK_UPS, MOST_MET
 from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.jobs import identity
@@ -91,9 +91,10 @@ class ProcessTable:
         for pid in gone:
             del self._met[pid]
             self._look_ups.pop(pid, None)
-        for pid in new:
+        for pid in sorted(new)[:MOST_MET]:
             self._met[pid] = self._meet(pid, now=present[pid])
-        self._gpus = frozenset(on_gpus)
+        whole = self._met.keys() >= present.keys()
+        self._gpus = frozenset(on_gpus) if whole else self._gpus & on_gpus.keys()
         if self._named() != self._were_named:
             self._were_named = self._named()
             for pid, _ in self._members():

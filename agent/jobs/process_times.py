@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from agent.bounds import MOST_DESCENDANTS, MOST_FOLLOWED, MOST_THREADS
+from agent.bounds import (
+    LIST_BEGUN,
+    MOST_DESCENDANTS,
+    MOST_FOLLOWED,
+    MOST_LISTED,
+    MOST_THREADS,
+)
 from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.model import Labels
@@ -85,6 +91,33 @@ class _Thread:
 
 
 @dataclass(slots=True, eq=False)
+class _Listing:
+    """A list of the threads of a process, which takes several reads if it has thousands."""
+
+    elapsed: float  # s since the list before
+    names: list[str]  # of threads that are still to be read
+    seconds: dict[int, float]
+    active: list[tuple[float, int]] = field(default_factory=list)
+    launched: float = 0.0
+
+    def take(self, process: "_Process", found: processes.Stat, pid: int) -> None:
+        """Take in one thread of the process, which has the number `pid`."""
+        self.seconds[found.pid] = found.seconds
+        used = found.seconds - process.seconds.get(found.pid, found.seconds)
+        process.dispatches |= found.name.startswith(processes.DISPATCHING)
+        process.pins |= found.name == processes.PINNING
+        if found.name.startswith(processes.LAUNCHING):
+            process.launching.setdefault(found.pid, _Thread())
+            self.launched += used
+        elif found.pid == pid:
+            self.launched += used
+        elif found.state in "RD" or used > ACTIVE * self.elapsed:
+            self.active.append((used, found.pid))
+        elif not used and found.pid in process.seconds:
+            process.asleep.add(found.pid)
+
+
+@dataclass(slots=True, eq=False)
 class _Process:
     """A process; `whole` counts all its threads, `launching` and `followed` are read alone."""
 
@@ -101,6 +134,7 @@ class _Process:
     asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
     unexplained: float = 0.0  # s that workers ran since then, beside those that are read
     listed: float | None = None
+    listing: "_Listing | None" = None
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while its GPU works
     pins: bool = False  # a thread moves batches to pinned memory
@@ -149,6 +183,8 @@ class ProcessTimes:
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
         self._unreadable: dict[Labels, set[int]] = {}  # descendants at the last search
         self._hidden: dict[Labels, set[int]] = {}  # at the read before too: not just ended
+        self._to_list: dict[int, None] = {}  # processes whose threads are listed in turn
+        self._left, self._at = 0, -inf  # threads that may be listed now
 
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
@@ -236,6 +272,7 @@ class ProcessTimes:
             self._read_threads(pid, known, at)
             did = [sum(one.grown) for one in known.followed.values()]
         else:
+            self._to_list.pop(pid, None)
             known.worked = known.worked.plus(known.whole.grown)
             did = [sum(known.whole.grown)]
         elapsed = at - before if before is not None else 0.0
@@ -245,8 +282,18 @@ class ProcessTimes:
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
         every = SEARCH_EVERY if at - process.met > processes.YOUNG else SEARCH_FIRST
+        if at != self._at:
+            self._left, self._at = MOST_LISTED, at
         if process.listed is None or at - process.listed >= every:
+            self._to_list.setdefault(pid)
+        if self._left > 0 and pid == next(iter(self._to_list), None):
             self._list_threads(pid, process, at)
+        main = process.launching.setdefault(pid, _Thread())
+        rests = process.state == "S" and not process.whole.grown.running  # to 10 ms
+        alone = len(process.launching) == 1 and not process.followed
+        if rests and alone and main.at is not None:
+            process.launched = main.take(at, "S", main.ran, main.queued)
+            return
         grown = {
             tid: self._take(pid, tid, thread, process.state if tid == pid else "", at)
             for tid, thread in process.launching.items()
@@ -280,43 +327,36 @@ class ProcessTimes:
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
         """Find the threads that launch, and those that did most since the last list."""
+        if process.listing is None:
+            process.listing = self._begin_list(pid, process, at)
+        one, most = process.listing, max(0, self._left)
+        names, one.names = one.names[:most], one.names[most:]
+        self._left -= len(names)
+        for name in names:
+            with suppress(OSError, ValueError):
+                if int(name) not in process.asleep:
+                    one.take(process, processes.stat(self._files, pid, int(name)), pid)
+        if one.names:
+            return
+        active = sorted(one.active, reverse=True)
+        if self._asks_for_lock(pid, process, one.elapsed):
+            process.launching.pop(process.engine, None)
+        else:
+            process.choose_engine(active, max(one.launched, ACTIVE * one.elapsed))
+        chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
+        process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
+        process.seconds, process.listing = one.seconds, None
+        del self._to_list[pid]
+
+    def _begin_list(self, pid: int, process: _Process, at: float) -> _Listing:
+        self._left -= LIST_BEGUN
         elapsed = 0.0 if process.listed is None else at - process.listed
         process.listed = at
         if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= processes.LOOK_EVERY:
             process.surveyed, process.asleep = at, set()
         process.unexplained = 0.0
         seconds = {tid: process.seconds[tid] for tid in process.asleep}
-        active: list[tuple[float, int]] = []
-        launched = 0.0
-        process.launching.setdefault(pid, _Thread())
-        for name in self._names(pid):
-            try:
-                if int(name) in process.asleep:
-                    continue
-                found = processes.stat(self._files, pid, int(name))
-            except (OSError, ValueError):
-                continue
-            seconds[found.pid] = found.seconds
-            used = found.seconds - process.seconds.get(found.pid, found.seconds)
-            process.dispatches |= found.name.startswith(processes.DISPATCHING)
-            process.pins |= found.name == processes.PINNING
-            if found.name.startswith(processes.LAUNCHING):
-                process.launching.setdefault(found.pid, _Thread())
-                launched += used
-            elif found.pid == pid:
-                launched += used
-            elif found.state in "RD" or used > ACTIVE * elapsed:
-                active.append((used, found.pid))
-            elif not used and found.pid in process.seconds:
-                process.asleep.add(found.pid)
-        active.sort(reverse=True)
-        if self._asks_for_lock(pid, process, elapsed):
-            process.launching.pop(process.engine, None)
-        else:
-            process.choose_engine(active, max(launched, ACTIVE * elapsed))
-        chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
-        process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
-        process.seconds = seconds
+        return _Listing(elapsed, self._names(pid), seconds)
 
     def _names(self, pid: int) -> list[str]:
         try:
@@ -351,5 +391,6 @@ class ProcessTimes:
     def _end(self, pid: int) -> None:
         """A process has ended: the kernel adds its time to that of its parent's children."""
         gone = self._known.pop(pid, None)
+        self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:
             self._known[gone.parent].due += gone.whole.ran + (gone.ended or 0.0) - gone.grown

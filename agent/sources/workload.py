@@ -3,9 +3,10 @@
 Nothing is read for a GPU without a process.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.bounds import MOST_AT_REST
 from agent.clock import Clock
 from agent.config.settings import Section
 from agent.hardware import processes
@@ -23,6 +24,7 @@ from agent.model import (
     Metric,
     ReadKey,
     Reason,
+    Sample,
     gauge,
     internal,
 )
@@ -166,6 +168,7 @@ class Workload:
     times: ProcessTimes
     _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since it was met
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
+    _moved: dict[int, int] = field(default_factory=dict)  # bytes, by pid, when it was read last
     _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # GPUs share a cgroup
 
     def read(self, out: ReadOutput) -> None:
@@ -190,8 +193,9 @@ class Workload:
         self.times.forget(now, out.at)
         for gpu in self._seconds.keys() - now.keys():
             del self._seconds[gpu]
-        for pid in self._cgroups.keys() - all_pids:
-            del self._cgroups[pid]
+        for of_processes in (self._cgroups, self._moved):
+            for pid in of_processes.keys() - all_pids:
+                del of_processes[pid]
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
         """Return the names of each job, by its key: its processes may have begun apart, and not all
@@ -205,8 +209,9 @@ class Workload:
                     user = "" if member.uid is None else self.host.login(member.uid)
                     labels = completed(member.labels._replace(user=user), given)
                     key, names = self.table.key(pid), (member.job, *labels)
-                    known = found.get(key, names)
-                    found[key] = min(known, names, key=lambda one: (one.count(""), one))
+                    known = found.setdefault(key, names)
+                    if names != known:
+                        found[key] = min(known, names, key=lambda one: (one.count(""), one))
         return found
 
     def _add_jobs(
@@ -225,7 +230,8 @@ class Workload:
                 found[*of_key[key], key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), key, uid, member.owner, rank)
+                labels = (*gpu, str(pid), key, uid, member.owner, rank)
+                out.samples.append(Sample(JOB_PROCESS, labels, 1.0))
                 hosts = max(hosts, member.hosts or 0)
         if hosts:
             out.add(HOSTS, hosts, *gpu)
@@ -241,7 +247,7 @@ class Workload:
                 out.add(JOB_INFO, 1, *gpu, *names)
 
     def _add_times(
-        self, out: ReadOutput, gpu: Labels, pids: Iterable[int], grown: GpuTimes | None
+        self, out: ReadOutput, gpu: Labels, pids: Sequence[int], grown: GpuTimes | None
     ) -> None:
         for pid in pids:
             if (started := self.times.started(pid)) is not None:
@@ -263,10 +269,18 @@ class Workload:
             out.add(STOPPED, 1, *gpu, str(pid))
         known = [times.running for times in grown[:3] if times is not None]
         if len(known) == len(ROLES) and sum(known) < REST_CORES:
-            moved = [processes.bytes_moved(self.host.files, pid) for pid in pids]
-            counts = [count for count in moved if count is not None]
-            if counts:
-                out.add(PROCESS_BYTES, sum(counts), *gpu)
+            self._add_bytes(out, gpu, pids)
+
+    def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
+        """Add the bytes of a GPU's processes at rest, of many in turns."""
+        parts = -(-len(pids) // MOST_AT_REST)
+        for pid in pids[int(out.at) % parts :: parts]:
+            count = processes.bytes_moved(self.host.files, pid)
+            if count is not None:
+                self._moved[pid] = count
+        counts = [self._moved[pid] for pid in pids if pid in self._moved]
+        if counts:
+            out.add(PROCESS_BYTES, sum(counts), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
         received = cgroup.received(self.host.files, pid)
