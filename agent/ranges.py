@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 LARGEST = sys.float_info.max
@@ -47,10 +48,11 @@ def ranges(indices: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+@lru_cache(maxsize=4096)
+def natural(name: str) -> tuple[tuple[int, str], ...]:
     """To sort by: `gpu10` comes after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def pci_address(text: str) -> tuple[int, ...]:
@@ -61,7 +63,8 @@ def pci_address(text: str) -> tuple[int, ...]:
         return ()
 
 
-def device_ranges(devices: Iterable[str], between: str = ", ") -> str:
+@lru_cache(maxsize=1024)
+def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
     """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, devices without a name are left
     out."""
     named = sorted(filter(None, devices), key=natural)

@@ -207,7 +207,7 @@ def _silent(machine: Look) -> Iterator[Seen]:
     if DRIVER_HANGS.rows(machine.samples):
         return  # one fault, one finding
     found: dict[GpuKey, list[Absence]] = {}
-    for absence in machine.snapshot.absences(machine.snapshot.at):
+    for absence in machine.absences:
         if of_silent(absence) and len(absence.labels) > 1:
             key = GpuKey(int(absence.labels[0]), absence.labels[1])
             found.setdefault(key, []).append(absence)
@@ -233,7 +233,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 def _refusing(machine: Look) -> Iterator[Seen]:
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
     models = {labels["uuid"]: labels["model"] for labels in samples.labelled(gpu.INFO)}
-    for absence in machine.snapshot.absences(machine.snapshot.at):
+    for absence in machine.absences:
         if absence.metric not in ANSWERED or absence.reason not in REFUSED:
             continue
         index, uuid, *_ = absence.labels

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,7 @@ from agent.faults.places import GPU, Place
 from agent.faults.places import NODE as MACHINE
 from agent.faults.promql import Condition, Recording, of
 from agent.faults.windows import Ask, FaultSamples
-from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot, State
+from agent.model import Absence, Figure, Finding, GpuKey, Metric, Severity, Snapshot, State
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
@@ -24,12 +24,18 @@ def alert_names() -> frozenset[str]:
     return frozenset(path.stem for path in PAGES.glob("Dgx*.md"))
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True)
+class Look:
     """Input of the search for faults."""
 
     samples: FaultSamples
     snapshot: Snapshot
     spec: SystemSpec | None
+
+    @cached_property
+    def absences(self) -> tuple[Absence, ...]:
+        """All values that are absent now."""
+        return tuple(self.snapshot.absences(self.snapshot.at))
 
 
 class Seen(NamedTuple):

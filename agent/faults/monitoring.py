@@ -217,8 +217,7 @@ def _sources_down(look: Look) -> Iterator[Seen]:
 def _values_absent(machine: Look) -> Iterator[Seen]:
     if DRIVER_HANGS.rows(machine.samples):
         return  # one fault, one finding
-    snapshot = machine.snapshot
-    absent = {(a.reason, a.metric.name) for a in snapshot.absences(snapshot.at) if not of_silent(a)}
+    absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
     late = Reason.STALLED if SHORT_ITSELF.rows(machine.samples) else None  # the agent: it says so
     denied = Reason.DENIED if os.geteuid() else TO_ROOT
     counts = Counter(
@@ -340,7 +339,7 @@ OF_CONFIGURATION = (
         kind="limit_unused",
         look=lambda machine: [
             Seen(device=labels[1], names=(labels[0], labels[-1]))
-            for metric, labels, reason, _ in machine.snapshot.absences(machine.snapshot.at)
+            for metric, labels, reason, _ in machine.absences
             if metric is paths.LIMIT and reason is Reason.MISSING
         ],
         sentence=("[[limit]] names {0} {device} {1}, which is not here",),

@@ -63,7 +63,12 @@ class _Ring:
         """Return the sum of so many buckets up to this one."""
         size = len(self.sums)
         first = max(bucket - count + 1, self.newest - size + 1)
-        return math.fsum(self.sums[one % size] for one in range(first, self.newest + 1))
+        if first > self.newest:
+            return 0.0
+        start, end = first % size, self.newest % size + 1
+        if start < end:
+            return math.fsum(self.sums[start:end])
+        return math.fsum(self.sums[start:] + self.sums[:end])
 
 
 @dataclass(slots=True)
@@ -87,7 +92,6 @@ class _Window:
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
                 self.rings.setdefault(labels, _Ring()).add(bucket, amount, self.size)
-        self.begun = True
 
     def _amount(self, before: float | None, now: float) -> float:
         match self.counted:
@@ -139,7 +143,14 @@ class FaultSamples(SampleStore):
                 self._changed[one.key] = self.turn
             self._taken[one.key] = one
         for window in self._windows.values():
-            window.take(now, self.all(window.metric))
+            if window.counted is Counted.PRESENCE or self._has_changed(window.metric):
+                window.take(now, self.all(window.metric))
+            window.begun = True
+
+    def _has_changed(self, metric: Metric) -> bool:
+        """Return whether a read of this metric has other values than at the look before."""
+        reads = self._reporters.get(metric.name, ())
+        return any(self._changed.get(key) == self.turn for key in reads)
 
     def grown(self, ask: Ask) -> dict[Labels, float]:
         """Return the growth of each series that grew within the window."""

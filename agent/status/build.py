@@ -127,7 +127,7 @@ class StatusBoard:
         jobs, (_, absences, sources) = source.jobs(), self._looked()
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         bandwidth, system = source.diagnosis.bandwidth, source.system()
-        graph, links = nvlink_graph(samples, system, self._ends.ends, bandwidth, paths)
+        graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
         arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
         ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
         running = tuple(

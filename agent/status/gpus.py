@@ -278,7 +278,11 @@ def _text(gpu: Judged) -> str:
 
 def _figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
     def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
-        found = samples.mean(metric, *gpu, *labels, seconds=mean)
+        found = (
+            samples.mean(metric, *gpu, *labels, seconds=mean)
+            if mean
+            else samples.value(metric, *gpu, *labels)
+        )
         return None if found is None else round(found, digits)
 
     hottest = value(temperature.LIMIT, temperature.OPERATING)

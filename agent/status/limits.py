@@ -22,6 +22,6 @@ def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
         way = "both" if len(directions) > 1 else min(directions)
         devices[path, way, limit, origin, source].add(device)
     return [
-        (path, device_ranges(names), way, limit, origin, source)
+        (path, device_ranges(tuple(names)), way, limit, origin, source)
         for (path, way, limit, origin, source), names in sorted(devices.items())
     ]

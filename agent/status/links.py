@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
-from agent.limits.resolution import PathKey
 from agent.model import Labels
 from agent.ranges import pci_address
 from agent.series import SampleStore
@@ -31,6 +30,8 @@ class FarEnds:
     longer says it, so it is kept from when the link was up; a listener's tick takes it in."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
+    _links: list["Link"] = field(default_factory=list)
+    _made_of: object = None
 
     def take(self, samples: SampleStore) -> None:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
@@ -46,6 +47,22 @@ class FarEnds:
             elif remote == "gpu" and peer is not None:  # a guest may see its host's addresses
                 self.ends[index, uuid, link] = peer
 
+    def links(
+        self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
+    ) -> list["Link"]:
+        """Return the links whose far end is known, or `all_of` them; made anew where one differs:
+        their state is read once a minute."""
+        ups = samples.all(nvlink.LINK_UP)
+        made_of = ups, ratios, len(self.ends), all_of
+        if made_of != self._made_of:
+            self._made_of = made_of
+            self._links = sorted(
+                Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
+                for one, up in ups.items()
+                if one in self.ends or all_of
+            )
+        return self._links
+
 
 class Link(NamedTuple):
     """A link of a GPU."""
@@ -60,20 +77,14 @@ class Link(NamedTuple):
 def nvlink_graph(
     samples: SampleStore,
     spec: SystemSpec | None,
-    ends: Mapping[Labels, int | None],
+    ends: FarEnds,
     bandwidth: PathAccounts,
     paths: Sequence[PathStatus],
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
     """Return the kind of graph, and its edges."""
     drawn = spec.nvlink_graph if spec else None
     switched = bool(drawn and not drawn.pairs)
-    links = [
-        _link(labels, up, ends, bandwidth, samples.now)
-        for labels, up in sorted(
-            samples.all(nvlink.LINK_UP).items(), key=lambda item: (int(item[0][0]), int(item[0][2]))
-        )
-        if labels in ends or switched
-    ]
+    links = ends.links(samples, _ratios(bandwidth, samples.now), all_of=switched)
     totals: dict[int, float] = {}
     for path in paths:
         if path.path == "nvlink" and path.gpu is not None and path.ratio is not None:
@@ -101,19 +112,14 @@ def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
     return ", ".join(filter(None, words))
 
 
-def _link(
-    labels: Labels,
-    up: float,
-    ends: Mapping[Labels, int | None],
-    bandwidth: PathAccounts,
-    now: float,
-) -> Link:
-    index, uuid, number = labels
-    device = f"gpu{index}:{number}"
-    ways = (PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
-    accounts = (bandwidth.paths.get(way) for way in ways)
-    known = [p.ratio for p in accounts if p and p.ratio is not None and p.until >= now]
-    return Link(int(index), int(number), ends.get(labels), bool(up), max(known, default=None))
+def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
+    """Return the fuller direction of each link that is counted by itself."""
+    found: dict[Labels, float] = {}
+    for key, path in bandwidth.paths.items():
+        if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:
+            labels = key.gpu, key.uuid, key.device.rpartition(":")[2]
+            found[labels] = max(path.ratio, found.get(labels, 0.0))
+    return found
 
 
 def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:

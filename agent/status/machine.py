@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from agent.jobs.job import percent
 from agent.model import Reason, Snapshot
+from agent.polling.poller import HEALTH_KEY
 from agent.polling.reads import OFF
 from agent.series import SampleStore
 from agent.sources import host, system
@@ -59,7 +60,8 @@ def _sentence(machine: MachineStatus) -> str:
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
     """Return the sources by name: those that answer, that do not, and that are off."""
-    samples = (s for reading in snapshot.readings.values() for s in reading.samples)
+    health = snapshot.readings.get(HEALTH_KEY)
+    samples = health.samples if health else ()
     up = {s.labels[0]: bool(s.value) for s in samples if s.metric is SOURCE_UP}
     off = {key.source for key in snapshot.readings if key.part == OFF}
     states = {name: "up" if answers else "down" for name, answers in up.items()}

@@ -199,14 +199,17 @@ def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[P
     """Return a row for each path with traffic, the fullest first, and then for the others: devices
     with the same text share a row. `arrays` are those of which disks are members."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
-    busy = sorted((ways for ways in devices if any(map(_moves, ways))), key=_fullest)
-    rows = [_row([*same], arrays) for _, same in groupby(busy, key=_likeness)]
+    busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
     for ways in devices:
-        if not any(map(_moves, ways)):
-            off = any(way.up is False for way in ways)
-            unread = any(way.bytes_per_second is None for way in ways)
-            still["no link" if off else "traffic not read" if unread else AT_REST].append(ways)
+        if any(map(_moves, ways)):
+            busy.append(ways)
+            continue
+        off = any(way.up is False for way in ways)
+        unread = any(way.bytes_per_second is None for way in ways)
+        still["no link" if off else "traffic not read" if unread else AT_REST].append(ways)
+    busy.sort(key=_fullest)
+    rows = [_row([*same], arrays) for _, same in groupby(busy, key=_likeness)]
     for text, which in still.items():
         for path, same in groupby(which, key=lambda ways: ways[0].path):
             names = tuple(ways[0].device for ways in same)
@@ -262,7 +265,7 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str]) -> PathRow:
     )
     return PathRow(
         path=first[0].path,
-        name=device_ranges((ways[0].device for ways in alike), " "),
+        name=device_ranges(tuple(ways[0].device for ways in alike), " "),
         devices=tuple(ways[0].device for ways in alike),
         moves=True,
         level=Level.WARNING if full else None,
@@ -339,9 +342,9 @@ def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
     words = []
     for place, ((limit, origin), devices) in enumerate(known):
         most = place == 0 and len(devices) > len(ways) / 2
-        where = "" if most else f" on {device_ranges(devices)}"
+        where = "" if most else f" on {device_ranges(tuple(devices))}"
         words.append(f"{speed(limit or 0.0, path)}{where} ({ORIGINS.get(origin or '', origin)})")
-    others = device_ranges(rest) if len(rest) <= 3 else "the rest"
+    others = device_ranges(tuple(rest)) if len(rest) <= 3 else "the rest"
     words += [f"none known for {others}"] * bool(rest)
     return f"limit {', '.join(words)}"
 

@@ -7,6 +7,7 @@ parts; a part is left out if a figure or name of it is not known.
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -140,12 +141,14 @@ def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
 
 def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> str:
     there = {*given, *map(str, range(len(names)))}
-    known = (
-        part
-        for part in parts
-        if there.issuperset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
-    )
+    known = (part for part in parts if there.issuperset(_fields(part)))
     return "".join(part.format(*names, **given) for part in known)
+
+
+@lru_cache(maxsize=1024)
+def _fields(part: str) -> frozenset[str]:
+    """Return what a part of a sentence asks for."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
 
 
 def fact_text(fact: Fact) -> str:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class TickCost(NamedTuple):
-    """CPU milliseconds of a tick: its lower quartile, for others take the caches at times."""
+    """CPU milliseconds of a tick."""
 
     no_page: float
     one_page: float
@@ -99,11 +99,29 @@ async def measure(name: str, ticks: int, warm_up: int) -> TickCost:
     return TickCost(no_page, one_page)
 
 
+ONE_ROUND = """
+import asyncio, json, sys
+from statistics import fmean
+from tests.benchmarks import tick
+tick.quantiles = lambda costs, n: [fmean(sorted(costs)[: len(costs) * 19 // 20])]
+name, ticks, warm_up = sys.argv[1:]
+print(json.dumps(asyncio.run(tick.measure(name, int(ticks), int(warm_up)))))
+"""
+"""One round by the benchmark of the checkout itself, which may be older than this one. What is done
+in one of five ticks counts: the mean, without the twentieth in which others took the caches."""
+
+
 def elsewhere(checkout: Path, arguments: argparse.Namespace) -> TickCost:
-    """One round in a checkout, by this very file: the other may be older than it."""
-    command = [sys.executable, __file__, "--once", "--ticks", str(arguments.ticks)]
+    """One round in a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONHASHSEED": "0"}
-    command += ["--system", arguments.system]
+    command = [
+        sys.executable,
+        "-c",
+        ONE_ROUND,
+        arguments.system,
+        str(arguments.ticks),
+        str(WARM_UP),
+    ]
     done = subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, check=True
     )
@@ -132,11 +150,7 @@ def main() -> None:
     parser.add_argument("--system", default=SYSTEM)
     parser.add_argument("--ticks", type=int, default=TICKS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--once", action="store_true", help="one round, as JSON")
     arguments = parser.parse_args()
-    if arguments.once:
-        print(json.dumps(asyncio.run(measure(arguments.system, arguments.ticks, WARM_UP))))
-        return
     for line in lines(arguments):
         print(line, flush=True)
 
