@@ -213,14 +213,9 @@ def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[P
     for text, which in still.items():
         for path, same in groupby(which, key=lambda ways: ways[0].path):
             names = tuple(ways[0].device for ways in same)
-            rows.append(_named(path, names, moves=False, text=text))
+            name = device_ranges(names, " ")
+            rows.append(PathRow(path=path, name=name, devices=names, moves=False, text=text))
     return tuple(rows)
-
-
-def _named(path: str, devices: tuple[str, ...], *, moves: bool, text: str) -> PathRow:
-    return PathRow(
-        path=path, name=device_ranges(devices, " "), devices=devices, moves=moves, text=text
-    )
 
 
 def _moves(way: PathStatus) -> bool:
