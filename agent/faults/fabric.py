@@ -53,7 +53,7 @@ BY_MISSING = HiddenBy(MISSING, SAME_NODE)
 BY_SWITCH = HiddenBy(FABRIC, SAME_NODE, ('sign="switch"',))
 BY_MANAGER = HiddenBy(FABRIC, SAME_NODE, ('sign="manager"',))
 BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
-"""Links that are down have made errors before, and XIDs: a critical one says what to do."""
+"""Links that are down have made errors before, and XIDs: a critical XID names the action."""
 
 
 def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
@@ -209,7 +209,7 @@ WIRED = frozenset(map(Ask, (gpu.INFO, nvlink.LINKS, nvlink.LINK_INFO, nvlink.LIN
 
 
 def wrong_wiring() -> tuple[Fault, Fault]:
-    """Links that do not run where the system's sheet says."""
+    """Links that do not run as the system's sheet says."""
     return (
         Fault(
             kind="stray_links",
@@ -247,7 +247,7 @@ def _pairs(machine: Look) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Pairs of GPUs that one sentence names; a machine wired wrong altogether has more."""
+"""Pairs of GPUs that a sentence names; a machine with wrong wiring throughout has more."""
 
 
 def _pairs_text(figures: Sequence[Figure]) -> str:

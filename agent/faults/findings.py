@@ -1,5 +1,5 @@
-"""Every fault: in the groups in which Prometheus evaluates them, and as findings, which are what is
-wrong with a machine, for `check`, its exit status and the page."""
+"""Every fault: in the groups in which Prometheus evaluates them, and as findings, the faults of a
+machine for `check`, its exit status and the page."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -94,15 +94,15 @@ def declared(thresholds: AlertThresholds) -> tuple[Fault, ...]:
 
 
 def asked_by(fault: Fault) -> frozenset[Ask]:
-    """Return what a finding depends on; empty for everything."""
+    """Return the inputs of a finding; empty for everything."""
     of_rule = isinstance(fault.when, Condition) and not fault.look
     return fault.when.asks if of_rule else fault.reads  # type: ignore[union-attr]
 
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Searches a machine for faults again and again. A condition is evaluated anew where a reading
-    of its metrics has changed, or a minute has passed over its window."""
+    """Searches a machine for faults again and again. A condition is evaluated anew if a reading of
+    its metrics has changed, or a minute has passed over its window."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
@@ -136,7 +136,7 @@ class Search:
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
 ) -> list[Finding]:
-    """Everything wrong that one snapshot shows, the worst first; `spec` is what the system is."""
+    """Every fault that a snapshot shows, the worst first; `spec` is the system's."""
     return Search().findings(snapshot, spec, thresholds)
 
 

@@ -12,7 +12,8 @@ from agent.model import GPU_LABELS, Cause, State
 from agent.sources import workload
 
 SOONER = 30.0
-"""Seconds by which a rack is reported before its nodes: what silences must be there first."""
+"""Seconds by which a rack is reported before its nodes: the alert that silences must be there
+first."""
 
 LEAST_NODES = 3
 """Nodes of a job that are compared: of two it is not known which is slow."""
@@ -20,11 +21,11 @@ LEAST_NODES = 3
 
 def own_time(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the records of the job of each GPU that one scheduled job has for itself, and of the
-    share of the time for which the GPUs of a node worked for their job, or waited for what is
-    the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
-    wait for all, the node that the others wait for has the most. Nothing of a GPU that several
-    jobs share, or had one after the other within minutes, or that no scheduler gave which numbers
-    jobs of many nodes."""
+    share of the time for which the GPUs of a node worked for their job, or waited for the node's
+    own parts (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all wait for
+    all, the node that the others wait for has the most. A GPU has no record if several jobs share
+    it, or had it one after the other within minutes, or if no scheduler gave it that numbers jobs
+    of many nodes."""
     over = parameters.over(EVERY)
     own = " or ".join(
         rate(accounting.STATE_SECONDS, over, state=state, **cause)
@@ -79,7 +80,7 @@ def rack_records() -> tuple[Recording, Recording]:
 
 
 def node_missing(parameters: RuleParameters) -> Fault:
-    """Half of a rack does not answer: one fault, not many. Nodes of no rack have no switch in
+    """Half of a rack does not answer: a single fault, not many. Nodes of no rack have no switch in
     common."""
     hold = span(seconds(parameters.thresholds.silent_for) - SOONER)
     return Fault(

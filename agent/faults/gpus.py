@@ -87,7 +87,7 @@ FEWER = of(system.GPUS_EXPECTED).minus(of(system.GPUS)) > 0
 
 
 def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
+    """By name, if the agent saw it go; by number, if it never saw it; all, without a driver."""
     expected = f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])"
     had = grown(system.GPUS_EXPECTED, REMEMBERED, expected, Counted.PRESENCE)
     no_driver = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
@@ -146,18 +146,18 @@ SLOWEST = 1
 """Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
 
 FEWEST = 2
-"""Reads that fail, in so many times between two scrapes of seven minutes: one may fail by chance,
-and is tried again after 10 s."""
+"""Reads that fail, in so many times between two scrapes of seven minutes: a single read may fail by
+chance, and is tried again after 10 s."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
 
 
 def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """One GPU whose driver calls hang or fail while those of others are answered.
+    """A GPU whose driver calls hang or fail while those of others are answered.
 
-    The alerts look at the reads of minutes. One look finds it by what is absent: its own reads are
-    the first, for which the driver may have to start the GPU.
+    The alerts look at the reads of minutes. A single look finds it by its absent values: its own
+    reads are the first, for which the driver may have to start the GPU.
     """
 
     over = parameters.over("7m")
@@ -195,7 +195,7 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def of_silent(absence: Absence) -> bool:
-    """A value that is absent because driver calls of one GPU fail or hang."""
+    """A value that is absent because driver calls of a GPU fail or hang."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
     timed_out = absence.detail.startswith("nvml")  # else it is only late
     return (
@@ -205,7 +205,7 @@ def of_silent(absence: Absence) -> bool:
 
 def _silent(machine: Look) -> Iterator[Seen]:
     if DRIVER_HANGS.rows(machine.samples):
-        return  # one fault, one finding
+        return  # the driver has the finding
     found: dict[GpuKey, list[Absence]] = {}
     for absence in machine.absences:
         if of_silent(absence) and len(absence.labels) > 1:
@@ -225,7 +225,8 @@ ANSWERED = {
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",
 }
-"""Metrics that GPUs of one model answer alike, in words; a rule on them finds none without it."""
+"""Metrics that GPUs of the same model answer alike, in words; a rule on such a metric is silent on a GPU
+without it."""
 
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 

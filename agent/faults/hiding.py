@@ -1,4 +1,4 @@
-"""Faults that hide others: one table, for Alertmanager's inhibitions and for the findings."""
+"""Faults that hide others: a single table, for Alertmanager's inhibitions and for the findings."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ LOST = f'reason="{Reason.LOST}"'
 
 
 class Inhibition(NamedTuple):
-    """An alert of the source hides those of the target where all labels of `equal` are the same;
-    as Alertmanager writes it."""
+    """An alert of the source hides those of the target if all labels of `equal` are the same; as
+    Alertmanager writes it."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]
@@ -38,7 +38,7 @@ OF_ALL = (
         HiddenBy("DgxGpuMissing", SAME_GPU, ('uuid!=""',)),
         ('alertname!="DgxGpuMissing"', OUR_ALERTS),
     ),
-    # A driver that hangs: all its reports are old. If an XID says why, that one is sent.
+    # A driver that hangs: all its reports are old. If an XID says why, the XID's alert is sent.
     Inhibition.of(
         HiddenBy("DgxAgentBlind", SAME_NODE, ('sign=~"driver|sources"',)),
         (OF_WORK, 'severity!="critical"'),
@@ -82,7 +82,7 @@ def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
 
 
 def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether an alert with the labels `one` hides one with the labels `other`."""
+    """Return whether an alert with the labels `one` hides an alert with the labels `other`."""
     return any(
         all(one.get(label, "") == other.get(label, "") for label in rule.equal)
         and matches(rule.source_matchers, one)

@@ -172,7 +172,7 @@ SAME_MEMBER = (*SAME_NODE, "array", "member")
 
 
 def arrays() -> tuple[Fault, ...]:
-    """An array without a member, which is named where it is known."""
+    """An array without a member, which is named if it is known."""
     do = "See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
     do += "and add it again (`mdadm --add`)."
     return (
@@ -214,7 +214,7 @@ _FAILING = _OF_ARRAY.copied("member", "device").or_else(of(disk.FAULT).equals(1)
 
 
 def _failing_rows(samples: FaultSamples, kind: str = "") -> Vector:
-    """The rows of the record, of one kind if it is given: a disk of an array once, with it."""
+    """The rows of the record, of a single kind if it is given: a disk of an array once, with it."""
     of_array = _OF_ARRAY.copied("member", "device").rows(samples)
     named = {frozenset(p for p in row if p[0] in ("device", "kind")) for row in of_array}
     alone = of(disk.FAULT).equals(1).rows(samples)
@@ -243,7 +243,7 @@ DISK_RECORDS = (
 
 
 def disks() -> Iterator[Fault]:
-    """A disk with a sign of failing. One that holds the last copy of an array must stay in."""
+    """A disk with a sign of failing. A disk that holds the last copy of an array must stay in."""
     yield Fault(
         alert=FAILING,
         kind="disk_last_copy",

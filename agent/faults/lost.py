@@ -12,8 +12,8 @@ _GONE = (
     .unless(of(gpu.INFO), "uuid")
     .having(of(system.GPUS) < of(system.GPUS_EXPECTED))
 )
-"""GPUs that are known and gone: their accounts stay, what describes them has no value. Of a driver
-that hangs no GPU is lost: nothing at all has a value then."""
+"""GPUs that are known and gone: their accounts stay, the metrics that describe them have no value.
+Of a driver that hangs no GPU is lost: nothing at all has a value then."""
 
 LOST = Recording("instance_gpu:dgx_gpu_info:lost", "")
 """The record of lost GPUs, by its name."""
@@ -36,18 +36,18 @@ OF_JOB = ("job_id", "user", "partition", "account")
 OWNER = "instance_gpu:dgx_gpu_job_info:owner"
 ONE_GPU = f"({NODE}, uuid)"
 ALONE = f"{workload.JOB_INFO} and on {ONE_GPU} count by {ONE_GPU} ({workload.JOB_INFO}) == 1"
-"""The job of each GPU that has one."""
+"""The job of each GPU that has a single job."""
 
 REPORTED = (
     *(gpu.INFO, accounting.UNOBSERVED_SECONDS, xid.XID_ERRORS, ecc.ERRORS, ecc.REMAP_FAILURE),
     *(agent_health.GPU_READ_SECONDS, agent_health.GPU_READ_FAILURES),
 )
-"""Metrics of which each GPU with an alert that names a job has one: of one that answers `info`."""
+"""Each GPU with an alert that names a job has a series of these: a GPU that answers, of `info`."""
 
 
 def owner(parameters: RuleParameters) -> Recording:
-    """Return the record of the job on each GPU: one row a GPU, without names where no job is known
-    or several share it, so that a join removes no row but those of the second name of an agent. It
+    """Return the record of the job on each GPU: a row per GPU, without names if no job is known or
+    several share it, so that a join removes no row but those of the second name of an agent. It
     stays as it was while the agent does not answer, for another job would begin an alert anew."""
     known = " or ".join(map(str, REPORTED))
     rest = f"on {ONE_GPU} group by {ONE_GPU} ({known})"
@@ -65,5 +65,5 @@ DOUBLED = "instance_job_twin:up:doubled"
 
 
 def once(expr: str) -> str:
-    """PromQL without what a second name of the same agent repeats."""
+    """PromQL without the rows that a second name of the same agent repeats."""
     return f"({expr}) unless on ({NODE}) {DOUBLED}"

@@ -80,7 +80,7 @@ def starved_records(parameters: RuleParameters, spans: Span) -> tuple[Recording,
     stays while the share does, so that an alert neither restarts nor changes with it."""
     causes = pick(spans.record, state=State.STARVED, cause=f"!={Cause.UNKNOWN}")
     enough = f"{spans.known} >= {spans.share:g}"
-    if spans.severity is INFO:  # where GPM reports shares to the point
+    if spans.severity is INFO:  # if GPM reports shares to the point
         enough += f" and on ({ONE_GPU}) "
         enough += f"last_over_time({activity.SM_ACTIVE}[{parameters.over('10m')}])"
     most = f"topk by ({ONE_GPU}) (1, sum without (state) ({causes}))"
@@ -96,8 +96,8 @@ def starved_records(parameters: RuleParameters, spans: Span) -> tuple[Recording,
 
 
 def starved(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
-    """A GPU waits for causes that are known, for so much of a window: a rule for each first cause,
-    which says the first step, and one finding."""
+    """A GPU waits for known causes, for so much of a window: a rule for each first cause, which
+    names the first step, and one finding."""
     time = share_of_gpu(
         parameters, spans.window, state=State.STARVED.value, cause=f"!={Cause.UNKNOWN.value}"
     )
@@ -244,7 +244,7 @@ def held_down(parameters: RuleParameters) -> Iterator[Fault]:
 
 
 def single_gpus(parameters: RuleParameters) -> Recording:
-    """Return the record of the index of each GPU that has one."""
+    """Return the record of the index of each GPU that has a single index."""
     info = one(f"last_over_time({gpu.INFO}[{parameters.over('10m')}])", *GPU_LABELS)
     number = f"count by ({NODE}, uuid) ({info}) == 1"
     return Recording(SINGLE, f"{info} and on ({NODE}, uuid) ({number})")
@@ -264,7 +264,7 @@ def unnamed_time(parameters: RuleParameters, spans: Span) -> Recording:
 
 
 def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
-    """The GPU that others of the machine wait for; GPUs that wait for one that is not known here,
+    """The GPU that others of the machine wait for; GPUs that wait for a GPU that is not known here,
     or is not here."""
     waits, unnamed = waits_time(parameters, spans.window), unnamed_time(parameters, spans)
     over = f">= {spans.share:g}"

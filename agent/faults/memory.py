@@ -1,4 +1,4 @@
-"""Faults of GPU memory: errors, rows and pages, and what the driver asks for."""
+"""Faults of GPU memory: errors, rows and pages, and the driver's requests."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -37,8 +37,8 @@ BY_WORSE = (
     HiddenBy(ECC, SAME_GPU),
     HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"',)),
 )
-"""One fault of memory: the alert that asks for most. What the driver requests comes from an XID
-that says why."""
+"""A fault of memory sends only the alert with the strongest request. A request of the driver comes
+from an XID that says why."""
 
 
 def memory_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
@@ -171,7 +171,7 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     pages = of(ecc.RETIRED_PAGES).sum_without("cause") >= round(MOST_PAGES * NEAR)
     text = increase(ecc.ERRORS, parameters.over(window), severity="corrected")
     counted = grown(ecc.ERRORS, window, text, severity="corrected")
-    corrected = counted.max_without("lifetime") >= most  # under MIG aggregate ones alone
+    corrected = counted.max_without("lifetime") >= most  # under MIG aggregate counters alone
     of_errors = f"{{errors:memory error|memory errors}} corrected in the last {spoken(window)}"
     signs = (
         ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),

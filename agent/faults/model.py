@@ -1,4 +1,5 @@
-"""A fault: one declaration, from which `check`, the page, rules, inhibitions and runbook come."""
+"""A fault: a single declaration, the source of `check`, the page, rules, inhibitions and
+runbook."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """One instance of a fault; `severity` where it differs from case to case."""
+    """An instance of a fault; `severity` if it differs from case to case."""
 
     gpu: GpuKey | None = None
     device: str = ""
@@ -64,8 +65,8 @@ SAME_PORT = (*SAME_DEVICE, "port")
 
 
 class HiddenBy(NamedTuple):
-    """An alert that holds this one back where both have the `same` labels; matchers narrow either
-    side down: `having` what hides, `only` what is hidden."""
+    """An alert that holds this alert back if both have the `same` labels; matchers narrow either
+    side down: `having` the hiding alert, `only` the hidden alert."""
 
     alert: str
     same: tuple[str, ...]
@@ -78,10 +79,10 @@ Action = str | Callable[[Finding], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fault:
-    """One fault: a finding of `check` and the page where it has a `kind`, an alert where it has an
-    `alert` and `when`; several faults of one alert differ in their `labels`.
+    """A fault: a finding of `check` and the page if it has a `kind`, an alert if it has an `alert`
+    and `when`; several faults of the same alert differ in their `labels`.
 
-    `when` is one condition for both. A finding that PromQL does not have, or has as several rules,
+    `when` is a condition for both. A finding that PromQL does not have, or has as several rules,
     has `look` instead, which `reads` these metrics, or everything.
     """
 
@@ -93,14 +94,14 @@ class Fault:
     look: Callable[[Look], Iterable[Seen]] | None = None
     reads: frozenset[Ask] = frozenset()
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
-    fires: Callable[[Finding], str] | None = None  # the hold, where it differs by finding
+    fires: Callable[[Finding], str] | None = None  # the hold, if it differs by finding
     labels: Mapping[str, str] = field(default_factory=dict)
-    sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
+    sentence: Sequence[str] = ()  # its parts; a part is left out if a figure of it is not known
     summary: str = ""  # of the alert, in a few words
     figure: str = ""  # the name of its value in the sentence
     unit: str = "count"
     limit: Metric | float | None = None
-    device: str = ""  # the label that names what it is about
+    device: str = ""  # the label that names its device
     names: tuple[str, ...] = ()  # labels that the sentence asks for by number; ids have them
     listed: Listed | None = None
     terms: Mapping[str, Callable[[Finding], str]] = field(default_factory=dict)  # of findings alone

@@ -80,7 +80,7 @@ TO_SEE: tuple[str, ...] = (
     *(Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED),
     *(TO_ROOT, Reason.NO_DRIVER, Reason.CRASHED),
 )
-"""Reasons that need attention; the others are what this hardware is like."""
+"""Reasons that need attention; the others are normal for this hardware."""
 
 OPTIONAL = {
     *(chassis.FAULT.name, disk.FAULT.name),
@@ -90,7 +90,7 @@ OPTIONAL = {
 
 
 def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Return the faults of what must work for any alert to be reliable."""
+    """Return the faults of the parts that must work for any alert to be reliable."""
     return (
         *agent_down(parameters),
         restarting(parameters),
@@ -253,8 +253,8 @@ MANY_STEPS = 4
 
 
 def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """Timestamps before and after do not fit each other: known, and no fault, after one correction;
-    a clock that is set again and again has no time service."""
+    """Timestamps before and after do not fit each other: known, and no fault, after a single
+    correction; a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
 
     def steps(span: str) -> Condition:

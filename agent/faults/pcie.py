@@ -50,7 +50,7 @@ LANES = gpu_fault(
 
 def slow_link(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the records of a link below its generation for all of 15 minutes, and of load: the GPU
-    works, or its data fill what the slower link can carry (each generation carries twice the one
+    works, or its data fill the capacity of the slower link (each generation carries twice the one
     before). So long it must be known, under any labels of its target."""
     over, least = parameters.over("15m"), parameters.thresholds.loaded_share
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"

@@ -15,7 +15,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """One kind of place: its name, of the alert's labels, and its board below Grafana's address."""
+    """A kind of place: its name, of the alert's labels, and its board below Grafana's address."""
 
     text: str
     board: str

@@ -1,5 +1,5 @@
 """The pieces of PromQL that the rules are made of, and conditions, which are evaluated on samples
-too. Labels of the target (instance, job, and what the owner adds) are kept everywhere."""
+too. Labels of the target (instance, job, and the owner's additions) are kept everywhere."""
 
 import operator
 import re
@@ -50,12 +50,12 @@ HELD = 135.0
 stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""Seconds by which a value is held for less than its alert's `for`: what was so at one scrape alone
-fires none. Seconds for which it is held where the alert has no `for`."""
+"""Seconds by which a value is held for less than its alert's `for`: a condition of a single scrape
+fires no alert. Seconds for which it is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """PromQL with the values of instants held, for an alert that fires after so many seconds. Where
+    """PromQL with the values of instants held, for an alert that fires after so many seconds. If
     these are few, a value that no failed scrape has marked counts too, as old as it is."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
@@ -64,8 +64,8 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """One recording rule; `record` is named level:metric:operations. Its values are held, but for
-    one that has a memory of its own."""
+    """A recording rule; `record` is named level:metric:operations. Its values are held, except for
+    a record that has a memory of its own."""
 
     record: str | Metric
     expr: str
@@ -76,7 +76,7 @@ class Recording(NamedTuple):
 
 
 def one(expr: str, *labels: str) -> str:
-    """The one side of a join: a row a machine and these labels, whatever else its owner's labels
+    """The one side of a join: a row per machine and these labels, whatever else its owner's labels
     are, so that a target that is relabelled or scraped twice makes no rule fail."""
     return f"max by ({', '.join((NODE, *labels))}) ({expr})"
 
@@ -107,7 +107,7 @@ def increase(counter: Metric, over: str, /, **labels: str) -> str:
 
 
 Row = frozenset[tuple[str, str]]
-"""The labels of one series, without those of the target: the agent knows one machine."""
+"""The labels of a series, without those of the target: the agent knows a single machine."""
 
 Vector = Mapping[Row, float]
 
@@ -122,7 +122,7 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression over series, as PromQL and as a function of the samples of one machine.
+    """An expression over series, as PromQL and as a function of the samples of a machine.
     Comparisons keep the rows that hold, as in PromQL."""
 
     text: str
@@ -185,7 +185,7 @@ class Condition:
     def made(
         self, text: str, rows: Callable[[FaultSamples], Vector], *others: "Condition"
     ) -> "Condition":
-        """Return a condition that is made of this one and others."""
+        """Return a condition that is made of this condition and others."""
         return Condition(text, rows, self.asks.union(*(other.asks for other in others)))
 
     def named(self, record: "Recording", **labels: str) -> "Condition":
@@ -232,7 +232,7 @@ class Condition:
         return self.made(f"{self} / {other}", rows, other)
 
     def copied(self, label: str, source: str) -> "Condition":
-        """The same rows with one more label, of the value of another."""
+        """The same rows with another label, of the value of `source`."""
 
         def rows(samples: FaultSamples) -> Vector:
             found = self.rows(samples).items()
@@ -242,7 +242,7 @@ class Condition:
         return self.made(text, rows)
 
     def with_label(self, label: str, other: "Condition", *on: str) -> "Condition":
-        """The rows that share these labels with a row of the other, with one more label of it."""
+        """The rows that share these labels with a row of the other, with `label` of that row."""
 
         def rows(samples: FaultSamples) -> Vector:
             partners = {
@@ -278,7 +278,7 @@ class Condition:
         )
 
     def sum_without(self, *labels: str) -> "Condition":
-        """Sums over some labels: one row for all their values."""
+        """Sums over some labels: a row for all their values."""
 
         def rows(samples: FaultSamples) -> Vector:
             sums: dict[Row, float] = {}
@@ -356,9 +356,9 @@ def share_of(
 ) -> Condition:
     """The part of the time observed, from the growth of two counters of seconds, once so much of
     the window was observed: an agent that has just started does not take its first minute for a
-    quarter of an hour, and one that restarts often loses as much of the part as of the whole. No
-    rates: those of VictoriaMetrics are of the time between the samples that there are. `but` names
-    the labels that only the part has."""
+    quarter of an hour, and an agent that restarts often loses as much of the part as of the whole.
+    No rates: those of VictoriaMetrics are of the time between the samples that there are. `but`
+    names the labels that only the part has."""
     enough = least * seconds(window)
 
     def rows(samples: FaultSamples) -> Vector:

@@ -110,16 +110,16 @@ def _growth(
 
 
 class EventRecords(NamedTuple):
-    """The records of one counter whose series may begin with their first event, which no increase
+    """The records of a counter whose series may begin with their first event, which no increase
     shows: the series above 0; those that are new within the window; the events within it.
 
     A series is new when a day before the window knew nothing of it under any number of its GPU, and
     the agent was scraped within the window without it: else each old event would be new after a gap
-    between two scrapes, after a GPU was lost and others moved up, or where Prometheus has just
-    begun. The agent's scrapes are matched by all labels of the target: of one that was relabelled
-    those before do not count. A restart of the agent may end the series. Of a counter over the life
-    of a GPU (`of_life`) the scrapes are those with any part of it: what is read a moment after the
-    agent's start is as old as the GPU.
+    between two scrapes, after a GPU was lost and others moved up, or when Prometheus has just
+    begun. The agent's scrapes are matched by all labels of the target: scrapes from before a target
+    was relabelled do not count. A restart of the agent may end the series. Of a counter over the
+    life of a GPU (`of_life`) the scrapes are those with any part of it: a value read a moment after
+    the agent's start is as old as the GPU.
     """
 
     above: Recording
@@ -162,8 +162,8 @@ SLOWDOWN = Recording("instance_gpu:dgx_gpu_step_seconds:slowdown", str(LONGER), 
 
 
 OFTEN = "1m"
-"""Between two evaluations of what looks at a quarter of an hour: four times as often costs four
-times as much, and nothing that matters is reported earlier."""
+"""Between two evaluations of rules on a quarter of an hour: four times as often costs four times as
+much, and reports no important fault earlier."""
 
 
 AGENTS = Recording(
@@ -171,7 +171,7 @@ AGENTS = Recording(
     f"group by ({NODE}, uuid) ({accounting.UNOBSERVED_SECONDS}) * on ({NODE}) group_left (started) "
     f'count_values by ({NODE}) ("started", {one("process_start_time_seconds")})',
 )
-"""GPUs by who reports them: an agent that was started then, scraped as this target."""
+"""GPUs by the agent that reports them: an agent that was started then, scraped as this target."""
 
 KNOWN = "instance_job_uuid_started:dgx_gpu_unobserved_seconds:known"
 FIRST = "instance_job_started:dgx_agent:first"
@@ -181,9 +181,9 @@ OURS = 1e3
 
 
 def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
-    """Targets whose agent is scraped as another target, their twin, too. The first is one of the
-    usual job, if there is one: rules on targets ask for that. It stays so while its scrapes fail
-    now and then: it was it most often (vmalert reads its own record an evaluation later, and
+    """Targets whose agent is scraped as another target, their twin, too. The first is a target of
+    the usual job, if there is one: rules on targets ask for that. It stays so while its scrapes
+    fail now and then: it was it most often (vmalert reads its own record an evaluation later, and
     VictoriaMetrics takes any of equals). Which is the second stays so while neither answers. Of an
     agent that has met no GPU it is not known; of a target that Prometheus no longer has,
     nothing."""
@@ -209,11 +209,11 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recor
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
     has, goes to no job. It reads no other record, so that it can be backfilled alone.
 
-    From sample to sample, and from 0 where the counter has begun again, which sums up to what it
-    has grown: increase() draws its window out to the edges, and would give a job all of the five
-    minutes in which it began. Windows do not overlap, wherever they begin: Prometheus 2 counts a
-    sample at both ends. Of sixteen pairs of state and cause few ever grow: what did not is left
-    out, for a report reads all there is.
+    From sample to sample, and from 0 if the counter has begun again, which sums up to its growth:
+    increase() draws its window out to the edges, and would give a job all of the five minutes in
+    which it began. Windows do not overlap, wherever they begin: Prometheus 2 counts a sample at
+    both ends. Of sixteen pairs of state and cause few ever grow: the others are left out, for a
+    report reads all there is.
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     before = f"last_over_time({counter}[{memory}] offset {step})"
@@ -228,7 +228,7 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recor
 
 def report_records(parameters: RuleParameters) -> Group:
     """Return the records that `dgx-telemetry report` sums up; each window follows on the last
-    one."""
+    window."""
     return Group(
         "dgx-report",
         (
@@ -262,8 +262,8 @@ BUSY_DISK = 0.9
 
 
 def saturated_paths(parameters: RuleParameters) -> Recording:
-    """Seconds for which each data path was full; only where there are any. Disks without a known
-    limit are paths of the direction `busy`."""
+    """Seconds for which each data path was full; only if there are any. Disks without a known limit
+    are paths of the direction `busy`."""
     over = parameters.over(EVERY)
     full = f"{increase(paths.SATURATED, over)} > 0"
     busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"

@@ -1,4 +1,4 @@
-"""Faults of what people configure: files that the agent refuses, and a certificate that ends."""
+"""Faults of the configuration: files that the agent refuses, and a certificate that ends."""
 
 from collections.abc import Iterator
 

@@ -22,7 +22,7 @@ COUNT = '{{ $value | printf "%.0f" }}'
 
 
 def described(fault: Fault) -> str:
-    """The description of an alert: where, what is wrong, what to do."""
+    """The description of an alert: the place, the fault, the action."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}") if isinstance(fault.do, str) else ""
     do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
     where = GPU if fault.place is not None and "GPU" in fault.place.text else NODE

@@ -1,8 +1,8 @@
 """Thresholds of alerts, and the parameters of a set of rules. Every threshold stands here once,
 with its source; each is configuration.
 
-Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of
-15 s, so that one missed scrape changes nothing.
+Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of 15
+s, so that a missed scrape changes nothing.
 """
 
 import re
@@ -24,9 +24,9 @@ SHORTEST, LONGEST = 60.0, 86_400.0
 
 
 def _is_url(text: str) -> bool:
-    """A URL without a password in it: what is written here may be read by everybody."""
+    """A URL without a password in it: everybody may read the configured text."""
     parts = urlsplit(text)
-    parts.port  # noqa: B018 (raises where it is no number)
+    parts.port  # noqa: B018 (raises if it is no number)
     whole = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isprintable()
     return whole and "@" not in parts.netloc and " " not in text
 
@@ -70,14 +70,14 @@ class AlertThresholds(Section, frozen=True):
     table = "alerts"
     # All known causes together. A quarter of the time of 15 minutes: loading for three minutes and
     # then computing stays below it. A loss that lasts is reported at less: a tenth of 6 hours, and
-    # of a day where GPM reports shares to the point.
+    # of a day if GPM reports shares to the point.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
     starved_hours_share: Share = 0.10
     starved_hours: Duration = "6h"
     starved_day_share: Share = 0.10
     starved_day: Duration = "24h"
-    # Of the starved_window: communication that nothing hides, where it costs as much as a cause.
+    # Of the starved_window: communication that nothing hides, if it costs as much as a cause.
     exposed_share: Share = 0.25
     # Nine tenths of half an hour: a coffee break is no waste, an evening is.
     held_share: Share = 0.90
@@ -92,7 +92,8 @@ class AlertThresholds(Section, frozen=True):
     slower_window: Duration = "10m"
     # Of a node against the median node of its job: less than this, nodes differ by themselves.
     slower_node_share: Share = 0.04
-    # Half the time: a path that carries bursts is well used, one that is full for minutes limits.
+    # Half the time: a path that carries bursts is well used, a path that is full for minutes
+    # limits.
     saturated_share: Share = 0.50
     saturated_window: Duration = "10m"
     # Degrees left to the end of the operating range, as the GPU itself states it: none.
@@ -100,7 +101,7 @@ class AlertThresholds(Section, frozen=True):
     # How long an event (XID, uncorrected ECC) is shown: long enough to be read, and over by itself.
     event_window: Duration = "30m"
     # A failing link was seen to recover 505 times in five days, four times an hour, before it died;
-    # a healthy one does not replay at all. So many within the window alert.
+    # a healthy link does not replay at all. So many within the window alert.
     nvlink_errors: Errors = 5
     nvlink_errors_window: Duration = "1h"
     # Half the time at work: a link at rest may run at a lower generation.
@@ -113,10 +114,10 @@ class AlertThresholds(Section, frozen=True):
     infiniband_downs_window: Duration = "12h"
     # How long the agent may be silent, or blind, before it alerts.
     silent_for: Duration = "2m"
-    # Where the sections of RUNBOOK.md are to be read: a URL, or a path. Every agent serves them;
-    # the template is Prometheus' own.
+    # Place of the sections of RUNBOOK.md: a URL, or a path. Every agent serves them; the template
+    # is Prometheus' own.
     runbook: RunbookPlace = "http://{{$labels.instance}}/runbook.html"
-    # Where Grafana is: alerts link to the board of their GPU or node. Grafana's own default.
+    # Address of Grafana: alerts link to the board of their GPU or node. Grafana's own default.
     grafana: Url = "http://localhost:3000"
 
 
@@ -126,7 +127,7 @@ OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes by a site to the rules of one alert: `[alerts.DgxGpuStarved]`."""
+    """Changes by a site to the rules of an alert: `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
     hold: str | None = field(default=None, name="for")
@@ -178,7 +179,7 @@ class AlertPatches(Section, frozen=True):
 
 class RuleParameters(NamedTuple):
     """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
-    where a stack is tested on a faster clock."""
+    for a stack that is tested on a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

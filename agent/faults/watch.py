@@ -36,7 +36,7 @@ OF_LATE = 900.0
 """Seconds after its last event for which such a fault is not over."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
+"""Kinds of reads that are late or fail: a single late read ends by itself, and is no event."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put the results of a job in doubt: the gravest of their severity."""
@@ -52,7 +52,7 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """One fault that is there."""
+    """A fault that is there."""
 
     id: str  # kind and place, `gpu_lost:GPU-3f...`
     fault: Fault
@@ -88,7 +88,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """One fault or state since it began."""
+    """A fault or state since it began."""
 
     event: FaultEvent
     began: float
@@ -133,7 +133,7 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Begin, go on with and end what stands."""
+        """Begin, go on with and end the faults and states that stand."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
         unseen = {  # UUIDs of the GPUs that this look could not see; empty stands for all
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
@@ -231,7 +231,7 @@ ORDER = list(Severity)[::-1]
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
-    """Return the place among the others: what goes on, the gravest, results in doubt."""
+    """Return the place among the others: faults that go on, the gravest, results in doubt."""
     finding = one.finding
     kinds = list(by_kind())
     return (

@@ -46,7 +46,7 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Ring:
-    """The buckets of one series, made when it grows first."""
+    """The buckets of a series, made when it grows first."""
 
     sums: "array[float]" = field(default_factory=lambda: array("f"))
     newest: int = 0  # the bucket that was added to last
@@ -60,7 +60,7 @@ class _Ring:
         self.sums[bucket % size] += amount
 
     def total(self, bucket: int, count: int) -> float:
-        """Return the sum of so many buckets up to this one."""
+        """Return the sum of so many buckets up to this bucket."""
         size = len(self.sums)
         first = max(bucket - count + 1, self.newest - size + 1)
         if first > self.newest:
@@ -73,7 +73,7 @@ class _Ring:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of one metric, summed up in one way in buckets of one width."""
+    """All series of a metric, summed up in the same way in buckets of the same width."""
 
     metric: Metric
     counted: Counted
@@ -120,7 +120,7 @@ class FaultSamples(SampleStore):
     _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Sum up what these ask for from now on."""
+        """Sum up the metrics that these ask for from now on."""
         for metric, window, counted in asks:
             if window:
                 width = width_for(window)

@@ -51,7 +51,7 @@ WAITING = "instance:dgx_gpu_hung:gpus"
 
 
 def standing(parameters: RuleParameters, least: float = 0.9) -> Condition:
-    """GPUs that hung for so much of a minute; of five, where a minute does not hold two scrapes."""
+    """GPUs that hung for so much of a minute; of five, if a minute does not hold two scrapes."""
     grows = grown(accounting.STATE_SECONDS, "2m", "", state=State.HUNG.value) >= 54
     minute, five = (
         rate(accounting.STATE_SECONDS, parameters.over(span), state=State.HUNG)
@@ -68,7 +68,7 @@ def hung_record(parameters: RuleParameters) -> Recording:
 
 
 def hung(parameters: RuleParameters) -> Iterator[Fault]:
-    """A job that stands: with the process that it waits for where that is known, else by GPUs."""
+    """A job that stands: with the process that it waits for if that is known, else by GPUs."""
     process_named = of(job_watch.HUNG).equals(1)
     yield gpu_fault(
         alert="DgxJobHung",
@@ -129,7 +129,8 @@ def slower(parameters: RuleParameters) -> Fault:
 
 
 def unused(parameters: RuleParameters) -> Fault:
-    """A job was given a GPU and uses it by no process, not even by one that is not listed here."""
+    """A job was given a GPU and uses it by no process, not even by a process that is not listed
+    here."""
     window = parameters.thresholds.unused_window
     over = parameters.over("5m")
     text = increase(accounting.STATE_SECONDS, over, state=State.BUSY)
@@ -162,8 +163,8 @@ OF_DISK = {
 
 
 def full_paths(parameters: RuleParameters) -> Iterator[Fault]:
-    """A wire or a disk is full. NVLink only where communication takes time: an all-reduce behind
-    the kernels costs nothing; all links of a GPU together."""
+    """A wire or a disk is full. NVLink only if communication takes time: an all-reduce behind the
+    kernels costs nothing; all links of a GPU together."""
     limits = parameters.thresholds
     share, window, record = limits.saturated_share, limits.saturated_window, saturation(parameters)
     sending = {"state": State.COMMUNICATING.value, "cause": Cause.NVLINK.value}
@@ -259,7 +260,7 @@ def lost_hours(parameters: RuleParameters) -> Group:
 
 
 def jobs(parameters: RuleParameters) -> Group:
-    """Return the rules on jobs that hang, slow down, or wait for one of their GPUs."""
+    """Return the rules on jobs that hang, slow down, or wait for a single GPU of theirs."""
     short, (hours, _) = quarter(parameters), long_spans(parameters)
     rules: Rules = (
         waits_time(parameters, short.window),

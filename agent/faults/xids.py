@@ -1,4 +1,4 @@
-"""XID errors: one rule for each severity and action of the catalogue; one finding for each code."""
+"""XID errors: a rule for each severity and action of the catalogue; a finding for each code."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -79,8 +79,8 @@ def nvlink5_records(parameters: RuleParameters) -> EventRecords:
 
 
 def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Return the fault that one look finds, then a rule for each severity and action, for codes
-    that the catalogue does not have, and for NVLink 5."""
+    """Return the fault that a look finds, then a rule for each severity and action, for codes that
+    the catalogue does not have, and for NVLink 5."""
     window = seconds(parameters.thresholds.event_window)
     found = Fault(
         alert=NAME,
@@ -103,7 +103,7 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression of codes: each ten as one class of digits."""
+    """Return a regular expression of codes: each ten as a class of digits."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)
@@ -139,7 +139,7 @@ def _alert(
 
 
 def _there(events: str) -> str:
-    """A GPU that is lost is reported as missing; one whose driver hangs still is here."""
+    """A GPU that is lost is reported as missing; a GPU whose driver hangs still is here."""
     return f"{events} > 0 unless on ({NODE}, uuid) {LOST}"
 
 
@@ -210,7 +210,7 @@ def _first_step(finding: Finding) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the catalogue for the runbook: a line for each code, in order; those that NVIDIA does
+    """Yield the catalogue for the runbook: a line for each code, in order; codes that NVIDIA does
     not use are one line at the end."""
     yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
