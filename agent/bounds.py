@@ -7,7 +7,7 @@ LONGEST_NAME = 64
 """Letters of a label that others chose."""
 
 MOST_NAMES = 65_536
-"""Names or numbers that a single list of Slurm stands for."""
+"""Names or numbers that one list of Slurm stands for."""
 
 MOST_ANCESTORS = 64
 """Parents of a process, upwards; more is a loop of reused pids."""

@@ -43,7 +43,7 @@ def encodable(label: str) -> str:
 class LogEvent:
     """The message of a log record: the name of an event, and its fields as values.
 
-    Formatters take the two apart; as text it is `event=NAME key=value`, on a single line, and any
+    Formatters take the two apart; as text it is `event=NAME key=value`, on one line, and any
     formatter can write it: a name that a driver or a tape made up commands no terminal.
     """
 
@@ -57,7 +57,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """A value of logfmt: in quotes if it would not be read as a single word."""
+    """A value of logfmt: in quotes if it would not be read as one word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

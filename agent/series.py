@@ -69,8 +69,7 @@ _Read = list[_Kept]
 """The recent readings of a read, the newest last."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that hold a series, nearly always a single read, and its place in their newest
-reading."""
+"""The reads that hold a series, nearly always one read, and its place in their newest reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -95,7 +94,7 @@ class SampleStore:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """The samples of a single snapshot, as they are at `now` (its own time unless given)."""
+        """The samples of one snapshot, as they are at `now` (its own time unless given)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store

@@ -1,5 +1,5 @@
-"""The Alertmanager configuration: routes, repeat intervals, and alerts that silence others: a
-single message per fault.
+"""The Alertmanager configuration: routes, repeat intervals, and alerts that silence others: one
+message per fault.
 
 An alert that silences another must be there before that is sent. So the rules hold in steps: counts
 of every second and lost data (0 to 2 min), links and the driver's requests (3 min), lesser errors
@@ -34,7 +34,7 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""A single message for a common cause: a switch with four nodes behind it, a room that gets hot."""
+"""One message for a common cause: a switch with four nodes behind it, a room that gets hot."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 

@@ -139,7 +139,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels that answer a single question, which is the title."""
+    """Panels that answer one question, which is the title."""
 
     question: str
     panels: Sequence[Panel]
@@ -148,7 +148,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a board: a single value of a label, several or all."""
+    """A choice at the top of a board: one value of a label, several or all."""
 
     name: str
     label: str

@@ -206,7 +206,7 @@ LOSSES = Row(
 )
 
 NUMBERED = "~slurm|kubernetes"
-"""Runtimes that give a job the same name on all of its nodes: others use a pid on a single node."""
+"""Runtimes that give a job the same name on all of its nodes: others use a pid on one node."""
 
 OF_JOB: Labels = ("job_id", "user", "account")
 MEDIAN = f"quantile by ({', '.join(OF_JOB)}) (0.5, {select(OWN_TIME)})"

@@ -14,7 +14,7 @@ LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
 """Smallest range of an axis, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of a single error."""
+"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
 
 BARS: Json = {
     "sizing": "manual",

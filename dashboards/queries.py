@@ -295,7 +295,7 @@ GPU_NAME = "{{instance}} GPU {{gpu}}"
 
 def spread(value: Value, name: str = GPU_NAME) -> list[Query]:
     """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the rest
-    by its name. Of a single GPU the mean is all there is."""
+    by its name. Of one GPU the mean is all there is."""
     return [
         Query(value.smallest().of_several(value), "least"),
         Query(value.mean(), "mean"),

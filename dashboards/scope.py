@@ -68,7 +68,7 @@ NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$ra
 ONE_NODE = values_of("instance", UP, '{job=~"$job"}', None)
 GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+")
 OF_NODE = (JOB_VARIABLE, ONE_NODE, GPUS)
-"""A board of a node begins with a single node; more can be chosen."""
+"""A board of a node begins with one node; more can be chosen."""
 
 OF_FLEET = (JOB_VARIABLE, *PLACE_VARIABLES, NODES, GPUS)
 OF_AGENTS = (JOB_VARIABLE, *PLACE_VARIABLES, NODES)

@@ -48,8 +48,8 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 class Passwords:
     """Checks passwords against bcrypt hashes, so that guesses cost the agent little and keep no
-    other client out: a client has a single check at a time, and rests after a wrong password. A
-    right password is remembered, as digests under a secret of this process."""
+    other client out: a client has one check at a time, and rests after a wrong password. A right
+    password is remembered, as digests under a secret of this process."""
 
     def __init__(self, pause: float = PAUSE) -> None:
         self.checks = 0  # how often bcrypt was asked
@@ -179,8 +179,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client that an address counts as: itself, or its /64, because a single client has
-    all addresses of a /64."""
+    """Return the client that an address counts as: itself, or its /64, because one client has all
+    addresses of a /64."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])

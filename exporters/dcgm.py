@@ -52,7 +52,7 @@ class DcgmUnit(msgspec.Struct, frozen=True):
 
 
 class DcgmName(msgspec.Struct, frozen=True):
-    """A field in a single generation."""
+    """A field in one generation."""
 
     name: str
     kind: Literal["gauge", "counter"]

@@ -47,7 +47,7 @@ class AgentPages:
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
     dcgm: DcgmExposition | None = None
     thread: ThreadPoolExecutor = (
-        field(  # a single thread for all clients: all want Python's lock, as the tick
+        field(  # one thread for all clients: all want Python's lock, as the tick
             default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
         )
     )

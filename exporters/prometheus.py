@@ -101,9 +101,9 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
-    """Writes snapshots in a single format, each line as prometheus_client does, in a fifth of its
-    time: a family whose values stay is written once, and the text before a value once for each
-    series. A family that cannot be written costs only itself."""
+    """Writes snapshots in one format, each line as prometheus_client does, in a fifth of its time:
+    a family whose values stay is written once, and the text before a value once for each series. A
+    family that cannot be written costs only itself."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from agent.status.words import fact_text, pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""By name and further labels: whether a device has at most a single entry, and the entry."""
+"""By name and further labels: whether a device has at most one entry, and the entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 SOURCE_KEYS = {

@@ -1,5 +1,4 @@
-"""A simulated fleet in a single process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED
-[CUT]`.
+"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]`.
 
 `dgx-telemetry up --fleet` starts it. An agent runs for each kind of load that is in the fleet; each
 node repeats the report of its kind's agent (agent/simulator/README.md).

@@ -27,8 +27,8 @@ small network, which take 5 % of a step, are 0.012)."""
 
 TRANSFER_RATE = 0.60
 """Payload over the NVLink limit while only transferring. Of 14 loads on H200s 0.56 to 0.72 in
-messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and a single channel came at
-0.04 to 0.24, and take longer than is reported."""
+messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and one channel came at 0.04
+to 0.24, and take longer than is reported."""
 
 WORKING_SM = 0.90
 """SM activity over activity while a GPU computes: 0.85 to 0.89 for training on H100s with

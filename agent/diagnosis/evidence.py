@@ -182,8 +182,7 @@ class Evidence:
 
     @cached_property
     def pcie_rates(self) -> tuple[float | None, float | None]:
-        """Bytes a second sent and received, over seconds: a single reading may be of 20 ms
-        alone."""
+        """Bytes a second sent and received, over seconds: one reading may be of 20 ms alone."""
         rate = self.context.samples.rate
         sent = rate(pcie.TRANSMITTED, *self.labels, seconds=SPAN)
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)

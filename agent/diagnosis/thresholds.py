@@ -1,5 +1,4 @@
-"""The thresholds between verdicts that can be configured; thresholds of a single file stand in
-it."""
+"""The thresholds between verdicts that can be configured; thresholds of one file stand in it."""
 
 from typing import Annotated
 

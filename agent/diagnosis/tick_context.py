@@ -17,7 +17,7 @@ from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
-    """A data path in a single direction: traffic over limit, and the limit in bytes per second."""
+    """A data path in one direction: traffic over limit, and the limit in bytes per second."""
 
     device: str
     direction: str
@@ -152,8 +152,8 @@ class TickContext:
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """The fullest uplink of a PCIe switch that this GPU shares with others, in a single
-        direction; None if it has its own."""
+        """The fullest uplink of a PCIe switch that this GPU shares with others, in one direction;
+        None if it has its own."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))

@@ -80,7 +80,7 @@ def rack_records() -> tuple[Recording, Recording]:
 
 
 def node_missing(parameters: RuleParameters) -> Fault:
-    """Half of a rack does not answer: a single fault, not many. Nodes of no rack have no switch in
+    """Half of a rack does not answer: one fault, not many. Nodes of no rack have no switch in
     common."""
     hold = span(seconds(parameters.thresholds.silent_for) - SOONER)
     return Fault(

@@ -146,7 +146,7 @@ SLOWEST = 1
 """Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
 
 FEWEST = 2
-"""Reads that fail, in so many times between two scrapes of seven minutes: a single read may fail by
+"""Reads that fail, in so many times between two scrapes of seven minutes: one read may fail by
 chance, and is tried again after 10 s."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
@@ -156,8 +156,8 @@ SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
     """A GPU whose driver calls hang or fail while those of others are answered.
 
-    The alerts look at the reads of minutes. A single look finds it by its absent values: its own
-    reads are the first, for which the driver may have to start the GPU.
+    The alerts look at the reads of minutes. One look finds it by its absent values: its own reads
+    are the first, for which the driver may have to start the GPU.
     """
 
     over = parameters.over("7m")
@@ -225,8 +225,8 @@ ANSWERED = {
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",
 }
-"""Metrics that GPUs of the same model answer alike, in words; a rule on such a metric is silent on a GPU
-without it."""
+"""Metrics that GPUs of the same model answer alike, in words; a rule on them is silent on a
+GPU without them."""
 
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 

@@ -1,4 +1,4 @@
-"""Faults that hide others: a single table, for Alertmanager's inhibitions and for the findings."""
+"""Faults that hide others: one table, for Alertmanager's inhibitions and for the findings."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -214,7 +214,7 @@ _FAILING = _OF_ARRAY.copied("member", "device").or_else(of(disk.FAULT).equals(1)
 
 
 def _failing_rows(samples: FaultSamples, kind: str = "") -> Vector:
-    """The rows of the record, of a single kind if it is given: a disk of an array once, with it."""
+    """The rows of the record, of one kind if it is given: a disk of an array once, with it."""
     of_array = _OF_ARRAY.copied("member", "device").rows(samples)
     named = {frozenset(p for p in row if p[0] in ("device", "kind")) for row in of_array}
     alone = of(disk.FAULT).equals(1).rows(samples)

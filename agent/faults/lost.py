@@ -36,13 +36,13 @@ OF_JOB = ("job_id", "user", "partition", "account")
 OWNER = "instance_gpu:dgx_gpu_job_info:owner"
 ONE_GPU = f"({NODE}, uuid)"
 ALONE = f"{workload.JOB_INFO} and on {ONE_GPU} count by {ONE_GPU} ({workload.JOB_INFO}) == 1"
-"""The job of each GPU that has a single job."""
+"""The job of each GPU that has exactly one."""
 
 REPORTED = (
     *(gpu.INFO, accounting.UNOBSERVED_SECONDS, xid.XID_ERRORS, ecc.ERRORS, ecc.REMAP_FAILURE),
     *(agent_health.GPU_READ_SECONDS, agent_health.GPU_READ_FAILURES),
 )
-"""Each GPU with an alert that names a job has a series of these: a GPU that answers, of `info`."""
+"""Each GPU with an alert that names a job has a series of these; a GPU that answers, of `info`."""
 
 
 def owner(parameters: RuleParameters) -> Recording:

@@ -244,7 +244,7 @@ def held_down(parameters: RuleParameters) -> Iterator[Fault]:
 
 
 def single_gpus(parameters: RuleParameters) -> Recording:
-    """Return the record of the index of each GPU that has a single index."""
+    """Return the record of the index of each GPU that has exactly one."""
     info = one(f"last_over_time({gpu.INFO}[{parameters.over('10m')}])", *GPU_LABELS)
     number = f"count by ({NODE}, uuid) ({info}) == 1"
     return Recording(SINGLE, f"{info} and on ({NODE}, uuid) ({number})")

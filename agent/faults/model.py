@@ -1,5 +1,4 @@
-"""A fault: a single declaration, the source of `check`, the page, rules, inhibitions and
-runbook."""
+"""A fault: one declaration, the source of `check`, the page, rules, inhibitions and runbook."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -253,8 +253,8 @@ MANY_STEPS = 4
 
 
 def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """Timestamps before and after do not fit each other: known, and no fault, after a single
-    correction; a clock that is set again and again has no time service."""
+    """Timestamps before and after do not fit each other: known, and no fault, after one correction;
+    a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
 
     def steps(span: str) -> Condition:

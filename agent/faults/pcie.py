@@ -125,7 +125,7 @@ def _under_load(
 def _slots(machine: Look) -> Iterator[Seen]:
     """Slots that offer less than the system's sheet, with all lanes in use.
 
-    Only for systems whose maker chose the slots: a single GPU may sit in any board.
+    Only for systems whose maker chose the slots: one GPU may sit in any board.
     """
     samples = machine.samples
     if machine.spec is None or machine.spec.products is None:

@@ -50,8 +50,8 @@ HELD = 135.0
 stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""Seconds by which a value is held for less than its alert's `for`: a condition of a single scrape
-fires no alert. Seconds for which it is held if the alert has no `for`."""
+"""Seconds by which a value is held for less than its alert's `for`: a condition of one scrape fires
+no alert. Seconds for which it is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
@@ -107,7 +107,7 @@ def increase(counter: Metric, over: str, /, **labels: str) -> str:
 
 
 Row = frozenset[tuple[str, str]]
-"""The labels of a series, without those of the target: the agent knows a single machine."""
+"""The labels of a series, without those of the target: the agent knows one machine."""
 
 Vector = Mapping[Row, float]
 

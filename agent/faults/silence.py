@@ -55,7 +55,7 @@ BY_RACK = (HiddenBy("DgxNodeMissing", ("cluster", "rack")),)
 
 
 def sometimes(parameters: RuleParameters) -> Fault:
-    """A target that fails now and then, and answers in between: a single outage does not count."""
+    """A target that fails now and then, and answers in between: one outage does not count."""
     scrapes = f"{IN_SERVICE}[{parameters.over(SOMETIMES)}]"
     return Fault(
         alert=DOWN,
@@ -75,7 +75,7 @@ def sometimes(parameters: RuleParameters) -> Fault:
 
 SOMETIMES, SELDOM, TURNS = "30m", 0.75, 6
 """Window, share of its scrapes that succeed, below which an agent answers only sometimes, and
-changes between success and failure in it: three outages; a reboot is a single outage."""
+changes between success and failure in it: three outages; a reboot is one outage."""
 
 MOST_STARTS = 4
 """Of the agent within an hour: a person who installs it starts it twice or three times."""

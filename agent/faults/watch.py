@@ -36,7 +36,7 @@ OF_LATE = 900.0
 """Seconds after its last event for which such a fault is not over."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds of reads that are late or fail: a single late read ends by itself, and is no event."""
+"""Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put the results of a job in doubt: the gravest of their severity."""

@@ -260,7 +260,7 @@ def lost_hours(parameters: RuleParameters) -> Group:
 
 
 def jobs(parameters: RuleParameters) -> Group:
-    """Return the rules on jobs that hang, slow down, or wait for a single GPU of theirs."""
+    """Return the rules on jobs that hang, slow down, or wait for one GPU of theirs."""
     short, (hours, _) = quarter(parameters), long_spans(parameters)
     rules: Rules = (
         waits_time(parameters, short.window),

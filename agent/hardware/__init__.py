@@ -1,1 +1,1 @@
-"""Hardware behind a single seam: real, simulated and taped machines answer the same questions."""
+"""Hardware behind one seam: real, simulated and taped machines answer the same questions."""

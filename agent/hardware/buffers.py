@@ -14,8 +14,8 @@ POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. A single
-call unpacks it, because each GPU gives fifty a second and an attribute of pynvml's costs 2 us."""
+"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. One call
+unpacks it, because each GPU gives fifty a second and an attribute of pynvml's costs 2 us."""
 
 LONGEST_SAMPLE = 1.0  # A hole in the buffer longer than this (s) is a gap: no sample stands for it
 EMPTY_READS = 4

@@ -38,7 +38,7 @@ class LogLine(NamedTuple):
 
 
 class KernelLog(Protocol):
-    """Reader of new lines in the kernel log; a single reader at a time."""
+    """Reader of new lines in the kernel log; one reader at a time."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines since the last call; raises Absent with the reason."""

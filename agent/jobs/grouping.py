@@ -1,6 +1,6 @@
 """Groups the processes on GPUs by job, by their data in /proc. Pure.
 
-Every join is within a single owner (agent.jobs.identity.owner)."""
+Every join is within one owner (agent.jobs.identity.owner)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations, compress

@@ -31,12 +31,12 @@ while it is young, and between two looks for descendants of a GPU's processes (c
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
 """Share of the time from which a thread or process counts as active: two ticks of its CPU time a
-second, because a single tick may be a rounding of a thread that wakes up now and then."""
+second, because one tick may be a rounding of a thread that wakes up now and then."""
 
 ENGINE = 8.0
-"""Times as long as the main thread and as any other, for which a single thread runs that launches
-in its place: the engine of a server, while the main thread answers clients. Chosen, not measured:
-between loaders, which run alike, and an engine, which runs alone."""
+"""Times as long as the main thread and as any other, for which one thread runs that launches in its
+place: the engine of a server, while the main thread answers clients. Chosen, not measured: between
+loaders, which run alike, and an engine, which runs alone."""
 
 
 class Times(NamedTuple):

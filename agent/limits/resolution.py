@@ -76,7 +76,7 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """True if it is a single link of a GPU that has several."""
+        """True if it is one link of a GPU that has several."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
@@ -188,7 +188,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The sheet's figure is that of the array that holds the data; a single disk has none."""
+    """The sheet's figure is that of the array that holds the data; one disk has none."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"

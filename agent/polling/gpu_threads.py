@@ -1,10 +1,10 @@
 """Assignment of threads to GPUs: a thread for all, and another for each GPU whose call hangs.
 
-Callers of NVML at the same time spin on the driver's lock, so a single thread asks all GPUs in
-turn. It makes a visit to each. A visit that lasts too long is left to its thread, and another
-thread visits the others within the same tick. The GPU stays on its own thread until it has answered
-promptly for some minutes, so that the next call that hangs delays no other GPU at all. Its turn
-comes after that of the others: only calls that hang run beside theirs.
+Callers of NVML at the same time spin on the driver's lock, so one thread asks all GPUs in turn. It
+makes a visit to each. A visit that lasts too long is left to its thread, and another thread visits
+the others within the same tick. The GPU stays on its own thread until it has answered promptly for
+some minutes, so that the next call that hangs delays no other GPU at all. Its turn comes after that
+of the others: only calls that hang run beside theirs.
 """
 
 import logging

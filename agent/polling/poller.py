@@ -289,9 +289,8 @@ class Poller:
         self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log impossible values, a single value of a device per hour: an ill device has a hundred
-        of them, and has them again each time it returns. dgx_agent_absent_values counts them
-        all."""
+        """Log impossible values, one value of a device per hour: an ill device has a hundred of
+        them, and has them again each time it returns. dgx_agent_absent_values counts them all."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):

@@ -91,7 +91,7 @@ class ReadOutput:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A scheduled read of a source, of a single device if it has any.
+    """A scheduled read of a source, of one device if it has any.
 
     `metrics` are its samples when all goes well; `every` gives its interval (s) again each time; a
     `run_on_wake` read also runs at once when the device wakes.
@@ -149,8 +149,8 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in their order; fields in a single call, for the driver answers neighbouring
-    fields of a link at once. An absent value costs only itself, a lost GPU costs the rest.
+    """Reads rows in their order; fields in one call, for the driver answers neighbouring fields of
+    a link at once. An absent value costs only itself, a lost GPU costs the rest.
 
     A refused question is asked again each time: a link that is down may be up at the next read.
     """

@@ -1,10 +1,10 @@
 """Answers of backends, as JSON and back: values, structures, refusals, and the handle of a GPU; and
 the writer of tapes, which takes answers from several threads, and keeps the changes.
 
-A refusal is an object with a single key: `error` (NVML's code), `mismatch` or `errno`. Every other
-object with a single key is a structure, by the names in `REBUILD`. A frame holds the answers of a
-tick: it ends when the backends fall silent for `SILENCE`, after `SPAN`, or when a question comes up
-again with another answer.
+A refusal is an object with one key: `error` (NVML's code), `mismatch` or `errno`. Every other
+object with one key is a structure, by the names in `REBUILD`. A frame holds the answers of a tick:
+it ends when the backends fall silent for `SILENCE`, after `SPAN`, or when a question comes up again
+with another answer.
 """
 
 import ctypes

@@ -30,9 +30,8 @@ PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class AgentFormatter(logging.Formatter):
-    """`level=info logger=agent.gpus event=... key=value` on a single line, or the same as an
-    object. In front stands the priority, as the journal reads it (`<3>level=error ...`), or the
-    wall time."""
+    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. In
+    front stands the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class NotifySocket:
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send news in a single message; without a service manager, send none."""
+        """Send news in one message; without a service manager, send none."""
         if not self.address or not news:
             return
         abstract = self.address.startswith("@")  # the kernel writes it with a zero byte

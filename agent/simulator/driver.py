@@ -79,7 +79,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Let an NVML function raise this code, on a single GPU or on all; None heals it."""
+        """Let an NVML function raise this code, on one GPU or on all; None heals it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:

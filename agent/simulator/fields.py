@@ -35,7 +35,7 @@ ALL_LINKS = 0xFFFFFFFF
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
-"""Fields of a single link, or of all at once; a link that is down refuses them."""
+"""Fields of one link, or of all at once; a link that is down refuses them."""
 
 PER_LINK = SUMMED | {161, 162, 163}
 

@@ -79,7 +79,7 @@ def _together(
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with a single job, which was given the last GPU, and runs nothing."""
+    """Slurm with one job, which was given the last GPU, and runs nothing."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -304,7 +304,7 @@ class SimulatedFiles(FileTree):
 
 
 def _written(files: Tree) -> dict[str, procfs.Content]:
-    """Files of a single line, each with its end."""
+    """Files of one line, each with its end."""
 
     def text(content: Content) -> str:
         return f"{content() if callable(content) else content}\n"

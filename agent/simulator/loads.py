@@ -35,8 +35,8 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats: its phases, each with its share of the step. A single phase is
-    work without a rhythm, or with steps too short to be visible."""
+    """A step that a GPU repeats: its phases, each with its share of the step. One phase is work
+    without a rhythm, or with steps too short to be visible."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # s on an H100
@@ -62,7 +62,7 @@ class ThreadLoad(Struct, frozen=True):
 
 
 class SimulatedJob(Struct, frozen=True):
-    """The processes behind a GPU: the trainer's threads, and loaders of a single thread each."""
+    """The processes behind a GPU: the trainer's threads, and loaders of one thread each."""
 
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first is the main thread
     loaders: int = 0

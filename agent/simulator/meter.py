@@ -60,7 +60,7 @@ class StepRates:
 
     `durations` are those of the phases in seconds, `rates` hold a rate per second for each. Steps
     differ a little in length, as real steps do, but many steps take as long as if they did not.
-    Work of a single phase has no steps.
+    Work of one phase has no steps.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:

@@ -44,7 +44,7 @@ def profile_name(memory: int, slices: int, eighths: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """A GPU instance with a single compute instance; every third process of the GPU is on it."""
+    """A GPU instance with one compute instance; every third process of the GPU is on it."""
 
     gpu: SimulatedGpu
     place: int

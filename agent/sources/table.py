@@ -57,7 +57,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """The reads of a source; if it is switched off, a single read that says so."""
+    """The reads of a source; if it is switched off, one read that says so."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads

@@ -199,7 +199,7 @@ class Workload:
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
         """Return the names of each job, by its key: its processes may have begun apart, and not all
-        report as much, on a single GPU or several."""
+        report as much, on one GPU or several."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])

@@ -1,8 +1,8 @@
 """XID errors: how many of each code, from NVML's events and from the kernel's log together.
 
-Each event reaches the agent by both ways, by a single way, or late by either. So the two are
-counted apart, and the agent reports the larger count: nothing counts twice, and an event that a
-single way misses still counts.
+Each event reaches the agent by both ways, by one way, or late by either. So the two are counted
+apart, and the agent reports the larger count: nothing counts twice, and an event that one way
+misses still counts.
 """
 
 import logging
@@ -79,7 +79,7 @@ between them."""
 
 
 class XidCounts:
-    """Counts by UUID and code; kept while a GPU is lost. A single thread writes each way."""
+    """Counts by UUID and code; kept while a GPU is lost. One thread writes each way."""
 
     def __init__(
         self,

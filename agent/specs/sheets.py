@@ -85,7 +85,7 @@ class SpecBandwidth(NamedTuple):
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
     """`[gpu]`; `models` are its names in NVML, `values` its figures by their keys, `bandwidths` are
-    by path and direction, that of NVLink for a single link."""
+    by path and direction, that of NVLink for one link."""
 
     name: str
     title: str

@@ -1,2 +1,1 @@
-"""The stack on a single machine: agent, Prometheus, Alertmanager and Grafana as children of
-`up`."""
+"""The stack on one machine: agent, Prometheus, Alertmanager and Grafana as children of `up`."""

@@ -181,7 +181,7 @@ TIMEOUT = 5.0
 
 
 async def answer(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body; status 0 without an answer. HTTP/1.0: no chunks, a single answer."""
+    """Status and body; status 0 without an answer. HTTP/1.0: no chunks, one answer."""
     request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
     with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
         async with asyncio.timeout(TIMEOUT):

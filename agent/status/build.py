@@ -260,7 +260,7 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """`busy 65 %, starved by disk 30 %`: the largest first; None if there is a single state."""
+    """`busy 65 %, starved by disk 30 %`: the largest first; None if there is one state."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

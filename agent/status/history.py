@@ -49,7 +49,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Seconds of a mean of values that swing with each step: a single sample shows little."""
+"""Seconds of a mean of values that swing with each step: one sample shows little."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (

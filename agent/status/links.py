@@ -136,7 +136,7 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 def _spokes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
-    """Yield all links between a GPU and the switches as a single edge."""
+    """Yield all links between a GPU and the switches as one edge."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
     for link in links:
         by_gpu[link.gpu].append(link)

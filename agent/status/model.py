@@ -373,7 +373,7 @@ class Status(Struct, frozen=True, kw_only=True):
     groups: tuple[GpuGroup, ...]
     findings: tuple[FindingStatus, ...]
     gpus: tuple[GpuStatus, ...]
-    divided: str | None  # division of the last ten seconds of all GPUs, unless it is a single state
+    divided: str | None  # division of the last ten seconds of all GPUs, unless it is one state
     jobs: tuple[RunningJob, ...]
     ended: tuple[EndedJob, ...]
     paths: tuple[PathStatus, ...]

@@ -75,8 +75,8 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """Two units from an hour on, below that a single unit: it stands in sentences that are written
-    every second. `span` of figures.js has the same words."""
+    """Two units from an hour on, below that one unit: it stands in sentences that are written every
+    second. `span` of figures.js has the same words."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
