@@ -19,8 +19,6 @@ from dashboards.agent import agent_board
 from dashboards.board import BAD, DASHED, Board, Json, Panel, Row, Variable
 from dashboards.fleet import fleet_board
 from dashboards.gpu import gpu_board
-from dashboards.input_pipeline import input_pipeline_board
-from dashboards.links import links_board
 from dashboards.node import node_board
 from dashboards.queries import Query
 
@@ -211,14 +209,10 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-WITH_ALERTS = (fleet_board, node_board, gpu_board, links_board)
-OTHERS = (input_pipeline_board, agent_board)
-
-
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
     """Relative path to text of everything that this package generates; `book` is the address of the
     runbook, as alerts have it."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     runbook = of_row if "://" in of_row else ""
-    boards = [*(build(runbook) for build in WITH_ALERTS), *(build() for build in OTHERS)]
+    boards = fleet_board(runbook), node_board(runbook), gpu_board(runbook), agent_board()
     return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

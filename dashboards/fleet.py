@@ -35,7 +35,6 @@ from dashboards.queries import (
 from dashboards.scope import (
     OF_FLEET,
     TO_GPU,
-    TO_LINKS,
     TO_NODE,
     board,
     firing_alerts,
@@ -248,7 +247,7 @@ PATHS_FULL = Row(
             "as a share of the time for which the GPUs of their node were observed.",
             (Column("Saturated", FULL_PATHS.most(WORST), FULL),),
             width=24,
-            links={"instance": TO_LINKS},
+            links={"instance": TO_NODE},
             empty="while no path is full",
         ),
     ),

@@ -1,7 +1,7 @@
 """The links: NVLink, PCIe and InfiniBand against their limits, and their errors."""
 
 from agent.sources import infiniband, nvlink, pcie
-from dashboards.board import ANY, FULL, SHORT, SOME, Board, Row
+from dashboards.board import ANY, FULL, SHORT, SOME, Row
 from dashboards.kinds import Column, bars, graph, table, wide
 from dashboards.queries import (
     DEVICE,
@@ -18,7 +18,6 @@ from dashboards.queries import (
     saturated,
     spread,
 )
-from dashboards.scope import board, firing_alerts
 
 PORT_NAME = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
@@ -53,6 +52,7 @@ NVLINK = Row(
             height=6,
         ),
     ),
+    collapsed=True,
 )
 
 OTHERS = Row(
@@ -96,6 +96,7 @@ OTHERS = Row(
             empty="while no path is at its limit",
         ),
     ),
+    collapsed=True,
 )
 
 OF_LINK = (*GPU, "link")
@@ -168,10 +169,7 @@ HEALTH_ROW = Row(
             empty=NO_INFINIBAND,
         ),
     ),
+    collapsed=True,
 )
 
-
-def links_board(runbook: str = "") -> Board:
-    about = "Utilization of NVLink, PCIe and InfiniBand, and their errors."
-    rows = HEALTH_ROW, firing_alerts(runbook), NVLINK, OTHERS
-    return board("dgx-links", about, *rows)
+LINKS = HEALTH_ROW, NVLINK, OTHERS

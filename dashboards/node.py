@@ -7,8 +7,9 @@ from agent.model import LOST_STATES, WHAT_LOST, State
 from agent.sources import activity, disk, memory, nvlink, power, system, temperature
 from dashboards.board import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME, Board, Row
 from dashboards.gpu import ERRORS_OF_GPUS
-from dashboards.input_pipeline import CPU_BUSY, DISKS, DISKS_BUSY, NICS, PRESSURE
+from dashboards.host import HOST
 from dashboards.kinds import Column, bars, graph, stat, table, wide
+from dashboards.links import LINKS
 from dashboards.queries import (
     GPU,
     GPU_NAME,
@@ -213,14 +214,8 @@ PATHS = Row(
     ),
 )
 
-HOST = Row(
-    "Do the host, its disks and its network keep up?",
-    (DISKS, DISKS_BUSY, NICS, CPU_BUSY, PRESSURE),
-    collapsed=True,
-)
-
 
 def node_board(runbook: str = "") -> Board:
     about = "Utilization, saturation and errors of the GPUs, links, disks and network of a node."
     fires = firing_alerts(runbook)
-    return board("dgx-node", about, ERRORS_ROW, fires, STATES_ROW, WORK, JOBS, PATHS, HOST)
+    return board("dgx-node", about, ERRORS_ROW, fires, STATES_ROW, WORK, JOBS, PATHS, *LINKS, HOST)

@@ -37,8 +37,6 @@ BOARD_TITLES = {
     "dgx-fleet": "DGX Fleet",
     "dgx-node": "DGX Node",
     "dgx-gpu": "DGX GPU",
-    "dgx-links": "DGX Links",
-    "dgx-input-pipeline": "DGX Input pipeline",
     "dgx-agent": "DGX Agent",
 }
 """Every board: a link leads only to these."""
@@ -93,7 +91,6 @@ WHY = worded("reason", why.ABSENT)
 RHYTHM = "while no job has steps that can be seen"
 TO_NODE = link_to("dgx-node", "instance")
 TO_GPU = link_to("dgx-gpu", "instance", "gpu")
-TO_LINKS = link_to("dgx-links", "instance")
 
 
 ACTIVITY = graph("Activity", activity.ACTIVITY.meaning, *spread(now(activity.ACTIVITY)), whole=True)

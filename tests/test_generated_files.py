@@ -8,7 +8,7 @@ from agent.cli.build import generated
 from agent.config.settings import Settings
 from tests.support.repository import ROOT
 
-BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links", "dgx-input-pipeline", "dgx-agent")
+BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-agent")
 RULES = (
     *("dgx-gpus", "dgx-xids", "dgx-xids-lesser", "dgx-links", "dgx-host"),
     *("dgx-lost-time", "dgx-lost-hours", "dgx-jobs", "dgx-paths"),

@@ -83,4 +83,4 @@ def test_networks_are_in_bits_with_their_limits_and_other_paths_in_bytes() -> No
             seen.add(panel["title"])
         else:
             assert unit != "bps", panel["title"]
-    assert seen == {"InfiniBand", "InfiniBand received", "NICs"}
+    assert seen == {"InfiniBand", "NICs"}

@@ -16,8 +16,8 @@ CASES = [
 ]
 CASES += [
     ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
-    ("DgxLinkSaturated", {"severity": "warning", "path": "pcie"}, "Move fewer bytes"),
-    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at the process first"),
+    ("DgxLinkSaturated", {"severity": "warning", "path": "pcie"}, "Pin memory and overlap"),
+    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at it first with"),
 ]
 
 

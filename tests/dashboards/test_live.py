@@ -60,8 +60,7 @@ FIRST = "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
 AT_LIMIT = (
     ("dgx-node", "Time at the limit, by path", "A"),
-    ("dgx-links", "Time at the limit", "A"),
-    ("dgx-input-pipeline", "Inbound path saturation", "A"),
+    ("dgx-node", "Time at the limit", "A"),
 )
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
@@ -81,17 +80,14 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Temperature", "E"): {"dgx-1-p100"},
     ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
-    ("dgx-input-pipeline", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
-    ("dgx-input-pipeline", "InfiniBand received", "A"): NO_INFINIBAND,
-    ("dgx-input-pipeline", "InfiniBand received", "B"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand", "A"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand", "B"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand", "C"): NO_INFINIBAND,
-    **{("dgx-links", panel, column): NOWHERE for panel in FAULTY for column in "AB"},
-    ("dgx-links", "NVLinks with errors", "A"): NOWHERE,
-    ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand congestion", "A"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand", "A"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand", "B"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand", "C"): NO_INFINIBAND,
+    **{("dgx-node", panel, column): NOWHERE for panel in FAULTY for column in "AB"},
+    ("dgx-node", "NVLinks with errors", "A"): NOWHERE,
+    ("dgx-node", "InfiniBand ports", "A"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand ports", "B"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand congestion", "A"): NO_INFINIBAND,
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 
@@ -155,7 +151,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-node", title) for title in ("Not measured, and why", JOBS)}
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", FIRST), ("dgx-gpu", MEMORY)}
-    off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
+    off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu")}
     assert said == all_but_columns | off
 
 

@@ -25,9 +25,9 @@ def every_panel() -> list[Json]:
     return [panel for board in boards().values() for panel in panels(board)]
 
 
-def test_two_pictures_are_there_and_small() -> None:
+def test_the_pictures_are_there_and_small() -> None:
     found = sorted(PICTURES.glob("*"))
-    assert len(found) == 2
+    assert found
     for path in found:
         content = path.read_bytes()
         width, height = struct.unpack(">II", content[16:24])

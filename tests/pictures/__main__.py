@@ -2,7 +2,7 @@
 
     python -m tests.pictures                              all boards, each of a node worth a look
     python -m tests.pictures dgx-gpu@tour dgx-fleet       some; after the @, the node
-    python -m tests.pictures --opened dgx-links           with the rows that are collapsed
+    python -m tests.pictures --opened dgx-node            with the rows that are collapsed
     python -m tests.pictures --light dgx-fleet            in Grafana's light theme
     python -m tests.pictures --prometheus http://localhost:9090 dgx-gpu@box:9935
 
@@ -32,8 +32,7 @@ USUAL = (
     "dgx-fleet",
     "dgx-node@tour",
     "dgx-gpu@tour",
-    "dgx-links@broken",
-    "dgx-input-pipeline@starved",
+    "dgx-node@starved",
     f"dgx-agent@{LIVE}",
 )
 

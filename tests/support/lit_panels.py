@@ -23,8 +23,7 @@ FULL = red(
     "dgx-fleet/Data paths, longest saturated first: Saturated",
     "dgx-node/Time at the limit, by path",
 )
-FULL_IN = {**FULL, **red("dgx-input-pipeline/Inbound path saturation")}
-DEGRADED = red("dgx-links/Degraded paths, worst first: Of spec")
+DEGRADED = red("dgx-node/Degraded paths, worst first: Of spec")
 
 BY_GPU = "dgx-node/Errors by GPU: Errors", "dgx-gpu/Errors by GPU: Errors"
 
@@ -43,21 +42,21 @@ LIT: dict[str, Lit] = {
         ),
     },
     # The disks of a DGX-1 have a limit by its sheet; those of a DGX H100 have none, but are busy.
-    "dgx-1-v100:starved-disk": {**STARVED, **FULL_IN},
-    "dgx-h100:starved-disk": {**STARVED, **FULL_IN},
-    "dgx-h100:starved-network": {**STARVED, **FULL_IN},
+    "dgx-1-v100:starved-disk": {**STARVED, **FULL},
+    "dgx-h100:starved-disk": {**STARVED, **FULL},
+    "dgx-h100:starved-network": {**STARVED, **FULL},
     # One GPU of eight starves, and the others are idle: an eighth of the node's time.
     "dgx-h100:starved-pcie": {
         **OF_SOME_GPUS,
         **dict.fromkeys((*OF_ALL_GPUS, "dgx-fleet/Time lost, by node and cause"), "yellow"),
-        **FULL_IN,
-        **red("dgx-links/Time at the limit"),
+        **FULL,
+        **red("dgx-node/Time at the limit"),
     },
     "dgx-h100:starved-cpu": STARVED,
     "dgx-h100:starved-host-thread": STARVED,
     "dgx-h100:starved-peer": STARVED,
-    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/Time at the limit")},
-    "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-links/Time at the limit")},
+    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-node/Time at the limit")},
+    "dgx-h100:infiniband-saturated": {**FULL, **red("dgx-node/Time at the limit")},
     "dgx-h100:throttled": red(
         "dgx-fleet/Look here first: Of its time",
         "dgx-fleet/Time lost, by node and cause",
@@ -73,10 +72,10 @@ LIT: dict[str, Lit] = {
     ),
     "dgx-h100:nvlink-down": {
         **DEGRADED,
-        **red("dgx-node/NVLinks down", "dgx-links/NVLinks that are down: Up"),
+        **red("dgx-node/NVLinks down", "dgx-node/NVLinks that are down: Up"),
     },
-    "dgx-h100:nvlink-errors": {"dgx-links/NVLinks with errors: Errors": "yellow"},
-    "dgx-h100:pcie-degraded": {**DEGRADED, **red("dgx-links/PCIe slots: Lanes")},
+    "dgx-h100:nvlink-errors": {"dgx-node/NVLinks with errors: Errors": "yellow"},
+    "dgx-h100:pcie-degraded": {**DEGRADED, **red("dgx-node/PCIe slots: Lanes")},
     "dgx-h100:port-degraded": DEGRADED,
     "dgx-h100:xid": red(*BY_GPU),
     "dgx-h100:ecc": red(*BY_GPU),
