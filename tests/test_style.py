@@ -94,6 +94,20 @@ def is_long_and_outermost(function: Function, module: ast.Module) -> bool:
     return function in module.body and length(function) > MEDIAN_FUNCTION
 
 
+MOST_PER_THOUSAND = {"what": 2, "where": 2, "ones?": 5, "whom?": 0.5}
+"""Words of clauses that stand in the place of a noun, per thousand words of docstrings."""
+
+
+def test_docstrings_name_their_subject() -> None:
+    nodes = (node for path in files(*CODE) for node in ast.walk(tree(path)))
+    values = (node.value for node in nodes if isinstance(node, ast.Expr))
+    texts = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+    found = re.findall(r"[a-z]+", " ".join(texts).lower())
+    used = {word: sum(bool(re.fullmatch(word, one)) for one in found) for word in MOST_PER_THOUSAND}
+    most = {word: count * len(found) / 1000 for word, count in MOST_PER_THOUSAND.items()}
+    assert {word: count for word, count in used.items() if count > most[word]} == {}
+
+
 def test_a_public_class_name_stands_once() -> None:
     named: dict[str, list[str]] = {}
     for path in files(*CODE):
