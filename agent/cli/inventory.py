@@ -60,7 +60,18 @@ DRAINED = {
 }
 """States of nodes that somebody took out of service."""
 
-SLURM_KEY = re.compile(r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra)=")
+MARKS = {
+    "~": "POWERED_DOWN",
+    "%": "POWERING_DOWN",
+    "!": "POWER_DOWN",
+    "$": "MAINT",
+    "^": "REBOOT_ISSUED",
+}
+"""States that older versions of scontrol append as a character (node_state_string)."""
+
+SLURM_KEY = re.compile(
+    r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
+)
 SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
 """Person that gave a reason, the date, and fields that follow."""
 
@@ -153,7 +164,9 @@ def slurm_nodes(listing: str) -> Iterator[FleetNode]:
         for key, value in zip(parts[::2], parts[1::2], strict=True):
             of.setdefault(key, value)  # free text comes last, and may have any word
         first = {key: value.partition(" ")[0] for key, value in of.items()}
-        states = set(re.split(r"[+*~#!%$@^-]+", first.get("State", "")))
+        state = first.get("State", "")
+        marked = {name for mark, name in MARKS.items() if mark in state}
+        states = marked | set(re.split(r"\W+", state))
         if "gpu" not in first.get("Gres", "") or states & OFF_STATES:
             continue
         drained = ""

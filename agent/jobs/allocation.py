@@ -155,7 +155,8 @@ def expanded(pattern: str) -> list[str]:
     for part in re.split(r",(?![^\[]*\])", pattern):
         parts = BRACKETS.split(part)  # names and the content of brackets take turns
         choices = [padded(one) if place % 2 else [one] for place, one in enumerate(parts)]
-        if prod(map(len, choices)) > MOST_NAMES - len(names):
+        unclosed = set("[]") & set("".join(parts[::2]))
+        if unclosed or prod(map(len, choices)) > MOST_NAMES - len(names):
             raise unknown("the list", pattern)
         names += map("".join, product(*choices))
     return names
@@ -173,20 +174,21 @@ def is_among(host: str, pattern: str) -> bool:
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
     """Minor numbers in the order in which Slurm counts GPUs: that of their files in gres.conf, or
     else ascending, as when Slurm finds them by itself. Raises Absent if the files are others: parts
-    of a GPU, or no files beside a count."""
+    of a GPU, or no files beside a count; or if the file includes another."""
     found: list[int] = []
-    for line in gres.splitlines():
+    for line in gres.replace("\\\n", " ").splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
         keys = {key.lower(): value for key, _, value in words}
-        nodes = keys.get("nodename", "")
-        if keys.get("name", "").lower() != "gpu" or (nodes and not is_among(host, nodes)):
+        nodes, included = keys.get("nodename", ""), "include" in keys
+        is_gpu = keys.get("name", "").lower() == "gpu"
+        if not included and not (is_gpu and (not nodes or is_among(host, nodes))):
             continue
-        if "multiplefiles" in keys or ("count" in keys and "file" not in keys):
+        files = expanded(keys["file"]) if "file" in keys else []
+        listed = [whole(file.rpartition("/dev/nvidia")[2]) for file in files]
+        counted = "multiplefiles" in keys or ("count" in keys and not files)
+        if included or counted or None in listed:
             raise unknown("the order of GPUs in gres.conf", line)
-        for file in expanded(keys.get("file", "")):
-            _, _, text = file.rpartition("/dev/nvidia")
-            if file != text and (minor := whole(text)) is not None:
-                found.append(minor)
+        found += [minor for minor in listed if minor is not None]
     return found or sorted(minors)
 
 

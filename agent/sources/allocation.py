@@ -44,7 +44,9 @@ EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
 """Seconds after which a question without an answer expires the last answer."""
 
 SLICE = "/sys/fs/cgroup/system.slice"
-GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
+GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
+"""The first is what slurmctld sends to a node without files of its own."""
+
 MOST_JOBS = 64
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""

@@ -39,7 +39,7 @@ Reason=GPU 3: lost, board [ordered] [root@2026-11-20T10:00:00]
 NodeName=dgx003 Gres=gpu:8 NodeAddr=dgx003 State=DOWN* Reason=Not responding [slurm@2026-11-20]
 NodeName=dgx004 Gres=gpu:8 NodeAddr=dgx004 State=IDLE+CLOUD+POWERED_DOWN
 NodeName=dgx005 Gres=gpu:8 NodeAddr=dgx005 State=DOWN+DRAIN+NOT_RESPONDING
-NodeName=dgx006 Gres=gpu:8 NodeAddr=dgx006 State=ALLOCATED$
+NodeName=dgx006 Gres=gpu:8 NodeAddr=dgx006 State=ALLOCATED-
 NodeName=login Gres=(null) NodeAddr=login State=IDLE
 """
 """As Slurm 22.05 and 23.11 write it; columns that no one reads are left out."""
@@ -274,6 +274,12 @@ NODE = "NodeName=dgx001 AvailableFeatures=a,State=DOWN Gres=gpu:8 NodeAddr={addr
         ("IDLE+DRAIN", "Reason=a [eve@2026-11-26] ReservationName=r [bob@2026]", "a"),
         ("ALLOCATED+DRAIN+POWER_DRAIN", "Reason=b Comment=by eve State=IDLE", "b"),
         ("IDLE+POWER_DRAIN", "Extra=State=FUTURE", "no reason given"),
+        ("DRAINED@", "Reason=c InstanceId=i-7 InstanceType=x ReservationName=r", "c"),
+        ("IDLE^", "", "no reason given"),
+        ("ALLOCATED$", "", "no reason given"),
+        ("MIXED#", "", ""),
+        ("IDLE~", "", None),
+        ("ALLOCATED%", "", None),
         ("MIXED+REBOOT_REQUESTED", "Comment=State=FUTURE Gres=(null)", ""),
         ("IDLE+DYNAMIC_NORM+PLANNED+BLOCKED", "Comment=NodeName=x State=DRAIN", ""),
         ("FUTURE+DYNAMIC_FUTURE", "", None),

@@ -245,10 +245,22 @@ def test_nodes_of_real_machines(pattern: str, name: str, count: int) -> None:
     assert len(names) == len(set(names)) == count
 
 
-@pytest.mark.parametrize("pattern", ["n[0-99999999]", "a[0-999]b[0-999]", "n[1-2"])
+@pytest.mark.parametrize("pattern", ["n[0-99999999]", "a[0-999]b[0-999]", "n[1-2", "n1-2]"])
 def test_a_list_of_too_many_nodes_is_unknown_not_cut(pattern: str) -> None:
-    with suppress(Absent):
-        assert allocation.expanded(pattern) == ["n[1-2"]
+    with pytest.raises(Absent, match="the list"):
+        allocation.expanded(pattern)
+
+
+def test_a_line_of_a_file_may_go_on_in_the_next() -> None:
+    assert allocation.slurm_order("Name=gpu \\\n  File=/dev/nvidia[2,0]", "n1", [0, 2]) == [2, 0]
+
+
+def test_the_file_of_slurmctld_goes_before_a_stale_one(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-2]")
+    tree.write("/run/slurm/conf/gres.conf", "Name=gpu File=/dev/nvidia[2,1,0]")
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0")
+    assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +282,9 @@ def test_a_host_has_a_short_name_or_a_whole_one(host: str, nodes: str, found: bo
         "Name=gpu Count=3",
         "Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21",
         "NodeName=node[01-03] Name=GPU Count=8 Flags=CountOnly",
+        "Name=gpu File=/dev/nvidia-caps/nvidia-cap30",
+        "Name=gpu File=/dev/nvidia0\ninclude /etc/slurm/gpus.conf",
+        "Name=gpu File=/dev/nvidia[0-1",
     ],
 )
 def test_an_order_that_is_not_known_leaves_gpus_unknown(tmp_path: Path, gres: str) -> None:
