@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 from agent.faults.fabric import fabric_faults, switch_records
-from agent.faults.gpus import gpu_faults
+from agent.faults.gpus import FEW, gpu_faults, refusing_faults
 from agent.faults.host import DISK_RECORDS, host_faults
 from agent.faults.lost import lost, owner
 from agent.faults.memory import ecc_records, memory_faults
@@ -25,8 +25,8 @@ from agent.specs.sheets import SystemSpec
 Faults = Callable[[RuleParameters], tuple[Fault, ...]]
 
 FAULTS: tuple[Faults, ...] = (
-    *(memory_faults, xid_faults, gpu_faults, fabric_faults, pcie_faults, host_faults),
-    *(monitoring_faults, workload_faults),
+    *(memory_faults, xid_faults, gpu_faults, refusing_faults, fabric_faults, pcie_faults),
+    *(host_faults, monitoring_faults, workload_faults),
 )
 """All faults; of equal severity the first comes first."""
 
@@ -53,10 +53,10 @@ def links(parameters: RuleParameters) -> Group:
         *switch_records(parameters),
         *slow_link(parameters),
         *replay_records(parameters),
+        FEW,
     )
-    return Group(
-        "dgx-links", (*records, *_rules(fabric_faults, pcie_faults, parameters=parameters))
-    )
+    rules = _rules(fabric_faults, pcie_faults, refusing_faults, parameters=parameters)
+    return Group("dgx-links", (*records, *rules))
 
 
 def host(parameters: RuleParameters) -> Group:

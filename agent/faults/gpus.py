@@ -15,7 +15,7 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.promql import REMEMBERED, grown, increase, of
+from agent.faults.promql import NODE, REMEMBERED, Recording, grown, increase, of, one, pick
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Ask, Counted
 from agent.model import (
@@ -77,7 +77,6 @@ def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         *missing(parameters),
         UNEXPECTED,
         *not_answering(parameters),
-        REFUSING,
         *hot(parameters),
         CLOCKS_HELD_DOWN,
     )
@@ -229,6 +228,19 @@ ANSWERED = {
 GPU without them."""
 
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
+REFUSALS = pick(
+    ABSENT_VALUES,
+    metric=f"=~{'|'.join(metric.name for metric in ANSWERED)}",
+    reason=f"=~{'|'.join(REFUSED)}",
+)
+FEW = Recording(
+    "instance_metric:dgx_agent_absent_values:few",
+    f"{REFUSALS} < on ({NODE}) group_left () {one(str(system.GPUS))} "
+    f"unless on ({NODE}) count by ({NODE}) (count by ({NODE}, model) ({gpu.INFO})) > 1",
+    held=True,
+)
+"""Values that fewer GPUs refuse than there are. Not of machines of several models: a GPU for
+displays answers less than those beside it."""
 
 
 def _refusing(machine: Look) -> Iterator[Seen]:
@@ -247,13 +259,24 @@ def _refusing(machine: Look) -> Iterator[Seen]:
         yield Seen(key, names=(", ".join(dict.fromkeys(words)),))
 
 
-REFUSING = Fault(
+REFUSING = node_fault(
+    alert=NOT_ANSWERING,
     kind="gpu_refuses",
+    when=f"{FEW} > 0",
     look=_refusing,
-    sentence=("it does not report {0}, and the other GPUs of its model do",),
+    hold="15m",
+    labels={"sign": "refuses"},
+    summary="one GPU reports less than the others",
+    sentence=("there is no value of {0}, and other GPUs of the model have one",),
+    names=("metric",),
     do="Compare `nvidia-smi -q` of both; drain the node and reset the GPU, or reboot. If it goes "
     "on, open a support case.",
 )
+
+
+def refusing_faults(_: RuleParameters) -> tuple[Fault, ...]:
+    """Return the fault of a GPU that most rules find nothing of."""
+    return (REFUSING,)
 
 
 def hot(parameters: RuleParameters) -> tuple[Fault, ...]:

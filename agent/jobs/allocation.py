@@ -126,9 +126,9 @@ def by_minor(files: FileTree) -> dict[int, str]:
     return {minor: uuid for minor, uuid in known if minor is not None}
 
 
-# Lists of hosts are expanded here in 31 lines: python-hostlist 2.3.0 is under the GPL (429 lines),
-# ClusterShell 1.10.1 has 1.5 MB and needs PyYAML; of mixed widths and names of five digits both give
-# the same names, and the bound would be ours to add.
+# Lists of hosts are expanded here in 31 lines. Of mixed widths and names of five digits
+# python-hostlist 2.3.0 (429 lines, GPL) and ClusterShell 1.10.1 (1.5 MB, and PyYAML) give the same
+# names, and neither has our bound.
 RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 

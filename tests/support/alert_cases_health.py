@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from agent.model import Reason
 from agent.sources import chassis as chassis_source
-from agent.sources import disk, ecc, gpu, host, infiniband, kernel_log, pcie, xid
+from agent.sources import disk, ecc, gpu, host, infiniband, kernel_log, nvlink, pcie, system, xid
 from agent.sources import fabric as fabric_source
-from agent.sources.agent_health import GPU_READ_FAILURES, GPU_READ_SECONDS
+from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_FAILURES, GPU_READ_SECONDS
 from tests.support.alert_input import (
     Case,
     Points,
@@ -55,6 +56,17 @@ def not_answering(s: System) -> Iterator[Case]:
     yield Case(name, "a read failed once", {failed: events([2], 3)})
     yield Case(name, "failed for two seconds", {failed: growing((1, 0.0), (0.25, 2.0), (2, 0.0))})
     yield Case(name, "failed long ago", {failed: steady(4000.0, 5)})
+
+    def refused(count: float, *models: str) -> Series:
+        labels = {"metric": nvlink.LINKS.name, "reason": Reason.UNSUPPORTED}
+        infos = {of_gpu(gpu.INFO, s, model=model): steady(1.0, 20) for model in models}
+        absent = {named(ABSENT_VALUES, **labels): steady(count, 20)}
+        return {named(system.GPUS): steady(8.0, 20), **absent, **infos}
+
+    fires = ({"severity": "warning", "sign": "refuses", "metric": nvlink.LINKS.name},)
+    yield Case(name, "one refuses its links", refused(1.0, "H100"), fires)
+    yield Case(name, "all refuse", refused(8.0, "H100"))
+    yield Case(name, "one is of another model", refused(1.0, "A100", "T1000"))
 
 
 def rising(s: System) -> Iterator[Case]:

@@ -225,11 +225,13 @@ def test_more_gpus_than_the_system_has_are_reported() -> None:
 @pytest.mark.parametrize(
     ("calls", "named"),
     [
-        (("NvLinkState",), "NVLinks"),
-        (("TotalEccErrors",), "ECC errors"),
-        (("RemappedRows",), "remapped rows"),
-        (("CurrPcieLinkWidth",), "the PCIe width"),
-        (("GpuFabricInfoV", "GpuFabricInfo"), "the fabric"),
+        (("DeviceGetNvLinkState",), "NVLinks"),
+        (("DeviceGetTotalEccErrors",), "ECC errors"),
+        (("DeviceGetRemappedRows",), "remapped rows"),
+        (("DeviceGetCurrPcieLinkWidth",), "the PCIe width"),
+        (("DeviceGetGpuFabricInfoV", "DeviceGetGpuFabricInfo"), "the fabric"),
+        (("GpmQueryDeviceSupport",), "GPM"),
+        (("GpmSampleGet",), "GPM"),
     ],
 )
 def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
@@ -248,7 +250,7 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
         return ask
 
     for call in calls:
-        setattr(nvml, f"nvmlDeviceGet{call}", refusing(getattr(nvml, f"nvmlDeviceGet{call}")))
+        setattr(nvml, f"nvml{call}", refusing(getattr(nvml, f"nvml{call}")))
     found = findings(bench.run(8).agent.poller.latest)
     texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
     assert len(texts) == 1
