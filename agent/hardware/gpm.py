@@ -39,8 +39,8 @@ FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
 class GpmId(IntEnum):
     """`nvmlGpmMetricsGet` ids.
 
-    100 to 103, traffic of C2C, are left out: they are documented in MiB, as are those of PCIe and
-    NVLink, whose units measured otherwise, and no GPU with a Grace was there to measure on.
+    100 to 103, traffic of C2C, are left out: NVML documents them in MiB, as it does those of PCIe
+    and NVLink, whose units measured otherwise; there was no GPU with a Grace to measure on.
     """
 
     GRAPHICS = 1  # %
@@ -62,7 +62,8 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""The means that are summed up, and the values that are: another is the driver's mistake."""
+"""The means that are summed up, and their possible values: any other value is the driver's
+mistake."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")

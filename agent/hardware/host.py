@@ -29,7 +29,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """The number if there is no name, or none yet."""
+        """Return the name of a user; the number if there is no name, or none yet."""
         return self._names.get(uid) or self._ask(uid)
 
     def _ask(self, uid: int) -> str:

@@ -79,7 +79,7 @@ class DeviceLog:
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
     def lines(self) -> Sequence[LogLine]:
-        """At most MOST_LINES; the rest at the next call."""
+        """Return at most MOST_LINES lines; the next call returns the rest."""
         return [line for line in self._records() if line and line.at >= self._since]
 
     def _records(self) -> Iterator[LogLine | None]:

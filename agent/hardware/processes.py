@@ -25,9 +25,9 @@ with which PyTorch's loader moves batches to pinned memory."""
 
 LOCK_ASKED_EACH = 0.005
 """Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
-(`sys.getswitchinterval`). A main thread that spends most of its time so waits for another thread,
-which is no engine. That of a server sleeps, or wakes more often for its clients (1,558 times a
-second)."""
+(`sys.getswitchinterval`). A main thread that does so most of the time waits for another thread,
+which is no engine. The main thread of a server sleeps, or wakes more often for its clients (1,558
+times a second)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Errors of the kernel for a process that does not exist (any more)."""

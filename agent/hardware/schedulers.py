@@ -27,8 +27,8 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers:
-    """Clients of schedulers; all raise OSError if there is no answer, as these of taped machines
-    do. `slow`: they may take their time."""
+    """Clients of schedulers; all methods raise OSError without an answer, as those of taped
+    machines do. `slow` is true if they may take seconds."""
 
     slow = False
 
@@ -136,7 +136,7 @@ def _run_command(program: str, *arguments: str) -> str:
     )
 
     def kill() -> None:
-        """A wrapper's children too, which hold the pipe."""
+        """End a wrapper's children too, which hold the pipe."""
         late.set()
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
@@ -166,7 +166,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """All that is sent: POST over http, a window for the longest answer, an empty message."""
+    """The whole request: POST over http, a window for the longest answer, an empty message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # into no table

@@ -92,7 +92,8 @@ class GpuAnswers:
 
 
 def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
-    """Count those of this turn as failures, unless all GPUs have some: then the driver hangs."""
+    """Count the timeouts of this turn as failures, unless all GPUs have some: then the driver
+    hangs."""
     of_gpus = not all(one.timeouts for one in gpus)
     for one in gpus:
         one.failures += one.timeouts * of_gpus
@@ -126,7 +127,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose events can be waited for; another generation means: subscribe again."""
+    """The GPUs whose events a thread can wait for; a new generation requires a new subscription."""
 
     generation: int
     nvml: Nvml

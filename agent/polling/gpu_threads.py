@@ -41,7 +41,7 @@ FORGOTTEN = 600.0  # Seconds without trouble after which the pauses of a GPU sta
 
 
 class Left(Exception):
-    """This thread was left with a GPU: all else is another thread's."""
+    """This thread was left with a GPU: another thread has all other work."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -60,7 +60,8 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU that has a thread of its own. `why` it has no values: None while it answers."""
+    """A GPU that has a thread of its own. `why` is the reason for its absent values, None while it
+    answers."""
 
     index: int
     pause: float
@@ -76,7 +77,7 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """True if a call lasted longer than PATIENCE, and not only than OVERTAKEN."""
+        """True if a call lasted longer than PATIENCE, rather than only longer than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property

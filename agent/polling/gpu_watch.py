@@ -68,8 +68,8 @@ class GpuWatch:
             self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """Run every read that is due, then see to the connection and to lost GPUs: a call of these
-        that hangs delays no read."""
+        """Run every read that is due, then see to the connection and to lost GPUs: if such a call
+        hangs, it delays no read."""
         if why := self.asked_back():
             self._release(why, emit)
         else:
@@ -145,7 +145,8 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether it answers other questions now, or is lost: its next query shows it."""
+        """Return whether it answers other questions now, or is lost; its next query finds out
+        which."""
         try:
             return gpu.device.mig_switched()
         except Absent:
@@ -224,8 +225,8 @@ class GpuWatch:
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
         """Return the answers of each GPU that answers, for any thread: its labels, real seconds of
         the longest visit of the last half minute, that of a call which hangs included; and failed
-        reads. The UUID of a GPU that has not answered since the start is not known. None of a
-        driver that hangs altogether."""
+        reads. The UUID of a GPU that has not answered since the start is not known. While the
+        driver hangs altogether, no GPU has answers."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():

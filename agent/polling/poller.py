@@ -67,8 +67,8 @@ TURN_SHARE = 0.8
 """Share of the tick for which the poller waits for its workers before it publishes without them."""
 
 FIRST_TICKS = 0.2
-"""Seconds between two ticks until everything has been read once: a reading that compares two
-samples has its second a moment after the start."""
+"""Seconds between two ticks until every read has run once: a reading that compares two samples has
+its second sample a moment after the start."""
 
 STALL = 5.0  # Real seconds of a worker's turn from which it is stalled: its sources are down
 ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
@@ -340,7 +340,7 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log a read that begins or ceases to fail, or fails in another way: state changes, not
+    """Log a read that begins or ceases to fail, or fails in another way: changes of state, not
     states. The same error at the same place is the same failure, whatever its message."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):

@@ -44,7 +44,7 @@ bounds itself, and keeps the important devices first, stays below; a set of labe
 without end is cut."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons for which a value may never have been there, but does not go."""
+"""Reasons for a value that was never there, but not for a value that goes."""
 
 OFF = "off"  # The part of a source that the settings switch off: it is neither up nor down
 
@@ -267,7 +267,7 @@ def is_pending(read: Read, reading: Reading) -> bool:
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set when the read is due again; devices keep their places in the interval.
+    """Set the time at which the read is due again; devices keep their places in the interval.
 
     The places are counted from the clock's origin: were they counted from the last read, a turn
     that takes long would bring all devices together for good.

@@ -205,7 +205,7 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """This GPU answers, and did not before, or did otherwise."""
+        """Take in a GPU that answers and did not before, or answered otherwise."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
@@ -252,8 +252,7 @@ class WatchedGpus:
 
     def must_be_queried(self) -> bool:
         """Return whether a GPU answers other questions now, at two looks in a row: MIG was
-        switched, or it was first queried when it refused calls that it may refuse only for a while.
-        Raises Left."""
+        switched, or its first query met refusals that may pass. Raises Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):

@@ -165,7 +165,7 @@ def _read_window(gpm: Gpm, out: ReadOutput) -> None:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Every 200 ms sample of the driver's buffer, once; of a GPU that keeps no buffer NVML's
+    """Every 200 ms sample of the driver's buffer, once; for a GPU without a buffer NVML's
     utilization, integrated tick by tick."""
 
     gpu: GpuContext

@@ -60,7 +60,7 @@ PARTLY = Absent(
 """`srun` without `sbatch` or `salloc` sets SLURM_STEP_GPUS alone."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""Without its number, as HIDDEN: only job.info lets that leave."""
+"""The message lacks the job's number, as HIDDEN does: only job.info lets the number leave."""
 
 log = logging.getLogger(__name__)
 
@@ -206,9 +206,9 @@ class AllocationRead:
         return gpus, environment["user"], rest
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
-        """Of the first process of the job whose environment may be read and agrees that it is of
-        this job, and its `user`. A folder since Slurm 26.05 does not have the job's number: none
-        agrees with it, and the job is called by its folder."""
+        """Return the environment of the first process of the job that is readable and confirms the
+        job, and its `user`. A folder since Slurm 26.05 lacks the job's number: no process confirms
+        it, and the folder names the job."""
         for pid in self._pids(folder):
             environment = processes.environment(self.host.files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")

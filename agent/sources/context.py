@@ -19,12 +19,12 @@ T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Disks, NICs, ports, arrays and sensors, of each, that are reported: 2,000 disks were 3.5 MB a
+"""Disks, NICs, ports, arrays and sensors that are reported, of each kind: 2,000 disks were 3.5 MB a
 scrape."""
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
-    """The first MOST_DEVICES; that others are left out is reported as an absence of the metric.
+    """Return the first MOST_DEVICES; an absence of the metric reports that others are left out.
     `key` is the setting that selects them."""
     if len(found) > MOST_DEVICES:
         why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"

@@ -173,7 +173,7 @@ def counted(disk: str) -> str:
 
 
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
-    """The arrays first."""
+    """Return the whole disks, the arrays first."""
     ignored = options.settings[DiskConfig].ignore
     found = [
         name
@@ -284,7 +284,7 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
     """Verdict "failing" of whole disks by name, out of the objects that udisksd manages; no verdict
-    before it has read a disk, or if it cannot. That an NVMe disk is too hot the kernel reports."""
+    before it has read a disk, or if it cannot. The kernel reports an NVMe disk that is too hot."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

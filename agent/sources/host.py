@@ -35,8 +35,8 @@ IO_WAIT = internal(
     "psutil.cpu_times().iowait, of /proc/stat",
 )
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
-"""The mounts of the host, then those that the agent itself sees: a service that must not look into
-/home has none below it, and no data set of anybody's there."""
+"""The mounts of the host, then the mounts of the agent itself: a service without access to /home
+sees no mounts there, and nobody's data set."""
 
 _TABLE = "/proc/1/mounts, or /proc/mounts if that is hidden"
 MOUNTS = internal(
@@ -59,8 +59,8 @@ FABRIC_MANAGER = gauge(
 
 
 class CpuBusy:
-    """Difference between two readings of the cores' times; the first yields nothing. And the time
-    that they waited for disks."""
+    """Difference between two readings of the cores' times, and the time that they waited for disks;
+    the first reading yields nothing."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil

@@ -168,7 +168,7 @@ def _state(files: FileTree, path: str) -> int:
 
 
 def link_up(files: FileTree, folder: str) -> float:
-    """1 or 0."""
+    """Return 1 or 0."""
     active = _state(files, f"{folder}/state") == ACTIVE
     return float(active and _state(files, f"{folder}/phys_state") == PHYSICALLY_UP)
 

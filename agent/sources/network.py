@@ -94,7 +94,7 @@ def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: Rea
 
 
 def link_up(files: FileTree, device: str) -> float:
-    """1 or 0; drivers that never report an operational state still know their carrier."""
+    """Return 1 or 0; drivers that never report an operational state still know their carrier."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
     if state in NIC_STATES:

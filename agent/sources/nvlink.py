@@ -137,7 +137,7 @@ NVLINK5_ERRORS = {
     "recovery_failed": FieldId.NVLINK5_FAILED_RECOVERIES,
     "symbol": FieldId.NVLINK5_SYMBOL_ERRORS,
 }
-"""The same on Blackwell, which has none of the others."""
+"""The same on Blackwell, which has no other kinds."""
 
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
@@ -231,7 +231,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Far ends stay, but those of links that were down when they were asked."""
+        """Far ends stay, except for links that were down at the query."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:

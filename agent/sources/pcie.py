@@ -95,7 +95,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """The blocking call of 20 ms a direction: GPUs take turns, two a tick."""
+    """The blocking call of 20 ms per direction: GPUs take turns, two a tick."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device

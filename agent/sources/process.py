@@ -76,7 +76,7 @@ SHARE = internal(
     RATIO,
 )
 OF_NOBODY = 1 << 30
-"""Bytes in use from which somebody is on the GPU: in a container without the host's processes the
+"""Bytes in use from which a GPU counts as used: in a container without the host's processes the
 driver lists none."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
@@ -84,7 +84,7 @@ MOST_SHOWN = 8  # Processes of a GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
 as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside
-it (from Volta). That of a user's own daemon counts as the user's process."""
+it (from Volta). The server of a user's own daemon counts as the user's process."""
 
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
 DISPLAYS = frozenset(_SERVERS.split())  # Servers of displays: no job

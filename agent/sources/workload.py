@@ -272,7 +272,7 @@ class Workload:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
-        """Add the bytes of a GPU's processes at rest, of many in turns."""
+        """Add the bytes of a GPU's processes at rest; if they are many, they take turns."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)
@@ -312,7 +312,7 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Runtime and key of a job: GPUs are joined by them, the owner's names were not asked for."""
+    """Runtime and key of a job, which join its GPUs; the owner did not ask for its names."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
