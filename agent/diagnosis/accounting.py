@@ -169,7 +169,7 @@ class Diagnosis:
     configuration: Configuration
     speed: float = 1.0  # of the clock
     accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
-    """By UUID: a lost GPU may return."""
+    """Accounts by UUID: a lost GPU may return."""
 
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick

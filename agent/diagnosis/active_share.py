@@ -21,36 +21,36 @@ nearly its activity does not wait, at any power: kernels that wait for memory dr
 dense products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-4
-"""Tensor and DRAM activity below which no work is done, and payload over the NVLink limit below
-which nothing is carried that takes time; and below which the links are at rest (gradients of a
+"""Tensor and DRAM activity below which a GPU does no work, and payload over the NVLink limit below
+which transfers take no time; and the payload below which the links are at rest (gradients of a
 small network, which take 5 % of a step, are 0.012)."""
 
 TRANSFER_RATE = 0.60
-"""Payload over the NVLink limit while only transferring. Of 14 loads on H200s 0.56 to 0.72 in
-messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and one channel came at 0.04
-to 0.24, and take longer than is reported."""
+"""Payload over the NVLink limit during transfers alone. 14 loads on H200s had 0.56 to 0.72 with
+messages of hundreds of MB, 0.32 to 0.50 with tens; gradients of a few MB and one channel came at
+0.04 to 0.24, and take longer than is reported."""
 
 WORKING_SM = 0.90
 """SM activity over activity while a GPU computes: 0.85 to 0.89 for training on H100s with
-communication beside it, 0.96 for dense products. Whatever works less fully is taken to communicate
-for as long as its payload takes at most."""
+communication beside it, 0.96 for dense products. A GPU that works less fully is taken to
+communicate for as long as its payload takes at most."""
 
 ALWAYS = 0.90
-"""Activity from which a whole second may be spinning, and no data is waited for. Without this bound
-no figure of the tapes changes; it stays so that a few small kernels do not pass for a hang, and a
-job that is fed well has its steps."""
+"""Activity from which a whole second may be spinning, and the GPU waits for no data. Without this
+bound no figure of the tapes changes; it stays so that a few small kernels do not pass for a hang,
+and a well fed job has its steps."""
 
 TRANSFERRING_SM = 0.12
 """SM activity of a kernel that moves data between GPUs: it takes 16 to 24 of 132 SMs. With 0.10
-here and in EQUAL one GPU of 180 fewer is right on the tapes."""
+here and in EQUAL, one fewer of the 180 GPUs on the tapes is right."""
 
 EQUAL = 0.12
 """Relative difference up to which two figures of ranks in lock-step count as the same; see
 TRANSFERRING_SM."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
-"""Share of a second below which nothing is called communication, and ranks are taken to be even.
-With 0.03 for both, four of 180 GPUs fewer are right on the tapes; with 0.05, eight."""
+"""Shares of a second below which the agent reports no communication, and takes ranks to be even.
+With 0.03 for both, four fewer of the 180 GPUs on the tapes are right; with 0.05, eight fewer."""
 
 CLEARLY = 0.05
 """Share of a second that power samples can show without GPM: in transfers, and in the excess of a
@@ -60,12 +60,12 @@ rank's time at low power over that of the rank it waits for (two ranks with expo
 RARE = 0.20
 """Share of the samples up to which a lower level is too rare to be kept apart from variations of
 the work; a more frequent level gives its own share of the time. Without this bound the errors of
-the 180 GPUs of several-GPU tapes without GPM sum to 17.38 instead of 16.93."""
+the 180 GPUs on tapes of several GPUs without GPM sum to 17.38 instead of 16.93."""
 
 DIP = 0.78
-"""The lowest power samples over the others, below which a GPU does not work meanwhile. On H200s
-0.48 to 0.75 if transfers stand alone for 10 ms or longer, 0.81 to 0.96 if they are shorter or go
-beside work. With 0.62 four of 180 GPUs fewer are right on the tapes."""
+"""Ratio of the lowest power samples to the others, below which a GPU does not work meanwhile. On
+H200s 0.48 to 0.75 if transfers stand alone for 10 ms or longer, 0.81 to 0.96 if they are shorter or
+go beside work. With 0.62, four fewer of the 180 GPUs on the tapes are right."""
 
 
 class WorkLevel(NamedTuple):
@@ -77,7 +77,7 @@ class WorkLevel(NamedTuple):
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
     """The level of the windows that wait least: their SM activity is as large as the second
-    largest; the largest may be an outlier. None of fewer than two."""
+    largest; the largest may be an outlier. Return None for fewer than two windows."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -88,7 +88,7 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU over the last seconds, shares 0-1; None if it is not known.
+    """Means of a GPU over the last seconds, shares 0-1; an unknown mean is None.
 
     `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of the
     sent direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of
@@ -125,9 +125,9 @@ class ActiveShares:
 def not_computing(second: ActiveSecond) -> float:
     """Share of the second in which the GPU is active and does no work of its own.
 
-    From the power samples if they have two levels, or from SM activity that lies between moving
-    data and work while the links carry something, whichever shows more: rest, transfers and work
-    are three levels. All of it if nothing but spinning is seen.
+    If its power samples have two levels, they show the share; SM activity shows it if it lies
+    between moving data and work while the links carry something. The larger share counts: rest,
+    transfers and work are three levels. If nothing but spinning is seen, it is all of the activity.
     """
     if only_spins(second):
         return second.activity
@@ -164,8 +164,8 @@ def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
 
 
 def _transfers_in_dips(second: ActiveSecond) -> float:
-    """Without GPM: the time that the payload takes at most, if the lowest power samples, as many as
-    that, lie clearly below the others; beside work they do not."""
+    """Without GPM: the longest time that the payload can take, if as many of the lowest power
+    samples lie clearly below the others; beside work they do not."""
     exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
     if exposed < CLEARLY or second.power is None:
         return 0.0

@@ -33,12 +33,12 @@ SUMMARIES: dict[Pair, str] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary for several GPUs: each has its own thread or limit."""
+    """Return a summary for several GPUs, each with its own thread or limit."""
     return summary.replace(" by its ", ", each by its ")
 
 
 def hang_advice(who: str = "each rank") -> str:
-    """Return the process to examine in a job that hangs, before its end destroys the evidence."""
+    """Return the advice to examine a process of a hung job before its end destroys the evidence."""
     return (
         f"Look at {who} first with `py-spy dump` (stopped, waiting for input, an exception?), "
         "before the job is ended; start the next run with NCCL_DEBUG=INFO."
@@ -57,7 +57,7 @@ ALERTS: dict[State, tuple[str, Severity]] = {
     State.STARVED: ("DgxGpuStarved", Severity.WARNING),
     State.COMMUNICATING: ("DgxExposedCommunication", Severity.INFO),
 }
-"""The alert of each state that a job could do without, whose page says more, and how grave it is
+"""The alert of each state that a job could do without, with a page that says more; and its severity
 while nothing else is wrong."""
 
 
@@ -157,7 +157,7 @@ OF_PAIR: dict[Pair, Advice] = {
     (State.COMMUNICATING, Cause.INFINIBAND): Advice.OVERLAP_INFINIBAND,
     (State.COMMUNICATING, Cause.PCIE): Advice.PLACE_RANKS,
 }
-"""Nothing is said of pairs that are as they should be."""
+"""Healthy pairs have no advice."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 

@@ -23,8 +23,8 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Verdicts of the same likeness: how many were right, of how many; and over all trials the
-    seconds counted so, those truly so, and those of them that were both."""
+    """Verdicts of the same likeness: the number of right verdicts, and of all; and over all trials
+    the seconds that were counted for the state, that truly belonged to it, and both."""
 
     right: int
     of: int
@@ -39,7 +39,7 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """True if most of the seconds counted so were something else."""
+        """True if most of the seconds counted for the state belonged to another."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
@@ -58,5 +58,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts, none if there were none: a confidence of 0.5."""
+    """Return the trials of similar verdicts, or no trials, which mean a confidence of 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

@@ -29,7 +29,7 @@ SOURCES = frozenset({workload.KEY.source, "process"})
 PLACES = {
     metric.name: frozenset(map(metric.labels.index, names)) for metric, names in PERSONAL.items()
 }
-"""By the name of the metric, the places of those labels."""
+"""The places of those labels, by the name of the metric."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:

@@ -40,7 +40,7 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, the worst first: of several at once the first takes the share."""
+"""Reasons for low clocks, the worst first: of several reasons at once the first takes the share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """The state of a GPU that is inactive for this cause: a server without requests starves not."""
+    """The state of a GPU that is inactive for this cause: a server without requests is not
+    starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
@@ -230,14 +231,15 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job take the same steps, as far as NVLink can be read."""
+    """Return whether two GPUs of a job take the same steps, as far as NVLink is readable."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:
-    """Copies between host and GPU fill PCIe while next to no arithmetic is done."""
+    """Return the fact that copies between host and GPU fill PCIe while the GPU does next to no
+    arithmetic."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -254,7 +256,7 @@ def host_copies(e: Evidence) -> Found:
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:
-    """Over which path the GPU transfers while it does nothing else."""
+    """Return the path of the transfers of a GPU that does nothing else, with the evidence."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
     other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
@@ -322,7 +324,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact of how much the GPU really works."""
+    """Return the fact of the GPU's real work."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

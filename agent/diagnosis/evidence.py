@@ -1,4 +1,4 @@
-"""Evidence on a GPU at a tick. Each figure is drawn when a rule first asks for it."""
+"""Evidence on a GPU at a tick. Each figure is computed when a rule first asks for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,8 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPINNING_POWER = 0.35
-"""Share of the power limit below which a GPU at full utilisation only spins (0.18 on an H200), and
-that none draws without working: GPM that reads 0 then is silent."""
+"""Share of the power limit below which a GPU at full utilisation only spins (0.18 on an H200); a
+GPU that draws more works, so that GPM is silent if it reads 0 then."""
 
 NO_HISTORY = GpuHistory()
 
@@ -27,12 +27,12 @@ power samples."""
 
 MESSAGES = 0.25e6
 """Bytes a second up to which a process's traffic counts as lines of a log, and a server's traffic
-as requests. No load of the tapes is decided otherwise with 0.1 or 5 MB/s."""
+as requests. With 0.1 or 5 MB/s no load of the tapes is decided otherwise."""
 
 
 @dataclass(eq=False)
 class ProcessEvidence:
-    """The processes of a GPU and their children; None is not known, or not seen."""
+    """The processes of a GPU and their children; None is unknown, or not seen."""
 
     labels: tuple[str, ...]
     context: TickContext
@@ -49,7 +49,7 @@ class ProcessEvidence:
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str) -> float:
-        """The same of the threads that give the GPU its work."""
+        """The same for the threads that give the GPU its work."""
         return self.share("launching", doing) + self.share("dispatching", doing)
 
     @cached_property
@@ -59,7 +59,7 @@ class ProcessEvidence:
 
     @cached_property
     def workers(self) -> float:
-        """Threads and processes beside them that do anything, a mean."""
+        """Mean number of threads and processes beside them that are active."""
         return self.mean(workload.WORKERS)
 
     @cached_property
@@ -85,7 +85,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """A GPU at a tick; None is not known."""
+    """A GPU at a tick; None is unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -96,7 +96,7 @@ class Evidence:
         value, self.labels = self.context.samples.value, self.gpu.labels
         self.processes = value(process.PROCESSES, *self.labels)
         self.activity = value(activity.ACTIVITY, *self.labels)
-        """Of this tick: it decides how much of the tick was lost."""
+        """Activity of this tick, which decides how much of the tick was lost."""
 
     @cached_property
     def host(self) -> ProcessEvidence:
@@ -139,7 +139,8 @@ class Evidence:
 
     @cached_property
     def mean_activity(self) -> float:
-        """Over the window: a load near the threshold must not be judged now so, now so."""
+        """Mean activity over the window: a load near the threshold must not change its verdict all
+        the time."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
@@ -200,7 +201,7 @@ class Evidence:
 
     @cached_property
     def nvlink(self) -> PathUse | None:
-        """The fuller direction. The counters are a mean over up to 10 s, GPM's payload is of this
+        """The fuller direction. Its counters are a mean over up to 10 s, GPM's payload is of this
         second."""
         wires = []
         for wire in self.path_usage("nvlink"):

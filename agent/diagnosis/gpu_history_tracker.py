@@ -28,13 +28,13 @@ POWER_STEP = 0.05
 
 READINGS = 30
 """Windows of 100 ms whose level is that of work. Readings of activity, a second apart, that must be
-uneven, those of the first work among them: a job that starts is uneven. With fewer windows, three
-of 112 GPUs fewer were right on the tapes."""
+uneven, those of the first work included: a job that starts is uneven. With fewer windows, three
+fewer of 112 GPUs were right on the tapes."""
 
 UNEVEN = 0.12
 """Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
 for data or a peer have 0.00 to 0.08 on tapes, servers 0.31 to 1.5, from 0.15 at full load. With 0.2
-the waits of three GPUs of servers at 80 and 100 % are unknown."""
+the waits of three servers' GPUs at 80 and 100 % load are unknown."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Bursts:
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Kept up tick by tick; `seen` is the part that rules may ask for."""
+    """Updated every tick; rules read `seen`."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()
@@ -139,7 +139,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Since when it waits: once that is sure, from the first reading that showed it."""
+        """Note the start of a wait: once it is sure, from the first reading that showed it."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):

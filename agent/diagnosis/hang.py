@@ -1,4 +1,4 @@
-"""A job of several GPUs that stands still: when that is a hang, and which process it waits for.
+"""A job of several GPUs that stands still: when that is a hang, and the process that it waits for.
 
 All of it from NVML and from files of /proc that any user may read.
 """
@@ -30,7 +30,7 @@ def activity_of(e: Evidence) -> RankActivity:
 def _moved(e: Evidence) -> float:
     """Bytes a second that its processes read and write, which needs the right to trace them;
     without it the reads of their cgroup stand for it (its writes may be older pages). Lines of a
-    log are none."""
+    log do not count."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
@@ -71,8 +71,8 @@ def _on_several_hosts(e: Evidence) -> bool:
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
     """The GPUs whose processes the rest of their job waits for, empty if that is not clear.
 
-    Those that are stopped; else those that are idle with a process asleep while the kernels or
-    threads of all others spin; else those whose processes sleep while all other threads spin.
+    These are stopped processes; else those of idle GPUs with a process asleep while the kernels or
+    threads of all others spin; else processes that sleep while all other threads spin.
     """
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:

@@ -2,7 +2,7 @@
 folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
 
 A disk may hang: all access to it runs on a thread of its own. Hours that are not over yet by the
-clock are kept and not shown: it may have been wrong before, or be wrong now."""
+clock are kept and not shown: the clock may have been wrong before, or be wrong now."""
 
 import logging
 import os
@@ -81,8 +81,8 @@ class Hour(msgspec.Struct):
 
 class HourlySums:
     """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `named` is
-    whether the owners of rows may leave the agent. If not, they are not kept, either: not in
-    memory, nor on disk."""
+    whether the owners of rows may leave the agent. If not, the agent keeps no owners, either in
+    memory or on disk."""
 
     def __init__(
         self,
@@ -182,8 +182,8 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Another hour: a new hour, the hour in which this agent was started again, or an hour that
-        the clock was set back to."""
+        """Begin another hour: a new hour, the hour in which this agent was started again, or an
+        hour that the clock was set back to."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -285,7 +285,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """The hours on disk; a file that is none costs only itself."""
+    """The hours on disk; a malformed file costs only itself."""
     found = {}
     names = (
         path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")

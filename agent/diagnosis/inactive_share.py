@@ -19,12 +19,12 @@ from agent.series import KEPT
 from agent.sources import host, workload
 
 DATA_RATE = 5e6
-"""Bytes a second that count as data on its way to the GPU. With MESSAGES here one GPU of 112 more
+"""Bytes a second that count as data on its way to the GPU. With MESSAGES here one more of 112 GPUs
 is right on the tapes, but the other traffic of a healthy host is taken for data."""
 
 COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100). With
-1 one GPU of 112 fewer is right on the tapes."""
+1, one fewer of 112 GPUs is right on the tapes."""
 
 PAGEABLE_RATE = 2.6e9
 """Bytes a second of the inactive time from which a thread that runs meanwhile copies from pageable
@@ -33,8 +33,8 @@ it copies into fresh memory (1.4). Copies in both directions are those of an off
 
 MOSTLY = 0.5
 """The larger part: of the inactive time that copies explain, at least, and of a core that other
-threads and processes of a server use while it waits, at most. Without the first one GPU of 112
-fewer is right on the tapes, with GPM and without."""
+threads and processes of a server use while it waits, at most. Without the first, one fewer of 112
+GPUs is right on the tapes, with GPM and without."""
 
 
 class Share(NamedTuple):
@@ -97,7 +97,7 @@ def _shares(e: Evidence) -> bool:
 
 
 def _through_buffer(e: Evidence, inactive: float) -> bool:
-    """Return whether as much is copied in a single direction as a thread copies from or to pageable
+    """Return whether as much is copied in one direction as a thread copies from or to pageable
     memory, beside the traffic of launches, and no thread pins it."""
     if e.context.samples.value(workload.PINNING, *e.labels):
         return False
@@ -118,7 +118,7 @@ def _polls(e: Evidence) -> bool:
 
 def _working(e: Evidence) -> float:
     """Cores that workers use or wait for. The time of children that come and go is known when they
-    end, so that it takes longer to find a mean."""
+    end, so that a mean takes longer."""
     seconds = SPAN if e.host.workers >= 1.0 else KEPT
     return sum(e.host.share("working", doing, seconds) for doing in ("running", "queued"))
 
@@ -126,7 +126,7 @@ def _working(e: Evidence) -> float:
 def serves(e: Evidence) -> bool:
     """Return whether it is a server: its work comes in bursts without a rhythm, no worker helps its
     thread, no file is waited for, and only small messages arrive. A trainer that waits for the
-    network looks alike in all but the first."""
+    network looks alike in all but the first respect."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped for one in (e, *e.peers)):
@@ -165,9 +165,9 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _asleep(e: Evidence, *roles: str) -> float:
-    """Seconds a second that threads of these roles wait for files. The host counts for how long its
-    cores were idle for that, and sampled sleep shows whose threads it was. A core with other work
-    hides a wait, and other programs wait too: half to twice the sampled sleep."""
+    """Seconds a second that threads of these roles wait for files. The host counts the time of
+    cores that were idle for that, and sampled sleep shows whose threads waited. A core with other
+    work hides a wait, and other programs wait too: half to twice the sampled sleep."""
     seen = sum(e.host.share(role, "blocked") for role in roles)
     samples, longer = e.context.samples, 0.0
     counted = samples.rate(host.IO_WAIT, seconds=SPAN)
@@ -225,13 +225,13 @@ def _disk(e: Evidence) -> Cause:
 
 
 def own_thread(e: Evidence) -> Found:
-    """A launching thread that runs while its GPU rests."""
+    """Return the fact that a launching thread runs while its GPU rests."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
 
 def workers_run(e: Evidence) -> Found:
-    """Workers that run or wait for a core."""
+    """Return the fact that workers run or wait for a core."""
     queued = e.host.own("queued") + e.host.share("working", "queued")
     running = e.host.share("working", "running")
     if queued > running:
@@ -247,7 +247,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 
 def blocked_on_files(e: Evidence) -> Found:
-    """Threads in uninterruptible sleep, and the traffic meanwhile."""
+    """Return the facts of threads in uninterruptible sleep, and of the traffic meanwhile."""
     own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
@@ -271,7 +271,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 
 def comes_over_network(e: Evidence) -> Found:
-    """Bytes from the network, or a file system behind it."""
+    """Return the facts of bytes from the network, or of a file system behind it."""
     if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
@@ -279,7 +279,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """A peer that works while the process of this GPU sleeps."""
+    """Return the fact that a peer works while the process of this GPU sleeps."""
     peer = awaited(e)
     if peer is None:
         return ()
@@ -315,11 +315,11 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""Facts that show each cause."""
+"""The function that finds the facts of each cause."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Return the facts that were asked for and could not be read."""
+    """Return the facts that a rule asked for and could not read."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
@@ -333,27 +333,27 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
 """Bytes of PCIe traffic that a GPU sends and receives for one launch, which it fetches from the
-host; nothing else takes PCIe at these sizes. On an H200 a kernel launched by itself was measured to
-make it send 200 to 270 bytes (seven kinds of kernels and a small training, 23,000 to 243,000 a
-second; two kinds with long lists of arguments 360 to 440) and receive seven to thirteen times as
-many, a node of a CUDA graph 1.3."""
+host; nothing else takes PCIe at these sizes. On an H200, a kernel launched by itself makes the GPU
+send 200 to 270 bytes (measured with seven kinds of kernels and a small training, 23,000 to 243,000
+a second; two kinds with long lists of arguments 360 to 440) and receive seven to thirteen times as
+many; a node of a CUDA graph 1.3."""
 
 RECEIVED_BY_COPY = 16.0
-"""Bytes that it receives for each that it sends while data is copied to it (1,122 for 70 MB/s,
+"""Bytes that it receives for each byte that it sends while data is copied to it (1,122 for 70 MB/s,
 1,254 for 78 on H100s)."""
 
 LEAST_RECEIVED = 5.0
-"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. With 6.5
-six of 409 s lose their cause on the tapes without GPM."""
+"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. With 6.5, six
+of 409 s lose their cause on the tapes without GPM."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds for which a launch counts as active beside its kernel if launches do not queue: 1.05 to
 1.32 us on an H200, against a graph."""
 
 MOST_OF_INACTIVE = 0.25
-"""That over the time for which the GPU has nothing to do, at most: launches that wait in a queue
-cost none, and of a GPU that is nearly always active most do. With 0.5 one GPU fewer of 112 is right
-on the tapes, with GPM and without."""
+"""Largest share of that in the time for which the GPU has nothing to do: launches that wait in a
+queue cost nothing, and most launches on a GPU that is nearly always active wait. With 0.5, one
+fewer of 112 GPUs is right on the tapes, with GPM and without."""
 
 
 def launch_rate(e: Evidence) -> float | None:

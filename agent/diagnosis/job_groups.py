@@ -7,7 +7,7 @@ from agent.sources import nvlink, process, workload
 
 
 class JobGroups:
-    """Fed every tick, before anything is concluded from it."""
+    """Takes every tick, before any conclusion from it."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, str, int | None]] = {}
@@ -30,7 +30,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; data that /proc does not show at the moment is from before."""
+        """Every process on a GPU; missing data of /proc is taken from before."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

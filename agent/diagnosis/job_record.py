@@ -106,8 +106,8 @@ class JobRecord:
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, now: float) -> float | None:
-        """For how long it had run when it was met. An age read before its own processes were read
-        is the age of others: of the step of a Slurm job that ran on these GPUs before."""
+        """Return how long it had run when it was met. An age read before its own processes were
+        read is the age of others: of the step of a Slurm job that ran on these GPUs before."""
         read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
         known = self.group.gpus if read & self.group.pids else ()
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]

@@ -1,5 +1,5 @@
-"""Patterns in the driver's 20 ms power samples of a GPU's second: does it alternate between two
-levels?
+"""Patterns in the driver's 20 ms power samples of a GPU's second, which may alternate between two
+levels.
 
 A kernel that waits or that moves data between GPUs draws 125 to 330 W, dense work 600 to 750
 (measured on H200s). A job that does both in turn has two levels; a job that never waits has one
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 FEWEST = 20
-"""Samples below which nothing is said; one of so many at each end is an outlier. No load of the
-tapes is decided otherwise with 60."""
+"""Samples below which the levels are unknown; one of so many at each end is an outlier. With 60 no
+load of the tapes is decided otherwise."""
 
 APART = 0.62
 """Mean of the lower level over that of the upper, at most, for two levels to be distinguished.
-Measured: 0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78 five
-of 180 GPUs fewer are right on the tapes."""
+Measured: 0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78, five
+fewer of the 180 GPUs on the tapes are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PowerLevels:
     lower_share: float
     distinct: bool
     sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
-    """Of the samples in order of size: none of them, the least, the two least, and so on."""
+    """Sums of the samples in order of size: of none, the least, the two least, and so on."""
 
     def depth(self, share: float, rests: float) -> float | None:
         """The mean of this share of the samples, the lowest but for those of the rests, over the

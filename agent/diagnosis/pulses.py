@@ -1,4 +1,4 @@
-"""The pulse of every GPU: how long a step of its job takes, read from the samples of its power."""
+"""The pulse of every GPU: the length of its job's steps, read from the samples of its power."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -90,14 +90,14 @@ class GpuPulse:
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """These processes are on the GPU now; processes that come after others have a pulse of
-        their own."""
+        """Note the processes on the GPU now; processes that come after others have a pulse of their
+        own."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Samples that came since the last tick."""
+        """Take in the samples that came since the last tick."""
         if not series.times:
             return
         before = self.reading.steps if self.reading else 0.0
@@ -185,7 +185,7 @@ class GpuPulses:
         return TickPulses(self.pulses, of_jobs)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The steps of every GPU that somebody works on, or why they are not known."""
+        """The steps of every GPU with a job, or the reason why they are not known."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)
@@ -218,8 +218,8 @@ class GpuPulses:
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
-    """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
-    word, and clients of MPS, of which it reports no share."""
+    """UUIDs of GPUs on which several processes compute: the driver reports that they take turns, or
+    they are clients of MPS, of which it reports no share."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -235,7 +235,7 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     """Return whether a GPU waits for batches that several loaders or threads prepare at once, each
-    of which does something for most of the time."""
+    of them active for most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

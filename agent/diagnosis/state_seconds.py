@@ -96,7 +96,7 @@ class SecondsByState:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """A hang counts as a hang after ten seconds, and leads at once."""
+        """A hang is known after ten seconds, and leads at once."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

@@ -1,9 +1,9 @@
 """Allocation of GPUs to jobs, used or not: from the environment of Slurm's jobs or its commands,
 and from the kubelet. Pure.
 
-Three numbers mean a GPU, and no two of them need be equal: NVML's index (by PCI address), the minor
-number of its device file (/dev/nvidia3), and its place in Slurm's gres.conf. Here each becomes a
-UUID.
+Three numbers identify a GPU, and no two of them need be equal: NVML's index (by PCI address), the
+minor number of its device file (/dev/nvidia3), and its place in Slurm's gres.conf. Here each
+becomes a UUID.
 """
 
 import re
@@ -82,8 +82,8 @@ FORMS = tuple(
 
 GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
 GPU_IDS = ("GPU-", "MIG-", "nvidia")
-"""Names of resources that are GPUs of NVIDIA, for other devices have ids that look alike; and ids
-that are, under any name: a plugin may rename its resource."""
+"""Names of resources that are GPUs of NVIDIA, because other devices have ids that look alike; and
+ids of GPUs under any resource name, because a plugin may rename its resource."""
 
 
 def unknown(what: str, text: str) -> Absent:
@@ -102,9 +102,9 @@ class Allocations:
 
 
 def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
-    """Address, minor number of the device file and UUID of each GPU, as the driver reports them of
-    GPUs that NVML no longer lists too; without those that were not started, whose UUID has question
-    marks."""
+    """Address, minor number of the device file and UUID of each GPU, as the driver reports them;
+    GPUs that NVML no longer lists are included, GPUs that were never started (their UUID has
+    question marks) are not."""
     for name in sorted(names_in(files, DRIVER)):
         text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())

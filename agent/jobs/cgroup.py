@@ -25,7 +25,7 @@ class CgroupTotals(NamedTuple):
 
 
 ARRAYS, MAPPER = "9", "device-mapper"
-"""The major number of md, and the name that /proc/devices has for that of dm."""
+"""The major number of md, and dm's name in /proc/devices."""
 
 
 def path_of(files: FileTree, pid: int) -> str | None:
@@ -39,7 +39,7 @@ def path_of(files: FileTree, pid: int) -> str | None:
 
 
 def totals(files: FileTree, path: str) -> CgroupTotals:
-    """Return the present counts of the cgroup."""
+    """Return the present counters of the cgroup."""
     folder = f"{CGROUPS}{path}"
     stalled = {}
     for resource in RESOURCES:

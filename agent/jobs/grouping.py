@@ -33,7 +33,7 @@ class JobGroup(NamedTuple):
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
-        """Sorted by index."""
+        """The GPUs, sorted by index."""
         return tuple(sorted({member.gpu for member in self.members}))
 
 
@@ -63,7 +63,7 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of bytes that are compared: a reading 10 ms apart is a third of EQUAL of them."""
+"""Seconds of traffic that are compared: a reading 10 ms apart is a third of EQUAL."""
 
 EQUAL = 3e-4
 """Relative difference, at most, between the bytes that GPUs in lock-step have sent. Readings of the
@@ -72,7 +72,7 @@ ranks were never compared over minutes."""
 
 
 class SentBytes(NamedTuple):
-    """The processes on a GPU, and the bytes that it had sent over NVLink when it was last read, at
+    """The processes on a GPU, and the bytes that it had sent over NVLink at its last reading, at
     this monotonic second."""
 
     pids: Set[int]
@@ -83,8 +83,8 @@ class SentBytes(NamedTuple):
 class LockSteps:
     """GPUs that take the same steps, if nothing else shows that they work for the same job: in a
     collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
-    almost as much a second, and drift apart within minutes. Fed every tick with every GPU that
-    processes are on."""
+    almost as much a second, and drift apart within minutes. Takes every GPU with a process, every
+    tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}

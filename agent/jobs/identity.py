@@ -43,7 +43,7 @@ SHOWN = frozenset(
         *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     }
 )
-"""The variables of an environment that are looked at; all others may hold secrets."""
+"""The variables of an environment that the agent looks at; all others may hold secrets."""
 
 SLURM = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:slurm(?:_[^/\n]+)?/uid_(\d+)"
@@ -72,7 +72,8 @@ CONTAINERS = {
 """Names that a runtime gives to its containers in the path of a cgroup."""
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose containers are called as people like, or by a pid: as a job of Slurm may be."""
+"""Runtimes whose containers have names that people choose, or a pid: such a name may equal the
+number of a Slurm job."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -106,8 +107,8 @@ variable is named."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a process's job, from its environment; None if that does not
-    have it."""
+    """Return the number of hosts of a process's job, from its environment; None if the environment
+    lacks it."""
     for name, part in SIZES:
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -165,8 +166,8 @@ def is_host(name: str) -> bool:
 def root(line: Sequence[Ancestor]) -> Ancestor:
     """The topmost process that still belongs to the job of the first process in the line.
 
-    Up to the last starter of ranks, also through shells, then on to the child of a host of jobs, or
-    of another user's process: a service that starts jobs for many.
+    The line is followed up to the last starter of ranks, also through shells, then on to the child
+    of a host of jobs, or of another user's process: a service that starts jobs for many.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -252,7 +253,7 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 def called(origin: JobOrigin) -> tuple[str, str]:
     """Return the runtime of the process, and the runtime's name of the job. Anybody may set
-    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer, which has none, names its image in the
+    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer has no cgroup; it names its image in the
     environment."""
     kind, number = _runtime(origin)
     if kind == "process":

@@ -37,7 +37,7 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """GPU-hours or kWh to a hundredth, as costs are; more than none is never 0."""
+    """GPU-hours or kWh to a hundredth, like costs; a value above 0 is never shown as 0."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:.2f}"
 
 
@@ -87,8 +87,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job of which every GPU waits. `since` is when the last of them began to, `seconds` of the
-    agent's clock ago."""
+    """A job of which every GPU waits. `since` is the time at which the last of them began to wait,
+    `seconds` of the agent's clock ago."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()

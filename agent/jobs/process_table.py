@@ -48,7 +48,7 @@ class LookUp:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Read it, on a thread that may block."""
+        """Read them, on a thread that may block."""
         try:
             line = self.origin.line
             found = processes.environment(self.files, line[0].pid, identity.SHOWN)
@@ -148,7 +148,7 @@ class ProcessTable:
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Name the processes that were looked into; whether there were any."""
+        """Name the processes that were looked into; return whether there were any."""
         running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
         waiting = [one for one in self._look_ups.values() if not one.begun]
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:

@@ -26,17 +26,17 @@ from agent.hardware.files import FileTree
 from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
-"""Seconds between two looks for new threads of a process, of which listing 150 takes 1 ms; and
-while it is young, and between two looks for descendants of a GPU's processes (chosen)."""
+"""Seconds between two looks for new threads of a process (a list of 150 takes 1 ms), while it is
+young, and between two looks for descendants of a GPU's processes (chosen)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
 """Share of the time from which a thread or process counts as active: two ticks of its CPU time a
 second, because one tick may be a rounding of a thread that wakes up now and then."""
 
 ENGINE = 8.0
-"""Times as long as the main thread and as any other, for which one thread runs that launches in its
-place: the engine of a server, while the main thread answers clients. Chosen, not measured: between
-loaders, which run alike, and an engine, which runs alone."""
+"""Ratio of the running time of a thread to that of the main thread and of any other, from which it
+launches in the main thread's place: the engine of a server, while the main thread answers clients.
+Chosen, not measured, between loaders, which run alike, and an engine, which runs alone."""
 
 
 class Times(NamedTuple):
@@ -47,7 +47,7 @@ class Times(NamedTuple):
     blocked: float = 0.0
 
     def plus(self, other: "Times") -> "Times":
-        """Both together."""
+        """Return the sum of both."""
         return Times(
             self.running + other.running, self.queued + other.queued, self.blocked + other.blocked
         )
@@ -148,8 +148,8 @@ class _Process:
     due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def children(self, ended: float) -> float:
-        """CPU time (s) of children that ended and were never read, a reading later: until then it
-        is known which of those that were read have ended."""
+        """CPU time (s) of children that ended and were never read, a reading later: only then is it
+        known which of the children that were read have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known
@@ -233,7 +233,8 @@ class ProcessTimes:
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """The descendants of a GPU's processes; searched for now and then, GPUs in turns."""
+        """The descendants of a GPU's processes; the search runs now and then, for the GPUs in
+        turns."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -315,8 +316,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """A reading of a thread; None if it has ended or is not readable. Without a `state` that is
-        read."""
+        """A reading of a thread; None if it has ended or is not readable. Without a `state`, the
+        state is read too."""
         try:
             if state is None:
                 state = processes.stat(self._files, pid, tid, again=True).state
@@ -326,7 +327,7 @@ class ProcessTimes:
             return None
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
-        """Find the threads that launch, and those that did most since the last list."""
+        """Find the threads that launch, and those that ran most since the last list."""
         if process.listing is None:
             process.listing = self._begin_list(pid, process, at)
         one, most = process.listing, max(0, self._left)
@@ -389,7 +390,8 @@ class ProcessTimes:
         return 0.0
 
     def _end(self, pid: int) -> None:
-        """A process has ended: the kernel adds its time to that of its parent's children."""
+        """Forget a process that has ended: the kernel adds its time to that of its parent's
+        children."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

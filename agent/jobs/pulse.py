@@ -29,10 +29,10 @@ class Correlation(NamedTuple):
 def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
     """Pearson's coefficient of `values` with themselves, for each lag below `lags`.
 
-    A straight trend is taken off before. Values whose depth is below `flat` correlate with nothing:
+    A straight trend is removed first. Values whose depth is below `flat` correlate with nothing:
     all coefficients but the first are 0. Two whole numbers whose digits are the samples, those of
     the second backwards, are multiplied: each digit of the product is the sum of products at a lag
-    (Kronecker substitution). Of 256 samples that costs 0.1 ms, and a loop over lags 2 ms.
+    (Kronecker substitution). For 256 samples that costs 0.1 ms; a loop over lags costs 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -78,27 +78,29 @@ WINDOW = 256
 """Values that are searched for a period at once: 5.1 s of the driver's 20 ms samples."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Samples that a value of a window stands for; the finest that shows a period decides."""
+"""Samples per value of a window; the finest scale that shows a period decides."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
 """Windows that are remembered, how many of them must agree, and within which part of the period. On
-the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, these report 55 right
-and 7 wrong; 4 windows two fewer and two more, 1 % three fewer and one more."""
+the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, 55 reported periods are
+right and 7 wrong; with 4 windows two fewer are right and two more wrong, with 1 % three fewer are
+right and one more wrong."""
 
 STRONG, WEAK = 0.6, 0.4
-"""Autocorrelation at a period: the mean of windows that agree, and each at least; and STRONG is the
-part of the highest peak at which the first peak is the period, for the peaks after it are its
-multiples. With 0.5 three more of the same periods are wrong, with 0.7 five fewer are reported;
-without WEAK pauses of 0.25 s every 7 s pass for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
+"""Autocorrelation at a period: the mean of windows that agree, and the least of each; STRONG is
+also the share of the highest peak from which the first peak is the period, because the peaks after
+it are multiples. With 0.5, three more of the same periods are wrong; with 0.7, five fewer are
+reported; without WEAK, pauses of 0.25 s every 7 s pass for steps of 7 s
+(tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
-"""Samples that a step needs: with four a step of 77 ms was read 4 % wrong, and three more of the
-same periods are wrong; with six ten fewer are reported."""
+"""Samples that a step needs: with four, a step of 77 ms was read 4 % wrong, and three more of the
+same periods are wrong; with six, ten fewer are reported."""
 
 PURE = 0.955
 """Part of a sine in the autocorrelation above which it is an alias: in samples 20 ms apart, steps
 of 18.6 ms look like a sine of 0.26 s (0.97 to 0.99). Longer steps have edges (at most 0.94).
-Without it three more of the same periods are wrong."""
+Without this bound three more of the same periods are wrong."""
 
 FLAT = 0.12
 """Range of the samples over their mean below which they show no steps. An H200 at rest has 0.01, an

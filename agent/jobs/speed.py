@@ -9,7 +9,7 @@ BIN = 10.0
 """Seconds that a value of the history stands for: as many as a verdict does."""
 
 LEAST_BINS = 6
-"""Values after which the first hour says how fast the job is."""
+"""Values after which the speed of the first hour is known."""
 
 SLOWER = 0.03
 """Share of the reference by which a step takes longer, and the job counts as slower: more than the
@@ -17,7 +17,7 @@ windows of a pulse may differ by."""
 
 
 class JobSpeed:
-    """Fed every tick; seconds are of the agent's monotonic clock."""
+    """Takes every tick; seconds are of the agent's monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
