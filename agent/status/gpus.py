@@ -118,7 +118,8 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
             found.append(Judged(one, None, stood, Reason.LOST, "lost", SILENT, job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)
-            stood = kept.unjudged(snapshot.at) if kept else 0.0
+            looked = snapshot.at - history.oldest
+            stood = min(kept.unjudged(snapshot.at), looked) if kept else 0.0
             reason, detail = _why_not(one, source.samples, snapshot)
             lacks = Judged(one, None, stood, reason, "cannot be judged", job=job, detail=detail)
             if one.uuid in divided:

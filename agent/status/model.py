@@ -216,7 +216,7 @@ class PathKind(Struct, frozen=True, kw_only=True):
     highest: str  # `highest 71 %`, `not known`
     rates: str | None = None  # `8 x 400 Gb/s, all at full rate`
     limits: str  # `limit 450 GB/s (spec sheet)`
-    moves: bool  # something moves on it, or is wrong with it: it is shown opened
+    moves: bool  # it is shown opened: few devices, and something moves or is wrong
     level: Level | None = None
 
 

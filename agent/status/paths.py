@@ -51,6 +51,9 @@ MOVES = 5e6
 AT_WORK = 0.1
 """Share of its limit from which a kind of path is worth to be opened."""
 
+MANY = 16
+"""Devices of a kind above which it is not opened by itself: its rows would fill the page."""
+
 QUIET = 0.01
 DIGITS = 4
 """Of a ratio: a hundredth of a per cent."""
@@ -295,17 +298,18 @@ def path_kinds(
         most = percent(max(ratios)) if ratios else speed(max(moved), path) if moved else ""
         busy = ", nearly always busy" * (full and not ratios)
         at_work = max(ratios, default=0.0) >= AT_WORK or full
+        devices = tuple(dict.fromkeys(way.device for way in ways))
         found.append(
             PathKind(
                 path=path,
                 title=TITLES.get(path, path),
                 directions=tuple(d for d in DIRECTIONS if any(w.direction == d for w in ways)),
-                devices=tuple(dict.fromkeys(way.device for way in ways)),
+                devices=devices,
                 threshold_ratio=ways[0].threshold_ratio,
                 highest=f"highest {most}{busy}" if most else "not known",
                 rates=rates.get(path),
                 limits=_limits(path, ways),
-                moves=at_work or not ill.isdisjoint(way.device for way in ways),
+                moves=len(devices) <= MANY and (at_work or not ill.isdisjoint(devices)),
                 level=Level.WARNING if full else None,
             )
         )

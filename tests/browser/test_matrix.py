@@ -7,9 +7,15 @@ import pytest
 
 from tests.browser.page import Page
 from tests.browser.served_page import Serve, arrive, words
+from tests.support.bad_input import BAD_INPUT
 from tests.support.matrix import PAIRS, played, tried
+from tests.support.nightly import shortly
+from tests.support.statuses import Shown
 
 pytestmark = pytest.mark.browser
+
+TALLEST = 3600
+"""Pixels of a page of 72 GPUs on a desktop: a line for each, and what all machines have."""
 
 EMPTY = """[...document.querySelectorAll("main li, main p, main h3")].filter((e) => e.offsetHeight
   && e.checkVisibility() && !e.textContent.trim() && !e.querySelector("canvas, svg, input"))
@@ -19,7 +25,18 @@ EMPTY = """[...document.querySelectorAll("main li, main p, main h3")].filter((e)
 
 @pytest.mark.parametrize("name", tried(PAIRS[::11]))
 def test_a_scenario_with_a_fault_is_drawn(page: Page, served: Serve, name: str) -> None:
-    status = json.loads(msgspec.json.encode(played(name).status))
+    drawn(page, served, played(name))
+
+
+@pytest.mark.parametrize("name", shortly(BAD_INPUT, ("all GPUs are lost", "seventy-two GPUs")))
+def test_an_odd_machine_is_drawn(page: Page, served: Serve, name: str) -> None:
+    drawn(page, served, BAD_INPUT[name]().run(14))
+    assert page.run("document.documentElement.scrollHeight") < TALLEST
+
+
+def drawn(page: Page, served: Serve, machine: Shown) -> None:
+    """Draw a machine, and look for holes and other colours than those of its status."""
+    status = json.loads(msgspec.json.encode(machine.status))
     arrive(page, served(status))
     said = [one["text"] for one in status["headline"]]
     assert words(page, "#headline > li > div > .words") == said
