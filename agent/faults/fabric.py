@@ -31,7 +31,7 @@ REGISTERED = 3
 """State of a GPU that has joined the fabric."""
 
 COSTLY = "!~crc_data|ecc_data"
-"""Kinds of NVLink errors that are trouble; data errors that a link corrects itself are not."""
+"""Kinds of NVLink errors that need attention; data errors that a link corrects itself do not."""
 
 HEALTH = {
     "degraded_bandwidth": "its bandwidth is degraded, links are down; look at "
@@ -115,7 +115,7 @@ HEALTH_FAULT = gpu_fault(
     do=LOG,
     hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
 )
-"""Kinds of faults that the fabric itself reports of a GPU."""
+"""Kinds of faults of a GPU that the fabric itself reports."""
 
 
 def switch_records(parameters: RuleParameters) -> EventRecords:
@@ -154,7 +154,7 @@ def _fatal(machine: Look, window: float) -> Iterator[Seen]:
 
 
 def links_down() -> Fault:
-    """While a GPU is missing, links to it are down too: then only that GPU is reported. If no link
+    """While a GPU is missing, links to it are down too, and only the GPU is reported. If no link
     reports its state, the driver does not respond: then the agent is blind."""
     few = of(nvlink.LINKS) < of(nvlink.LINKS_EXPECTED)
     return gpu_fault(

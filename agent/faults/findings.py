@@ -28,7 +28,7 @@ FAULTS: tuple[Faults, ...] = (
     *(memory_faults, xid_faults, gpu_faults, refusing_faults, fabric_faults, pcie_faults),
     *(host_faults, monitoring_faults, workload_faults),
 )
-"""All faults; of equal severity the first comes first."""
+"""All faults; among faults of equal severity the first comes first."""
 
 
 def gpus(parameters: RuleParameters) -> Group:
@@ -111,7 +111,7 @@ class Search:
     def findings(
         self, snapshot: Snapshot, spec: SystemSpec | None, thresholds: AlertThresholds
     ) -> list[Finding]:
-        """Return everything wrong that a snapshot shows, the worst first."""
+        """Return every fault that a snapshot shows, the worst first."""
         faults = declared(thresholds)
         if thresholds != self._thresholds:
             self._thresholds, self._found = thresholds, {}

@@ -16,15 +16,15 @@ SOONER = 30.0
 first."""
 
 LEAST_NODES = 3
-"""Nodes of a job that are compared: of two it is not known which is slow."""
+"""Nodes of a job that are compared: with two it is not known which is slow."""
 
 
 def own_time(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the records of the job of each GPU that one scheduled job has for itself, and of the
     share of the time for which the GPUs of a node worked for their job, or waited for the node's
-    own parts (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all wait for
-    all, the node that the others wait for has the most. A GPU has no record if several jobs share
-    it, or had it one after the other within minutes, or if no scheduler gave it that numbers jobs
+    own parts (disk, CPU, clocks): not for other GPUs, and not idle. If all GPUs of a job wait for
+    each other, the node that the others wait for has the most. A GPU has no record if several jobs
+    share it, or had it one after the other within minutes, or if its scheduler does not number jobs
     of many nodes."""
     over = parameters.over(EVERY)
     own = " or ".join(
@@ -80,8 +80,8 @@ def rack_records() -> tuple[Recording, Recording]:
 
 
 def node_missing(parameters: RuleParameters) -> Fault:
-    """Half of a rack does not answer: one fault, not many. Nodes of no rack have no switch in
-    common."""
+    """Half of a rack does not answer: this is one fault, not many. Nodes without a rack have no
+    switch in common."""
     hold = span(seconds(parameters.thresholds.silent_for) - SOONER)
     return Fault(
         alert="DgxNodeMissing",

@@ -51,7 +51,7 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Throttle reasons that are trouble; a power cap alone is health."""
+"""Throttle reasons that need attention; a power cap alone is healthy."""
 
 NVML = "nvml"
 """The source that is down if there is no driver."""
@@ -86,7 +86,8 @@ FEWER = of(system.GPUS_EXPECTED).minus(of(system.GPUS)) > 0
 
 
 def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """By name, if the agent saw it go; by number, if it never saw it; all, without a driver."""
+    """Missing GPUs are named if the agent saw them go, counted if it never saw them; without a
+    driver all are missing."""
     expected = f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])"
     had = grown(system.GPUS_EXPECTED, REMEMBERED, expected, Counted.PRESENCE)
     no_driver = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
@@ -145,11 +146,11 @@ SLOWEST = 1
 """Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
 
 FEWEST = 2
-"""Reads that fail, in so many times between two scrapes of seven minutes: one read may fail by
-chance, and is tried again after 10 s."""
+"""Failed reads within seven minutes, and rises of their count, from which the alert fires: one read
+may fail by chance, and is tried again after 10 s."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
-"""Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
+"""Reasons of absence that are a fault of the value's GPU; the weightier first."""
 
 
 def not_answering(parameters: RuleParameters) -> tuple[Fault, ...]:
@@ -239,8 +240,8 @@ FEW = Recording(
     f"unless on ({NODE}) count by ({NODE}) (count by ({NODE}, model) ({gpu.INFO})) > 1",
     held=True,
 )
-"""Values that fewer GPUs refuse than there are. Not of machines of several models: a GPU for
-displays answers less than those beside it."""
+"""Values that fewer GPUs refuse than the machine has. Machines of several models have none: a GPU
+for displays answers less than those beside it."""
 
 
 def _refusing(machine: Look) -> Iterator[Seen]:
@@ -275,7 +276,7 @@ REFUSING = node_fault(
 
 
 def refusing_faults(_: RuleParameters) -> tuple[Fault, ...]:
-    """Return the fault of a GPU that most rules find nothing of."""
+    """Return the fault of a GPU for which most rules find nothing."""
     return (REFUSING,)
 
 
@@ -310,13 +311,14 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def _reasons(finding: Finding) -> str:
-    """Hardware slowdown comes with each of the others: it is named alone."""
+    """Return the reasons by name; hardware slowdown comes with each of the others, and is named
+    only alone."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def _cure(finding: Finding) -> str:
-    """The cure of the state that the same reason makes of the GPU; of two reasons both."""
+    """The cure of the GPU's state that the same reason causes; of two reasons both."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)

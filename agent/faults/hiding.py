@@ -49,7 +49,7 @@ OF_ALL = (
 OF_FINDINGS = (
     Inhibition.of(HiddenBy("DgxGpuMissing", SAME_NODE), ('alertname="DgxAgentBlind"', LOST)),
 )
-"""The same of findings that no alert has."""
+"""The same for findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
@@ -92,7 +92,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels that the alert of a finding has, but for those of its target."""
+    """Return the labels that the alert of a finding has, except for those of its target."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

@@ -76,7 +76,7 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def slow_port() -> Fault:
-    """A port that carries less than its sheet says; a limit that its owner set is no fault."""
+    """A port that carries less than its sheet promises; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "!=transmit"}
     slow = of(paths.LIMIT, **labels) < of(paths.SPEC)
     negotiated = of(paths.LIMIT_INFO, origin="hardware")
@@ -102,7 +102,7 @@ port_fault = partial(Fault, place=places.PORT, device="device", names=("port",))
 
 
 def flapping(parameters: RuleParameters) -> Iterator[Fault]:
-    """A port that goes down and up again, by its own counter or as it was seen."""
+    """A port that goes down and up again, by its own counter or by the agent's readings."""
     limits = parameters.thresholds
     window, most = limits.infiniband_downs_window, limits.infiniband_downs
     over = parameters.over(window)
@@ -206,7 +206,7 @@ def arrays() -> tuple[Fault, ...]:
 
 
 SIGNS = Recording("instance_device:dgx_disk_fault:of_array", "")
-"""Signs of failing of disks, with their array and themselves as its member."""
+"""Disks with signs of failing, with their array and themselves as its member."""
 
 ARRAYS = of(disk.DISK_INFO, array="=~.+")
 _OF_ARRAY = of(disk.FAULT).equals(1).with_label("array", ARRAYS, "device")
@@ -279,7 +279,7 @@ def disks() -> Iterator[Fault]:
 
 
 def chassis() -> Iterator[Fault]:
-    """A fan, a power supply, the air."""
+    """Faults of a fan, a power supply, or the air's temperature."""
     for kind, (summary, do) in CHASSIS_FAULTS.items():
         yield Fault(
             alert="DgxChassisFault",

@@ -13,7 +13,7 @@ _GONE = (
     .having(of(system.GPUS) < of(system.GPUS_EXPECTED))
 )
 """GPUs that are known and gone: their accounts stay, the metrics that describe them have no value.
-Of a driver that hangs no GPU is lost: nothing at all has a value then."""
+If the driver hangs no GPU is lost: no metric has a value then."""
 
 LOST = Recording("instance_gpu:dgx_gpu_info:lost", "")
 """The record of lost GPUs, by its name."""
@@ -22,7 +22,8 @@ GONE = _GONE.named(LOST)
 
 
 def remembered(record: Recording | str, parameters: RuleParameters) -> str:
-    """PromQL of the last value of a record of targets that do not answer, and are targets still."""
+    """PromQL for the last value of a record of targets that do not answer, and are still
+    targets."""
     last = f"last_over_time({record}[{parameters.over('1m')}])"
     return f"({last} and on ({NODE}) up unless on ({NODE}) {LAST_TICK})"
 
@@ -56,12 +57,12 @@ def owner(parameters: RuleParameters) -> Recording:
 
 
 def owned(expr: str) -> str:
-    """PromQL of an alert of a GPU with the labels of its job."""
+    """PromQL for an alert of a GPU with the labels of its job."""
     return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) {OWNER}"
 
 
 DOUBLED = "instance_job_twin:up:doubled"
-"""Record of the targets whose agent is scraped as another target, their twin, too."""
+"""Record of the targets whose agent is also scraped as another target, and of that twin."""
 
 
 def once(expr: str) -> str:

@@ -32,7 +32,7 @@ from agent.model import CAUSES, GPU_LABELS, Cause, Figure, GpuKey, Severity, Sta
 from agent.sources import activity, gpu
 
 BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
-"""A GPU that is lost hangs its job, and the others wait for it."""
+"""A lost GPU hangs its job, and the others wait for it."""
 
 HELD_OBSERVED = 0.75  # of the window: an agent that has just started has seen a coffee break
 

@@ -11,7 +11,8 @@ from agent.faults.xids import LOST_DATA, xid_records
 from agent.sources import ecc, gpu
 
 MOST_ROWS, MOST_PAGES = 512, 63
-"""Uncorrected remaps, and retired pages, from which DCGM 4.6 has a GPU replaced."""
+"""Numbers of uncorrected remaps, and of retired pages, from which DCGM 4.6 advises to replace a
+GPU."""
 
 NEAR = 0.8
 """Share of those from which the limit is near."""
@@ -113,7 +114,7 @@ STOP = f"Stop the job: its results are in doubt. {RESET}."
 
 
 def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
-    """Data was lost. An XID error of late that reports the same says it better. Errors since the
+    """Data was lost. A recent XID error that reports the same says it better. Errors since the
     driver was loaded put results in doubt until a reset, whenever they came."""
     window = parameters.thresholds.event_window
     counted = grown(ecc.ERRORS, window, str(ecc_records(parameters).events), severity="uncorrected")
@@ -164,7 +165,7 @@ def errors_before(of_late: Condition) -> Iterator[Fault]:
 
 
 def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Memory that wears out, before it costs a job."""
+    """Signs of memory that wears out, before it costs a job."""
     limits = parameters.thresholds
     window, most = limits.ecc_corrected_window, limits.ecc_corrected
     rows = of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR)

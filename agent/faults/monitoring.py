@@ -1,4 +1,4 @@
-"""Faults of the monitoring itself: missing data is news too."""
+"""Faults of the monitoring itself: missing data is a fault too."""
 
 import os
 from collections import Counter
@@ -123,12 +123,12 @@ SOURCES = Recording(
     f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) {NVML_NONE})",
     held=True,
 )
-"""Number of sources of each agent that do not deliver. A machine without a driver has nothing to
+"""Number of sources per agent that do not deliver. A machine without a driver has nothing to
 see."""
 
 
 LATER = 30.0
-"""Seconds for which an XID that says why the driver hangs, and the silence of the agent, come
+"""Seconds by which an XID that says why the driver hangs, and the silence of the agent, come
 first."""
 
 STANDS = 2.25
@@ -155,8 +155,7 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
 
 
 def sources_down(parameters: RuleParameters) -> Fault:
-    """The agent answers, and some sources do not. If the driver hangs, that is all there is to
-    report."""
+    """The agent answers, and some sources do not. If the driver hangs, nothing else is reported."""
     return blind(
         kind="source_down",
         when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
@@ -172,7 +171,7 @@ def sources_down(parameters: RuleParameters) -> Fault:
 
 
 def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """The agent answers, and knows nothing new."""
+    """The agent answers, but has no new data."""
     hold = later(parameters)
     expired = f"sum without (metric, reason) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     stood = span(STANDS * seconds(parameters.thresholds.silent_for))
@@ -232,7 +231,7 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
 
 
 def values_absent(hold: str) -> Fault:
-    """Some values have a reason that needs attention; the alert is of those that a late read
+    """Some values have a reason that needs attention; the alert is about values that a late read
     owes."""
     return Fault(
         alert=BLIND,
@@ -248,13 +247,13 @@ def values_absent(hold: str) -> Fault:
 
 
 MANY_STEPS = 4
-"""In six hours: after a boot the time service may set the clock up to three times (chrony's own
-`makestep 1 3`)."""
+"""Clock steps in six hours: after a boot the time service may set the clock up to three times
+(chrony's own `makestep 1 3`)."""
 
 
 def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """Timestamps before and after do not fit each other: known, and no fault, after one correction;
-    a clock that is set again and again has no time service."""
+    """The clock was set, and timestamps before and after do not fit each other: one correction is
+    known, and no fault; a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
 
     def steps(span: str) -> Condition:

@@ -26,7 +26,8 @@ LOW_CLOCK = 0.3
 """Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
 
 AT_ONCE = 1.0
-"""Seconds: a generation read earlier than this before the load was seen may be that of rest."""
+"""Seconds: a generation that was read earlier than this before the load was seen may be the
+generation at rest."""
 
 
 def pcie_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
@@ -45,13 +46,13 @@ LANES = gpu_fault(
     limit=pcie.WIDTH_LIMIT,
     do=RETRAIN,
 )
-"""Fewer lanes than the slot has."""
+"""The link has fewer lanes than its slot."""
 
 
 def slow_link(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the records of a link below its generation for all of 15 minutes, and of load: the GPU
     works, or its data fill the capacity of the slower link (each generation carries twice the one
-    before). So long it must be known, under any labels of its target."""
+    before). The fault must be known for that long, under any labels of its target."""
     over, least = parameters.over("15m"), parameters.thresholds.loaded_share
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
     watched = f"count_over_time({pcie.GENERATION}[{parameters.over('5m')}] offset {over})"
@@ -125,7 +126,7 @@ def _under_load(
 def _slots(machine: Look) -> Iterator[Seen]:
     """Slots that offer less than the system's sheet, with all lanes in use.
 
-    Only for systems whose maker chose the slots: one GPU may sit in any board.
+    Only for systems whose maker chose the slots: in other systems, one GPU may sit in any board.
     """
     samples = machine.samples
     if machine.spec is None or machine.spec.products is None:

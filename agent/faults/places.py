@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""Labels may have been dropped on the way: no blank is left of them."""
+"""A relay may have dropped labels: no blank is left in their place."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 

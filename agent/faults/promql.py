@@ -20,7 +20,7 @@ SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
 
 
 def seconds(span: str) -> float:
-    """15m is 900; raises ValueError."""
+    """Return the seconds of a span, 900 for 15m; raises ValueError."""
     found = SPAN.fullmatch(span)
     if found is None:
         raise ValueError(span)
@@ -33,7 +33,7 @@ def spoken(span: str) -> str:
 
 
 def span(length: float) -> str:
-    """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
+    """Return so many seconds, to the millisecond, in the largest unit that gives a whole number."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
         size = round(SPAN_UNITS[unit] * 1000)
@@ -43,7 +43,7 @@ def span(length: float) -> str:
 
 
 INSTANT = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)")
-"""A selector of an instant: of a metric, without a range or an offset."""
+"""A selector of instant values: of a metric, without a range or an offset."""
 
 HELD = 135.0
 """Seconds for which rules hold the last value of a target: a failed scrape marks all its series as
@@ -55,8 +55,8 @@ no alert. Seconds for which it is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """PromQL with the values of instants held, for an alert that fires after so many seconds. If
-    these are few, a value that no failed scrape has marked counts too, as old as it is."""
+    """PromQL with instant values held, for an alert that fires after so many seconds. If these are
+    few, a value that no failed scrape has marked counts too, at any age."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"
@@ -76,13 +76,14 @@ class Recording(NamedTuple):
 
 
 def one(expr: str, *labels: str) -> str:
-    """The one side of a join: a row per machine and these labels, whatever else its owner's labels
-    are, so that a target that is relabelled or scraped twice makes no rule fail."""
+    """The one side of a join: a row per machine and these labels, with any further labels of its
+    owner, so that a target that is relabelled or scraped twice makes no rule fail."""
     return f"max by ({', '.join((NODE, *labels))}) ({expr})"
 
 
 REMEMBERED = "1d"
-"""Time for which a machine's parts are remembered: GPUs, should its driver be gone; past events."""
+"""Time for which a machine's parts are remembered: GPUs in case the driver goes, and past
+events."""
 
 
 def pick(metric: Metric | Recording, /, **labels: str) -> str:
@@ -148,7 +149,7 @@ class Condition:
         return self._compared("==", number)
 
     def _compared(self, sign: str, other: "Condition | float") -> "Condition":
-        """A row that the other side does not have is left out."""
+        """A row without a partner on the other side is left out."""
         holds = COMPARISONS[sign]
         if not isinstance(other, Condition):
             return self.made(
@@ -270,7 +271,7 @@ class Condition:
         )
 
     def or_else(self, other: "Condition") -> "Condition":
-        """The rows of this, and those of the other that it has not."""
+        """The rows of this condition, and rows of the other that this lacks."""
         return self.made(
             f"({self}) or ({other})",
             lambda samples: {**other.rows(samples), **self.rows(samples)},
@@ -308,7 +309,7 @@ class Condition:
 
 
 SIGNED = re.compile(r" (?:and|unless|[<>=]=?) ")
-"""Of an expression that needs brackets: more than a selector."""
+"""A sign of an expression that needs brackets: it is more than a selector."""
 
 
 def without(row: Row, *labels: str) -> Row:
@@ -354,11 +355,11 @@ def grown(
 def share_of(
     part: Condition, whole: Condition, window: str, but: str, least: float = 0.5
 ) -> Condition:
-    """The part of the time observed, from the growth of two counters of seconds, once so much of
+    """The part of the observed time, from the growth of two counters of seconds, once so much of
     the window was observed: an agent that has just started does not take its first minute for a
     quarter of an hour, and an agent that restarts often loses as much of the part as of the whole.
-    No rates: those of VictoriaMetrics are of the time between the samples that there are. `but`
-    names the labels that only the part has."""
+    It uses no rates, because VictoriaMetrics relates them to the time between the samples that
+    exist. `but` names the labels that only the part has."""
     enough = least * seconds(window)
 
     def rows(samples: FaultSamples) -> Vector:

@@ -30,7 +30,7 @@ from agent.sources.agent_health import LAST_TICK
 
 
 def recorded(name: str, *labels: str) -> Metric:
-    """A record as a metric, for those that ask for it: boards, reports, other rules."""
+    """A record as a metric, for its users: boards, reports, other rules."""
     return gauge(name, "Of recording rules.", "recording rules", labels)
 
 
@@ -82,7 +82,7 @@ def saturation(parameters: RuleParameters) -> Recording:
 def share_of_gpu(
     parameters: RuleParameters, window: str, least: float = 0.5, /, **labels: str
 ) -> Condition:
-    """The share of the time observed that each GPU spends in these states."""
+    """The share of the observed time that each GPU spends in these states."""
     part = _growth(parameters, accounting.STATE_SECONDS, window, **labels)
     whole = _growth(parameters, accounting.STATE_SECONDS, window).sum_without("state", "cause")
     return share_of(part, whole, parameters.over(window), VERDICT, least)
@@ -162,8 +162,8 @@ SLOWDOWN = Recording("instance_gpu:dgx_gpu_step_seconds:slowdown", str(LONGER), 
 
 
 OFTEN = "1m"
-"""Between two evaluations of rules on a quarter of an hour: four times as often costs four times as
-much, and reports no important fault earlier."""
+"""Interval of rules on a quarter of an hour: four times as often costs four times as much, and
+reports no important fault earlier."""
 
 
 AGENTS = Recording(
@@ -171,22 +171,22 @@ AGENTS = Recording(
     f"group by ({NODE}, uuid) ({accounting.UNOBSERVED_SECONDS}) * on ({NODE}) group_left (started) "
     f'count_values by ({NODE}) ("started", {one("process_start_time_seconds")})',
 )
-"""GPUs by the agent that reports them: an agent that was started then, scraped as this target."""
+"""GPUs by the run of their agent: the start of its process, scraped as this target."""
 
 KNOWN = "instance_job_uuid_started:dgx_gpu_unobserved_seconds:known"
 FIRST = "instance_job_started:dgx_agent:first"
 NAMES = '"twin", " ", "job", "instance"'
 OURS = 1e3
-"""Rank of the first target: more than evaluations in the time for which it is remembered."""
+"""Rank of the first target: larger than the number of evaluations for which it is remembered."""
 
 
 def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
-    """Targets whose agent is scraped as another target, their twin, too. The first is a target of
-    the usual job, if there is one: rules on targets ask for that. It stays so while its scrapes
-    fail now and then: it was it most often (vmalert reads its own record an evaluation later, and
-    VictoriaMetrics takes any of equals). Which is the second stays so while neither answers. Of an
-    agent that has met no GPU it is not known; of a target that Prometheus no longer has,
-    nothing."""
+    """Return the records of targets whose agent is also scraped as another target, and of that
+    twin. The first is a target of the usual job, if there is one: rules on targets ask for that. It
+    stays first while its scrapes fail now and then, because it was first most often (vmalert reads
+    its own record an evaluation later, and VictoriaMetrics takes any of equals). The second stays
+    second while neither answers. The record is unknown for an agent that has met no GPU, and absent
+    for a target that Prometheus no longer has."""
     memory = parameters.over(RARE)
     targets, first = f"max by ({NODE}, started) ({KNOWN})", f"on ({NODE}, started) {FIRST}"
     before = f"on ({NODE}) group_left () sum by ({NODE}) (count_over_time({FIRST}[{memory}]))"
@@ -206,14 +206,14 @@ def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
 
 
 def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recording:
-    """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
-    has, goes to no job. It reads no other record, so that it can be backfilled alone.
+    """Growth of a counter of GPUs by node and job; a GPU without a job, or shared by several jobs,
+    counts for no job. It reads no other record, so that it can be backfilled alone.
 
-    From sample to sample, and from 0 if the counter has begun again, which sums up to its growth:
-    increase() draws its window out to the edges, and would give a job all of the five minutes in
-    which it began. Windows do not overlap, wherever they begin: Prometheus 2 counts a sample at
-    both ends. Of sixteen pairs of state and cause few ever grow: the others are left out, for a
-    report reads all there is.
+    It adds the growth from sample to sample, and from 0 if the counter has begun again: increase()
+    extends its window to the edges, and would give a job all of the five minutes in which it began.
+    Windows do not overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of
+    sixteen pairs of state and cause few ever grow: the others are left out, because a report reads
+    all of them.
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     before = f"last_over_time({counter}[{memory}] offset {step})"
@@ -247,8 +247,8 @@ PLACE = "cluster, rack, node"
 EVERY = "5m"
 JOB = "job_id, user, account"
 SAME_JOB = f"cluster, {JOB}"
-"""Alike on all nodes of a job of Slurm: two clusters number jobs alike, and other programs are
-called by a pid, which those on other nodes may have too."""
+"""Labels that are the same on all nodes of a job of Slurm: two clusters may use the same number,
+and other programs are named by a pid, which programs on other nodes may have too."""
 
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
@@ -262,8 +262,8 @@ BUSY_DISK = 0.9
 
 
 def saturated_paths(parameters: RuleParameters) -> Recording:
-    """Seconds for which each data path was full; only if there are any. Disks without a known limit
-    are paths of the direction `busy`."""
+    """Seconds for which each data path was full; only if there are such seconds. Disks without a
+    known limit are paths of the direction `busy`."""
     over = parameters.over(EVERY)
     full = f"{increase(paths.SATURATED, over)} > 0"
     busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"

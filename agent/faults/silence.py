@@ -12,10 +12,10 @@ JOB = "dgx-telemetry"
 """The job label, by convention."""
 
 UP = f'up{{job="{JOB}"}}'
-"""Prometheus' own: 1 if the last scrape succeeded."""
+"""Prometheus' own metric: 1 if the last scrape succeeded."""
 
 IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
-"""Selector without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
+"""Selector without drained nodes: `dgx-telemetry inventory` gives them the label."""
 
 SILENT = f"{IN_SERVICE} == 0"
 
@@ -25,7 +25,8 @@ RARE = "5m"
 
 
 def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
-    """The agent, or its machine, does not answer, or only sometimes; or Prometheus asks none."""
+    """The agent, or its machine, does not answer, or only sometimes; or Prometheus scrapes no
+    agent."""
     hold = parameters.thresholds.silent_for
     over = parameters.over(hold)
     usual = partial(Fault, alert=DOWN, severity=CRITICAL)
@@ -78,11 +79,11 @@ SOMETIMES, SELDOM, TURNS = "30m", 0.75, 6
 changes between success and failure in it: three outages; a reboot is one outage."""
 
 MOST_STARTS = 4
-"""Of the agent within an hour: a person who installs it starts it twice or three times."""
+"""Starts of the agent within an hour: a person who installs it starts it twice or three times."""
 
 
 def restarting(parameters: RuleParameters) -> Fault:
-    """The agent starts again and again: all windows begin anew each time."""
+    """The agent starts again and again, and all windows begin anew each time."""
     starts = f'changes(process_start_time_seconds{{job="{JOB}"}}[{parameters.over("1h")}])'
     return node_fault(
         alert="DgxAgentRestarting",

@@ -1,5 +1,5 @@
 """The texts of alerts: the sentences of faults, as Go templates that Prometheus fills in. They have
-the alert's value and labels alone: a part of a sentence that needs more is left out."""
+the alert's value and labels alone: a part of a sentence that needs more data is left out."""
 
 from string import Formatter
 

@@ -123,7 +123,7 @@ class AlertThresholds(Section, frozen=True):
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
-"""Labels that distinguish alerts, or by which they find their way."""
+"""Labels that distinguish alerts, or route them."""
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):

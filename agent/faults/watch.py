@@ -1,4 +1,4 @@
-"""The faults of this machine over time: since when each is there, the state of its alert, the fault
+"""The faults of this machine over time: the beginning of each, the state of its alert, the fault
 that hides it, and the events of the last 24 hours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ LOOK_EVERY = 5.0
 
 BRIDGED = 60.0
 """Seconds for which a fault may be away and still be the same; for which a state must have stood
-before it is an event; and of the start, in which everything is read for the first time."""
+before it is an event; and after the start, in which every read runs for the first time."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """Seconds and number of the events that are kept."""
@@ -39,7 +39,7 @@ READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_a
 """Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults that put the results of a job in doubt: the gravest of their severity."""
+"""Faults that put the results of a job in doubt, the gravest of their severity."""
 
 
 class AlertState(StrEnum):
@@ -66,7 +66,7 @@ class ActiveFault:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether results of the jobs on its GPU are in doubt."""
+        """True if the results of jobs on its GPU are in doubt."""
         kind, device = self.finding.kind, self.finding.device
         return (f"{kind}:{device}" if kind == "xid" else kind) in IN_DOUBT
 
@@ -74,7 +74,7 @@ class ActiveFault:
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
     """A fault, or a state of a GPU that loses time, from its beginning to its end (agent clock, s;
-    `since` None: since the agent's start, `until` None: it goes on)."""
+    `since` None: since the agent's start, `until` None: it continues)."""
 
     id: str
     severity: Severity
@@ -244,7 +244,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield a fault and those that hide it, each by the next."""
+    """Yield a fault and the faults that hide it, each hidden by the next."""
     while name:
         yield name
         name = hider.get(name, "")
@@ -259,8 +259,8 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults with the first that hides each, by an alert that is on; of those that hide
-    one another in a circle the first in order stays."""
+    """Yield the faults, each with the first that hides it, by an alert that is on; of faults that
+    hide one another in a circle the first in order stays."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

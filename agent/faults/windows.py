@@ -1,8 +1,8 @@
 """Growth of counters over windows, for conditions: buckets of a minute, or of ten beyond six hours,
 of exactly the metrics that conditions name.
 
-A series takes 4 bytes a bucket once it grows: with 8 GPUs at work 70 kB for windows of up to six
-hours and 30 kB for those of a day.
+A series takes 4 bytes per bucket once it grows: with 8 GPUs at work 70 kB for windows of up to six
+hours and 30 kB for windows of a day.
 """
 
 import math
@@ -17,7 +17,7 @@ from agent.series import SampleStore
 
 
 class Counted(Enum):
-    """Quantity that is summed up of a metric."""
+    """Quantity of a metric that is summed up."""
 
     GROWTH = "increase"  # of a series from its second value on
     EVENTS = "increase with the first value of a new series"
@@ -161,7 +161,7 @@ class FaultSamples(SampleStore):
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
     def version(self, ask: Ask) -> object:
-        """Return a value that differs once the answer to this may."""
+        """Return a value that differs once the answer to this may differ."""
         if ask.window:
             window = self._window(ask)
             return int(self.now // MINUTE), window.events if window else 0

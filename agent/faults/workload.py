@@ -51,7 +51,8 @@ WAITING = "instance:dgx_gpu_hung:gpus"
 
 
 def standing(parameters: RuleParameters, least: float = 0.9) -> Condition:
-    """GPUs that hung for so much of a minute; of five, if a minute does not hold two scrapes."""
+    """GPUs that hung for so much of a minute; or of five minutes, if a minute does not hold two
+    scrapes."""
     grows = grown(accounting.STATE_SECONDS, "2m", "", state=State.HUNG.value) >= 54
     minute, five = (
         rate(accounting.STATE_SECONDS, parameters.over(span), state=State.HUNG)
@@ -68,7 +69,7 @@ def hung_record(parameters: RuleParameters) -> Recording:
 
 
 def hung(parameters: RuleParameters) -> Iterator[Fault]:
-    """A job that stands: with the process that it waits for if that is known, else by GPUs."""
+    """A job that hangs: with the process that it waits for if that is known, else by GPUs."""
     process_named = of(job_watch.HUNG).equals(1)
     yield gpu_fault(
         alert="DgxJobHung",
@@ -129,8 +130,7 @@ def slower(parameters: RuleParameters) -> Fault:
 
 
 def unused(parameters: RuleParameters) -> Fault:
-    """A job was given a GPU and uses it by no process, not even by a process that is not listed
-    here."""
+    """A job was given a GPU and uses it with no process, listed or not."""
     window = parameters.thresholds.unused_window
     over = parameters.over("5m")
     text = increase(accounting.STATE_SECONDS, over, state=State.BUSY)
@@ -163,8 +163,8 @@ OF_DISK = {
 
 
 def full_paths(parameters: RuleParameters) -> Iterator[Fault]:
-    """A wire or a disk is full. NVLink only if communication takes time: an all-reduce behind the
-    kernels costs nothing; all links of a GPU together."""
+    """A wire or a disk is full. NVLink counts only if communication takes time, because an
+    all-reduce behind the kernels costs nothing; all links of a GPU count together."""
     limits = parameters.thresholds
     share, window, record = limits.saturated_share, limits.saturated_window, saturation(parameters)
     sending = {"state": State.COMMUNICATING.value, "cause": Cause.NVLINK.value}
@@ -247,8 +247,8 @@ def lost_time(parameters: RuleParameters) -> Group:
 
 
 def lost_hours(parameters: RuleParameters) -> Group:
-    """Return the rules on the time that GPUs lose over hours: a day of samples is not read every
-    15 s."""
+    """Return the rules on the time that GPUs lose over hours: they do not read a day of samples
+    every 15 s."""
     hours, day = long_spans(parameters)
     rules: Rules = (
         *starved_records(parameters, hours),

@@ -58,7 +58,7 @@ BY_UNIT = {
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """The codes that matter alike and want the same first, together."""
+    """The codes of the same severity and first step, together."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
@@ -69,7 +69,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def xid_records(parameters: RuleParameters) -> EventRecords:
-    """Errors of each code within the window; asked by every rule."""
+    """Errors of each code within the window; every rule uses them."""
     return EventRecords.of(parameters, xid.XID_ERRORS)
 
 
@@ -121,7 +121,8 @@ def _digits(found: Sequence[int]) -> str:
 def _alert(
     parameters: RuleParameters, meanings: Sequence[XidMeaning], codes: str, **labels: str
 ) -> Fault:
-    """The rule of the codes that matter alike; the table of the runbook has their names."""
+    """The rule of codes with the same severity and first step; the table of the runbook has their
+    names."""
     action, severity = meanings[0].action, meanings[0].severity
     return gpu_fault(
         alert=NAME,
@@ -139,7 +140,7 @@ def _alert(
 
 
 def _there(events: str) -> str:
-    """A GPU that is lost is reported as missing; a GPU whose driver hangs still is here."""
+    """A lost GPU is reported as missing; a GPU whose driver hangs is still here."""
     return f"{events} > 0 unless on ({NODE}, uuid) {LOST}"
 
 
@@ -176,8 +177,8 @@ def _of_action(action: XidAction) -> Severity:
 
 
 def _seen(machine: Look, window: float) -> Iterator[Seen]:
-    """Errors of late, each with the severity that its alert has: of NVLink 5 that of its unit. When
-    an error came may not be known; then it counts."""
+    """Recent errors, each with the severity of its alert; for NVLink 5 that of its unit. The time
+    of an error may not be known; then it counts."""
     samples = machine.samples
     architectures = {
         labels["uuid"]: labels["architecture"] for labels in samples.labelled(gpu.INFO)

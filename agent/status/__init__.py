@@ -1,1 +1,1 @@
-"""The status: all that is so on this machine, decided once a tick; page and terminal lay it out."""
+"""The status: the state of this machine, decided once a tick; page and terminal lay it out."""

@@ -47,13 +47,13 @@ from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
 MOST_ENDED = 5
-"""Jobs that ended in the status; `/api/v1/jobs` has all."""
+"""Ended jobs in the status; `/api/v1/jobs` has all."""
 
 SEEN = 0.05
-"""Share of the time from which it is shown how the time of all GPUs divides."""
+"""Share of the time from which the status divides the time of all GPUs."""
 
 LEAST = 0.005
-"""Share of the time from which a state is named there."""
+"""Share of the time from which that division names a state."""
 
 SOUND = "All expected hardware is present, and no link is known to be slow."
 

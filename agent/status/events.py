@@ -13,7 +13,7 @@ from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
 ALIKE = 30.0
-"""Seconds between the beginnings, and the ends, of the same on several GPUs."""
+"""Seconds between the beginnings, and the ends, of the same event on several GPUs."""
 
 MOST = 200
 
@@ -21,8 +21,8 @@ MOST = 200
 def event_statuses(
     events: Sequence[FaultEvent], jobs: Iterable[Receipt], snapshot: Snapshot, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return all of them, the newest first; while the driver is `silent` a job that runs is not
-    known to be well."""
+    """Return all of them, the newest first; while the driver is `silent` the state of a running job
+    is not known."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     for one in sorted(events, key=lambda one: one.since or 0.0):

@@ -47,7 +47,7 @@ BESIDE = 0.06
 that for exposed communication, of which a healthy job has a few per cent."""
 
 STANDS = 20.0
-"""Seconds from which a state that costs is shown, whatever cost more before."""
+"""Seconds from which a costly state is shown, whatever cost more before."""
 
 SILENT = "it no longer answers"
 
@@ -176,7 +176,7 @@ def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
     """Return the shares of the last 15 minutes, or since its job began, and how many seconds of
-    them are known; without any those of the last ten seconds (0)."""
+    them are known; without any, the shares of the last ten seconds (0)."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))

@@ -13,7 +13,7 @@ from agent.status.model import GpuGroup, Level, Why
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
-"""Seconds that a share is of without a history."""
+"""Seconds of a share without a history."""
 
 Members = tuple[Pair | None, list[Judged]]
 
@@ -56,7 +56,7 @@ def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level 
 
 
 def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGroup:
-    """Return a group as it is shown."""
+    """Return the status of a group."""
     pair, gpus = members
     share, window = _share_of_group(pair, gpus) if pair else (None, None)
     shown = gpus[0].pair == pair and (pair is None or severity(pair))

@@ -26,7 +26,7 @@ OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
-"""Alerts on time that GPUs lose: their clause is that of the GPUs' state."""
+"""Alerts on time that GPUs lose: the clause on the GPUs' state reports them."""
 
 
 class HeadlineInput(NamedTuple):
@@ -211,7 +211,8 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
 
 
 def _alert(state: State, facts: HeadlineInput, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of a state: of its finding, else from which share of the time it fires."""
+    """Return the alert of a state: that of its finding, else with the share of the time from which
+    it fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]
@@ -227,7 +228,7 @@ def _alert(state: State, facts: HeadlineInput, gpus: Sequence[Judged]) -> AlertS
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Shares of the time from which the alerts of states fire, and of which window."""
+    """Shares of the time from which the alerts of states fire, with their windows."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

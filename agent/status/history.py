@@ -59,7 +59,7 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Of a state and cause; without a known state it is a gap, and shares are 0."""
+"""Share of a state and cause; without a known state the state is a gap, and shares are 0."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
@@ -142,7 +142,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """The slots that this tick writes; those that were missed before it become a gap."""
+        """Return the slots that this tick writes; slots that were missed before it become a gap."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # if the clock stands, the same second once more
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]

@@ -1,4 +1,4 @@
-"""NVLink as the graph that it is: an edge for each link, or for all links to the switches."""
+"""NVLink as a graph: an edge for each link, or for all links to the switches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,13 +21,14 @@ TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "ful
 
 LITTLE = 0.01
 MID = 0.4
-"""Shares of the limit from which anything moves on an edge, and from which it is well used."""
+"""Shares of the limit from which an edge counts as used, and as well used."""
 
 
 @dataclass(slots=True)
 class FarEnds:
     """Far end of each link: the number of a GPU, or None for a switch. A link that is down no
-    longer says it, so it is kept from when the link was up; a listener's tick takes it in."""
+    longer reports its far end, so it is kept from when the link was up; a listener's tick takes it
+    in."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _links: list["Link"] = field(default_factory=list)
@@ -50,7 +51,7 @@ class FarEnds:
     def links(
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
-        """Return the links whose far end is known, or `all_of` them; made anew where one differs:
+        """Return the links whose far end is known, or `all_of` them; built anew if a link differs:
         their state is read once a minute."""
         ups = samples.all(nvlink.LINK_UP)
         made_of = ups, ratios, len(self.ends), all_of
@@ -123,7 +124,7 @@ def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
 
 
 def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
-    """Return how much moves, in words."""
+    """Return the load of a link in words."""
     if not up:
         return LinkLoad.DOWN
     if ratio is None:

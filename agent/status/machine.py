@@ -1,4 +1,4 @@
-"""The machine itself: which it is, and how its host is loaded."""
+"""The machine itself: its identity, and the load of its host."""
 
 from msgspec.structs import replace
 
@@ -59,7 +59,7 @@ def _sentence(machine: MachineStatus) -> str:
 
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
-    """Return the sources by name: those that answer, that do not, and that are off."""
+    """Return the sources by name: sources that answer, that do not, and that are off."""
     health = snapshot.readings.get(HEALTH_KEY)
     samples = health.samples if health else ()
     up = {s.labels[0]: bool(s.value) for s in samples if s.metric is SOURCE_UP}

@@ -1,8 +1,8 @@
 """The status of a machine at a tick, as `/api/v1/status` sends it.
 
-Order is meaning: the gravest stands first. A text is for people, nothing compares or searches it; a
-command in it stands in backticks. A number has its unit in the name of its field. Null is not
-known, or not so; a reason or a text beside it says which.
+Order has a meaning: the gravest stands first. A text is for people, nothing compares or searches
+it; a command in it stands in backticks. A number has its unit in the name of its field. Null is
+unknown, or not so; a reason or a text beside it says which.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """How grave something is, the gravest first; colour follows from it alone. A level of null says
-    that nothing is known."""
+    """Severity of a statement, the gravest first; colour follows from it alone. A level of null
+    says that nothing is known."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -60,7 +60,7 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     """GPUs with the same verdict. Without a state `reason` says why, for programs.
 
     `share` is the part of the last `window_seconds` that went to the state and its cause; `since`
-    is when the first of the GPUs began.
+    is the time at which the first of the GPUs began.
     """
 
     name: str  # `GPUs 0-2 and 4`, `8 GPUs`
@@ -80,7 +80,7 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
-    """Something wrong. `hidden_by` is the id of the finding that causes it: it is folded under that
+    """A fault. `hidden_by` is the id of the finding that causes it: it is folded under that
     finding, and has no first step of its own to show."""
 
     id: str
@@ -221,7 +221,7 @@ class PathKind(Struct, frozen=True, kw_only=True):
 
 
 class LinkLoad(StrEnum):
-    """How much moves on a link, for its colour in the drawing."""
+    """Load of a link, for its colour in the drawing."""
 
     NONE = "none"
     LOW = "low"
@@ -316,8 +316,8 @@ class AbsenceStatus(Struct, frozen=True, kw_only=True):
 
 
 class EventStatus(Struct, frozen=True, kw_only=True):
-    """A fault, a state that cost time for a minute or longer, or a job of the last 24 hours.
-    `since` null: before the agent started; `until` null: it is still so."""
+    """A fault, a state that cost time for a minute or longer, or a job, of the last 24 hours.
+    `since` null: it began before the agent started; `until` null: it continues."""
 
     since: datetime | None
     until: datetime | None

@@ -19,7 +19,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions that stand on the left; those of disks are seen from the host."""
+"""Directions that stand on the left; directions of disks are those of the host."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -46,17 +46,17 @@ FULL_RATE = 0.99
 """Share of the spec sheet's rate from which a link runs at full rate."""
 
 MOVES = 5e6
-"""Bytes a second from which a path without a limit is said to move something."""
+"""Bytes a second from which a path without a limit counts as used."""
 
 AT_WORK = 0.1
-"""Share of its limit from which a kind of path is worth to be opened."""
+"""Share of its limit from which a kind of path is opened on the page."""
 
 MANY = 16
 """Devices of a kind above which it is not opened by itself: its rows would fill the page."""
 
 QUIET = 0.01
 DIGITS = 4
-"""Of a ratio: a hundredth of a per cent."""
+"""Digits of a ratio: a hundredth of a per cent."""
 
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
@@ -228,8 +228,9 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Full devices first, then by how near the fuller direction is to its threshold, in tenths,
-    then by traffic, in powers of 4; devices that are alike in their natural order."""
+    """Return the order of devices: full devices first, then by the distance of the fuller direction
+    from its threshold, in tenths, then by traffic, in powers of 4; devices that are alike in their
+    natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0

@@ -1,4 +1,4 @@
-"""The parts of the agent that the status is made of."""
+"""The parts of the agent that make the status."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

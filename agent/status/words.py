@@ -50,7 +50,8 @@ Parts = Sequence[str]
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Seconds from which it is shown for how long: a sentence that changes every second is not read."""
+"""Seconds from which a sentence gives the duration: nobody reads a sentence that changes every
+second."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts
@@ -70,13 +71,13 @@ def moment(wall: float) -> datetime:
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the moment of so many seconds before the tick: whole, so that it stands still."""
+    """Return the time of so many seconds before the tick, whole, so that it stands still."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Two units from an hour on, below that one unit: it stands in sentences that are written every
-    second. `span` of figures.js has the same words."""
+    """Two units from an hour on, one below: it stands in sentences that are written every second.
+    `span` of figures.js has the same words."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -89,7 +90,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Two digits that count, or all before the point: 0.042, 3.9, 120."""
+    """Two significant digits, or all before the point: 0.042, 3.9, 120."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
@@ -147,7 +148,7 @@ def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> s
 
 @lru_cache(maxsize=1024)
 def _fields(part: str) -> frozenset[str]:
-    """Return what a part of a sentence asks for."""
+    """Return the names that a part of a sentence needs."""
     return frozenset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
 
 
