@@ -50,9 +50,9 @@ class Hardware:
     """True once a tape has run out; its last answers stay."""
 
 
-def real_hardware(history: float = 0.0) -> Hardware:
-    """This machine; `history` is how many seconds of the kernel's log are read first."""
-    return Hardware(library=real_library, host=real_host(history))
+def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
+    """This machine; the kernel's log as `real_host` takes it."""
+    return Hardware(library=real_library, host=real_host(history, kept))
 
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:

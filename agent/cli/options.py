@@ -51,16 +51,19 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return load(SECTIONS, config_path(arguments), flags=flags)
 
 
-def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.0) -> Hardware:
-    """Real, simulated or taped, as the flags say; `history` is how many seconds of a real
-    kernel's log are read first."""
+def hardware_of(
+    arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
+) -> Hardware:
+    """Real, simulated or taped, as the flags say; a real kernel's log as `real_host` takes it."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
     if replay is not None:
         return taped_hardware(replay, clock)
     simulated = arguments.simulate is not None
-    return simulated_hardware(arguments.simulate, clock) if simulated else real_hardware(history)
+    if simulated:
+        return simulated_hardware(arguments.simulate, clock)
+    return real_hardware(history, kept)
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:

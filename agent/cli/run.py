@@ -129,7 +129,8 @@ def _run(arguments: argparse.Namespace) -> bool:
     if speed != 1.0 and arguments.simulate is None and arguments.replay is None:
         raise ConfigError("--simulate-speed needs --simulate or --replay: real time has one speed")
     clock = SystemClock(speed)
-    hardware = hardware_of(arguments, clock)
+    kept = None if arguments.simulate or arguments.replay else state_folder()
+    hardware = hardware_of(arguments, clock, kept=kept / "kernel-log" if kept else None)
     web = WebFile(settings[HttpConfig].web_config_file)
     journal.start_logging(settings[journal.LogConfig])
     for record in early.buffer:
@@ -151,7 +152,6 @@ def _run(arguments: argparse.Namespace) -> bool:
         follow,
         under_way=notify_socket.while_reloading,
     )
-    kept = None if arguments.simulate or arguments.replay else state_folder()
     disclosure = Disclosure(agent.configuration)
     hours = HourlySums(agent.diagnosis.accounts, kept, lambda: disclosure.names)
     try:

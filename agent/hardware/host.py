@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from agent.errors import encodable
@@ -68,14 +69,15 @@ class Host:
     schedulers: Schedulers = field(default_factory=Schedulers)
 
 
-def real_host(history: float = 0.0) -> Host:
-    """This machine; `history` is how many seconds of the kernel's log are read first."""
+def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
+    """This machine; `history` is how many seconds of the kernel's log are read first, `kept` a file
+    with the place where an agent ended to read it."""
     import psutil
 
     return Host(
         files=RealFiles("/"),
         psutil=cast(Psutil, psutil),
         login=Logins().name,
-        kernel_log=RealKernelLog(history),
+        kernel_log=RealKernelLog(history, kept),
         schedulers=RealSchedulers(),
     )

@@ -11,6 +11,8 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from agent.model import Absent, Reason
@@ -97,20 +99,63 @@ class DeviceLog:
             yield record(raw)
 
 
+class Reached:
+    """Position in the log of this boot up to which lines were read, kept in a file for the next
+    start of the agent; nothing without a file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._at, self._kept = path, 0.0, -KEEP_EVERY
+
+    def since(self) -> float | None:
+        """Return the time of the last line that was read before in this boot, None if unknown."""
+        try:
+            boot, at = self._path.read_text().split() if self._path else ("", "")
+            same = boot == BOOT_ID.read_text().strip()
+            return float(at) if same else None
+        except (OSError, ValueError):
+            return None
+
+    def take(self, at: float) -> None:
+        """Keep the time of the newest line; a flood of lines costs one write in ten seconds."""
+        now = time.monotonic()
+        if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
+            return
+        self._at, self._kept = at, now
+        with suppress(OSError):  # the next start reads from its own time on
+            self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
+
+
+BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
+ONE_MICROSECOND = 1e-6
+"""Resolution of the kernel's times (s)."""
+
+
 class RealKernelLog:
     """/dev/kmsg of this machine; tried again while it cannot be opened.
 
     `history` is the number of past seconds to show first: 0 for an agent, which counts new events,
-    some for a look.
+    some for a look. An agent goes on where the one before it ended, which the file `kept` says.
     """
 
-    def __init__(self, history: float = 0.0) -> None:
+    def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
+        self._reached = Reached(kept)
         self._log: DeviceLog | None = None
 
     def lines(self) -> Sequence[LogLine]:
+        lines = self._new_lines()
+        if lines:
+            self._reached.take(lines[-1].at)
+        return lines
+
+    def _new_lines(self) -> Sequence[LogLine]:
         if self._log is None:
-            since = max(0.0, time.monotonic() - self._history) if self._history else None
+            now, before = time.monotonic(), self._reached.since()
+            since = max(0.0, now - self._history) if self._history else None
+            if before is None:
+                self._reached.take(now)
+            else:
+                since = before + ONE_MICROSECOND
             try:
                 self._log = DeviceLog(_descriptor(), since)
             except OSError as error:

@@ -2,16 +2,19 @@
 
 import logging
 import os
+import time
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from agent.faults.findings import findings
+from agent.hardware import kernel_log as hardware_log
 from agent.hardware.kernel_log import (
     DeviceLog,
     KernelXid,
     LogLine,
+    RealKernelLog,
     SwitchError,
     parsed,
     record,
@@ -184,6 +187,25 @@ def test_a_file_in_place_of_the_device_is_read_from_its_end(tmp_path: Path) -> N
     assert log.lines() == []
     since = DeviceLog(os.open(path, os.O_RDONLY), since=0.5)
     assert [line.text for line in since.lines()] == ["old"]
+
+
+def test_an_agent_reads_what_came_while_none_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, kept = tmp_path / "kmsg", tmp_path / "kernel-log"
+    monkeypatch.setattr(hardware_log, "_descriptor", lambda: os.open(device, os.O_RDONLY))
+
+    def started() -> list[str]:
+        return [line.text for line in RealKernelLog(kept=kept).lines()]
+
+    device.write_bytes(b"3,7,1000000,-;before the first agent")
+    assert started() == []
+    later = round((time.monotonic() + 5) * 1e6)
+    device.write_bytes(b"3,8,%d,-;between two" % later)
+    assert started() == ["between two"]
+    assert started() == []
+    kept.write_text("another-boot 1.0")
+    assert started() == []
 
 
 def counted(bench: AgentBench, code: int) -> float:
