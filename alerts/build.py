@@ -1,6 +1,7 @@
 """Everything that this package generates, as texts by file name."""
 
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,10 +29,10 @@ WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{e
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes an address a second time as an alias of the first."""
+    """Writes an address that a file has before as an alias of it."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        return not (isinstance(data, str) and data.startswith("http") and "/d/" in data)
+        return not (isinstance(data, str) and data.startswith("http"))
 
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
@@ -65,7 +66,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         "runbook_url": f"{book}#{fault.alert.lower()}",
         **board,
     }
-    texts = {name: BLANKS.sub("", text) for name, text in texts.items()}
+    texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}
     if board:
         texts["dashboard"] = texts["dashboard_url"]  # its name up to 0.2
     return {

@@ -55,6 +55,9 @@ BY_MANAGER = HiddenBy(FABRIC, SAME_NODE, ('sign="manager"',))
 BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
 """Links that are down have made errors before, and XIDs: a critical XID names the action."""
 
+BY_WORSE = (BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU))
+"""Inhibitions of links that err."""
+
 
 def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     return (
@@ -201,7 +204,7 @@ def link_errors(parameters: RuleParameters) -> Fault:
         device="link",
         do="Each costs time, and a link that goes on like this fails in the end. Look at "
         "`nvidia-smi nvlink -e`, and plan a reset of the GPU.",
-        hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
+        hidden_by=BY_WORSE,
     )
 
 

@@ -1,7 +1,7 @@
 """Every fault: in the groups in which Prometheus evaluates them, and as findings, the faults of a
 machine for `check`, its exit status and the page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
@@ -15,6 +15,7 @@ from agent.faults.monitoring import SOURCES, monitoring_faults
 from agent.faults.pcie import pcie_faults, replay_records, slow_link
 from agent.faults.promql import Condition
 from agent.faults.records import second_names
+from agent.faults.slow import slow, slow_faults
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.windows import Ask, FaultSamples
 from agent.faults.workload import workload_faults
@@ -22,11 +23,11 @@ from agent.faults.xids import nvlink5_records, xid_faults, xid_records
 from agent.model import Finding, Severity, Snapshot
 from agent.specs.sheets import SystemSpec
 
-Faults = Callable[[RuleParameters], tuple[Fault, ...]]
+Faults = Callable[[RuleParameters], Iterable[Fault]]
 
 FAULTS: tuple[Faults, ...] = (
     *(memory_faults, xid_faults, gpu_faults, refusing_faults, fabric_faults, pcie_faults),
-    *(host_faults, monitoring_faults, workload_faults),
+    *(host_faults, slow_faults, monitoring_faults, workload_faults),
 )
 """All faults; among faults of equal severity the first comes first."""
 
@@ -64,7 +65,7 @@ def host(parameters: RuleParameters) -> Group:
     return Group("dgx-host", (*DISK_RECORDS, *rules))
 
 
-HARDWARE = (gpus, xids, lesser_xids, links, host)
+HARDWARE = (gpus, xids, lesser_xids, links, host, slow)
 
 
 def monitoring(parameters: RuleParameters) -> Group:

@@ -76,8 +76,9 @@ def long_spans(parameters: RuleParameters) -> tuple[Span, Span]:
 
 
 def starved_records(parameters: RuleParameters, spans: Span) -> tuple[Recording, ...]:
-    """Return the records of the known share of a window, and of its first cause. The first cause
-    stays while the share does, so that an alert neither restarts nor changes with it."""
+    """Return the records of the known share of a window, and of that which alerts, with its first
+    cause. The first cause stays while the share does, so that an alert neither restarts nor changes
+    with it."""
     causes = pick(spans.record, state=State.STARVED, cause=f"!={Cause.UNKNOWN}")
     enough = f"{spans.known} >= {spans.share:g}"
     if spans.severity is INFO:  # if GPM reports shares to the point
@@ -90,7 +91,8 @@ def starved_records(parameters: RuleParameters, spans: Span) -> tuple[Recording,
         Recording(spans.known, f"sum without ({VERDICT}) ({causes})"),
         Recording(
             spans.first,
-            f"group without () (({before} or on ({ONE_GPU}) {most}) and on ({ONE_GPU}) ({enough}))",
+            f"({enough}) * on ({ONE_GPU}) group_left (cause) "
+            f"group by ({ONE_GPU}, cause) ({before} or on ({ONE_GPU}) {most})",
         ),
     )
 
@@ -114,7 +116,7 @@ def starved(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
     sentence += f"(limit {spans.share:.0%}), most for "
     for cause, name in NAMES.items():
         yield usual(
-            when=f'{spans.known} and on ({ONE_GPU}) {spans.first}{{cause="{cause}"}}',
+            when=f'{spans.first}{{cause="{cause}"}}',
             labels={"window": spans.window, "cause": cause.value},
             summary=f"waits for {name}",
             sentence=(f"{sentence}{name}",),

@@ -229,4 +229,33 @@ def chassis(_: System) -> Iterator[Case]:
     yield Case(name, "turning", {well: steady(0.0, 5)})
 
 
-TABLES = (memory, not_answering, rising, nvlink5, fabric, replays, ports, storage, chassis)
+def slow_long(s: System) -> Iterator[Case]:
+    """Errors of one part for a day; fewer of them, and as many on all alike."""
+    link = {"kind": "recovery"}
+    gpu = on(s, "info", sign="slow")
+    aggregate = {"severity": "corrected", "lifetime": "aggregate"}
+    parts: tuple[tuple[str, object, dict[str, str], int, dict[str, str]], ...] = (
+        ("DgxNvlinkErrors", nvlink.ERRORS, {**link, "link": "3"}, 10, {**gpu, "link": "3"}),
+        ("DgxPcieReplays", pcie.REPLAYS, {}, 2000, gpu),
+        ("DgxGpuEccRising", ecc.ERRORS, aggregate, 50, gpu),
+        ("DgxGpuEccRising", ecc.REMAPPED_ROWS, {"severity": "corrected"}, 2, gpu),
+    )
+    for name, metric, labels, many, fires in parts:
+        sign = "slow_rows" if metric is ecc.REMAPPED_ROWS else "slow"
+        for factor, alike in ((1.3, False), (0.7, False), (1.3, True)):
+            errs = growing((1440, factor * many / 86_400), every=600)
+            gpus = range(4) if alike else (1,)
+            series: Series = {of_gpu(metric, s, gpu, **labels): errs for gpu in gpus}
+            title = f"{metric}, {factor:g} of the limit{', on four GPUs' * alike}"
+            due = ({**fires, "sign": sign},) if factor > 1 and not alike else ()
+            yield Case(name, title, series, due, every=600)
+    errs = growing((1440, 130 / 86_400), every=600)
+    port = {named(infiniband.ERRORS, **PORT, kind="symbol_error"): errs}
+    shown = {"severity": "info", "sign": "slow", **PORT}
+    yield Case("DgxInfinibandErrors", "a symbol error now and then", port, (shown,), every=600)
+
+
+TABLES = (
+    *(memory, not_answering, rising, nvlink5, fabric),
+    *(replays, ports, storage, chassis, slow_long),
+)
