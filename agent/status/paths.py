@@ -35,8 +35,7 @@ DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
 
 COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
-"""Counters of bytes of the host's devices: the traffic of a path without a limit. The paths of a
-GPU have a limit, or nothing is known of them."""
+"""Counters of bytes of the host's devices: the traffic of a path without a limit."""
 
 PORTS = {
     "network": (network.LINK_UP, network.SPEED),
