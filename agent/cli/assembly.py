@@ -141,7 +141,7 @@ class Agent:
         return self.recognise(self.gpus.inventory)
 
     def complete(self, settings: Settings) -> Settings:
-        """These settings with the system that they name; raises ConfigError."""
+        """Return these settings with the system that they name; raises ConfigError."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
     def _inventory(self) -> GpuInventory:

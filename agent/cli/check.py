@@ -116,7 +116,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
 
 
 def exit_status(status: Status) -> int:
-    """Return that of the worst finding."""
+    """Return the exit status of the worst finding."""
     return max((STATUS[one.level] for one in status.findings), default=0)
 
 
@@ -136,8 +136,8 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """The texts of the bundle, masked as tapes are, which name no user whatever the settings
-    say."""
+    """Return the texts of the bundle, masked as tapes are, which name no user under any
+    settings."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
     last = without_names(last)
@@ -172,7 +172,7 @@ def kernel_lines(lines: Iterable[LogLine]) -> str:
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write the archive, readable by its owner alone; the names in it."""
+    """Write the archive, readable by its owner alone; return the names in it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():

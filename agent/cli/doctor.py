@@ -25,9 +25,9 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answer | None:
-    """Return the answer of `look`, run in a child process; None if it gave none in time, although
-    it did not wait for a processor for half of that: if all processors are in use, it is BROKEN
-    then.
+    """Return the answer of `look`, run in a child process; None if there was no answer in time,
+    although the child waited for a processor for less than half of it: if all processors are in
+    use, the answer is BROKEN.
 
     The child keeps nothing of this process open: a reader of our output does not wait for a driver
     that hangs. Raises BadInput as the look did; any other failure is reported as BROKEN.
@@ -59,7 +59,7 @@ def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answ
 
 
 def _answer(look: Callable[[], Answer], writing: int) -> None:
-    """In the child: look, say, end without waiting for any thread."""
+    """Look, answer, and end without waiting for any thread; in the child."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):

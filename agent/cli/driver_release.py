@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
 """Real seconds until the driver must be given back: the thread of the events waits for 2, and a
-call that has not come back by then hangs."""
+call that has not returned by then hangs."""
 
 IN_FORCE = 3600.0
-"""Seconds from the last `touch` of the file until the driver is taken again though it is still
-there: a file that was forgotten leaves no machine unmonitored."""
+"""Seconds from the last `touch` of the file until the driver is taken again though the file still
+exists: a forgotten file leaves no machine unmonitored."""
 
 NVIDIA_NODES = "/dev/nvidia"
 

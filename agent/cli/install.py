@@ -17,16 +17,16 @@ from agent.service import environment
 from agent.service.environment import COMMAND, KERNEL_LOG, MARK, shipped
 
 SYSTEMCTL_SECONDS = 120.0
-"""Seconds that systemctl may take: starting waits until the agent has read everything once."""
+"""Seconds that systemctl may take: the start waits until every read has run once."""
 
 HOME = Path("/opt/dgx-telemetry")
-"""The virtual environment that the units name, and that installing makes."""
+"""The virtual environment that the units name, and that `install` makes."""
 
 SERVICE = "dgx-telemetry.service"
 UNITS = ("dgx-telemetry-devices.service", "dgx-telemetry-smart.service", SERVICE)
 
 Step = tuple[str, Callable[[], object]]
-"""A sentence, and the function that does so: it raises OSError or BadInput."""
+"""A sentence, and the function that carries it out: it raises OSError or BadInput."""
 
 Systemctl = Callable[..., str]
 """Runs systemctl with these words and returns its output; raises BadInput if it fails."""
@@ -132,8 +132,8 @@ def installing(
     systemctl: Systemctl,
     program: Callable[[], Mapping[str, environment.Content]] = environment.running_program,
 ) -> Iterator[Step]:
-    """Copy the program, write the units, enable and start; a package has done all but the last two.
-    Run again, it replaces program and units, and keeps the settings."""
+    """Copy the program, write the units, enable and start; a package has done all steps but the
+    last two. A repeated run replaces program and units, and keeps the settings."""
     if not paths.packaged:
         home, command = paths.home, paths.command
         what = f"dgx-telemetry {__version__} for Python {environment.VERSION}"
@@ -156,7 +156,8 @@ def _link(path: Path, target: Path) -> None:
 
 
 def uninstalling(paths: InstallPaths, systemctl: Systemctl, *, purge: bool) -> Iterator[Step]:
-    """Stop, disable, and remove the files; the settings, drop-ins and the state to purge."""
+    """Stop, disable, and remove the files; with `purge` the settings, drop-ins and the state
+    too."""
     home = paths.home
     units = [path for path in paths.units if path.exists()]
     names = [path.name for path in units if path.name in UNITS]

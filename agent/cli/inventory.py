@@ -4,8 +4,8 @@ Slurm; printed, written or served.
 A node that stops answering stays a target, and an alert reports it. A node that was taken out, that
 Slurm has switched off, or that no list names any more, is no target; a drained node is a target
 that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet` take
-that label from every series but those that Prometheus makes itself (`up`), so that nothing else of
-a node begins again when it is drained.
+that label from every series but Prometheus' own (`up`), so that no other series of a node begins
+anew when it is drained.
 """
 
 import argparse
@@ -73,7 +73,7 @@ SLURM_KEY = re.compile(
     r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
 )
 SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
-"""Person that gave a reason, the date, and fields that follow."""
+"""The person that gave a reason, the date, and the fields that follow."""
 
 LONGEST_REASON = 120
 
@@ -95,7 +95,7 @@ class DrainedTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A list of a fleet. With `slurm` the nodes come from there, and their racks from here."""
+    """A list of a fleet. With `slurm` the nodes come from Slurm, and their racks from this list."""
 
     cluster: str = ""
     port: Port = AGENT_PORT
@@ -115,7 +115,7 @@ class FleetNode(NamedTuple):
 
 
 def expanded(text: str, key: str = "hosts") -> list[str]:
-    """The hosts, in their order; raises Mismatch, reported of `key`."""
+    """Return the hosts, in their order; raises Mismatch, which names `key`."""
     found: list[str] = []
     for word in filter(None, BETWEEN.split(text)):
         try:
@@ -131,7 +131,7 @@ def expanded(text: str, key: str = "hosts") -> list[str]:
 def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
     """The nodes that are targets, in the order of the list; raises BadInput.
 
-    An empty list is refused: Prometheus would forget a whole fleet for a slip.
+    An empty list is refused, because a slip would make Prometheus forget a whole fleet.
     """
     racks: dict[str, str] = {}
     for place, rack in enumerate(fleet.rack):
@@ -157,7 +157,8 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
 
 
 def slurm_nodes(listing: str) -> Iterator[FleetNode]:
-    """The nodes with GPUs of `scontrol --oneliner show nodes`, but those that are switched off."""
+    """Yield the nodes with GPUs of `scontrol --oneliner show nodes`, except those that are switched
+    off."""
     for line in listing.splitlines():
         _, *parts = SLURM_KEY.split(line)
         of: dict[str, str] = {}
@@ -230,8 +231,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Once, every so many seconds, or whenever somebody asks. An error at the start ends it; later
-    the file stays as it was."""
+    """Write the targets once, every so many seconds, or whenever somebody asks. An error at the
+    start ends it; later the file stays as it was."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

@@ -39,7 +39,7 @@ class StatusView(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the running agent, or look for a second; print, end."""
+    """Ask the running agent, or look for a second; print the status and end."""
     logging.getLogger().addHandler(logging.NullHandler())  # the findings show the faults
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
@@ -75,8 +75,8 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """The headline, then each finding that it does not speak of; findings that a fault hides stand
-    below it."""
+    """Yield the headline, then each finding that it does not speak of; findings that a fault hides
+    stand below it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)
@@ -101,7 +101,7 @@ def _about(
     indent: str,
     lead: str = "",
 ) -> Iterator[str]:
-    """The action; since when, its alert, and the page of the runbook."""
+    """Yield the action; since when, its alert, and the page of the runbook."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [_since(one.since, look.status), one.alert.text if one.alert else ""]
@@ -118,7 +118,7 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
 
 
 def _since(since: datetime | None, status: Status) -> str:
-    """`since 14:03 (5 min)`, unless that is but a moment ago."""
+    """`since 14:03 (5 min)`, unless that is only a moment ago."""
     stood = (status.at - since).total_seconds() if since else 0.0
     return (
         f"since {local(since.timestamp()):%H:%M} ({duration(stood)})"
@@ -207,7 +207,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """A row for each path that moves anything; the others in a line, and the rates of links."""
+    """A row for each path with traffic; the others in a line, and the rates of links."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read", "%", "out/write", "%", "")
     yield from table(header, rows, header[2:6], width=width) if rows else ()

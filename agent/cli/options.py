@@ -92,11 +92,11 @@ UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 """Rates of processes take two readings."""
 
 SETTLED_SECONDS = 30.0
-"""Seconds that a simulated machine has run before it is looked at: its scenario is under way."""
+"""Seconds for which a simulated machine has run before the look: its scenario is under way."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """The hardware as it is after a while: a real machine has been running anyway."""
+    """Return the hardware after a while: a real machine has been running anyway."""
     if hardware.simulated:
         clock.skip(SETTLED_SECONDS)
     return hardware
@@ -104,7 +104,7 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
     """The snapshot a tick after the first whole snapshot: counters that moved between the two have
-    a rate. After `longest` (s) it is as it is."""
+    a rate. After `longest` (s), return the newest snapshot in any case."""
     poller = agent.poller
     start = agent.clock.monotonic()
     while poller.waiting_for() and agent.clock.monotonic() - start < longest:
@@ -136,7 +136,7 @@ def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) ->
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the board of an agent, which hears of each of its ticks."""
+    """Return the board of an agent, which takes in each of its ticks."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

@@ -58,7 +58,7 @@ def stop_once(*_: object) -> None:
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Let an agent tick for so many seconds of its clock, or until nothing more is taken."""
+    """Let an agent tick for so many seconds of its clock, or until the tape is full."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

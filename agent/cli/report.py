@@ -53,7 +53,7 @@ body{{font:15px/1.5 system-ui,sans-serif;margin:2em}}td,th{{padding:.2em .7em;te
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, print or write, end."""
+    """Ask for the rows, print or write them, and end."""
     settings = settings_of(arguments)
     job = arguments.job or ""
     by = "job" if job or arguments.compare else arguments.by
@@ -174,7 +174,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def as_html(report: Report) -> str:
-    """The same as a page that needs nothing else."""
+    """The same as a page without any other file."""
     cells = [(report.by, *HEADER), *(_row(row, report.price) for row in report.rows)]
     rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in cells)
     sums = "<br>".join(map(escape, _sums(report)))

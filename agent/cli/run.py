@@ -53,15 +53,15 @@ MOST_EARLY = 1000
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread hands Python's lock on to a waiting thread. A tick reads hundreds of
 files and driver values, and after each its thread waits for the lock while others render: at
-Python's 5 ms 64 clients made ticks up to 0.4 s late, at this they do not."""
+Python's 5 ms, 64 clients made ticks up to 0.4 s late; at this value they do not."""
 
 
 @dataclass(slots=True, eq=False)
 class StatusNotifier:
-    """A listener of the poller: no tick, no sign of life.
+    """A listener of the poller that sends a sign of life for each tick.
 
-    The first tick makes the agent ready, whether or not the driver has answered by then: a driver
-    that hangs is reported by an alert, and must not hold up the start for ever.
+    The first tick makes the agent ready, whether or not the driver has answered by then: an alert
+    reports a driver that hangs, which must not hold up the start for ever.
     """
 
     notify_socket: journal.NotifySocket
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until the end; whether this program is to be started again."""
+    """Serve until the end; return whether this program is to be started again."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until the settings say how to log
     logging.getLogger().addHandler(early)
@@ -247,7 +247,7 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log the metrics that boards and rules miss, and the old name of a set."""
+    """Log the metrics that boards and rules lack, and the old name of a set."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:

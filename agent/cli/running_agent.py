@@ -1,4 +1,4 @@
-"""The agent that runs already: its frames, which `once` and `watch` show as its live page does."""
+"""The running agent: its frames, which `once` and `watch` show as its live page does."""
 
 import argparse
 import http.client
@@ -29,7 +29,7 @@ LONGEST_EVENT = 16 << 20
 """Bytes of a line of its stream."""
 
 SPAN = 900
-"""Seconds that are shown of the past second by second."""
+"""Seconds of the past that are shown second by second."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 """A character for each eighth of activity, the first for unknown activity."""

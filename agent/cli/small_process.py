@@ -1,5 +1,5 @@
-"""Settings of the process of an agent that runs for months, made before it imports the rest: they
-hold however it was started."""
+"""Settings of the process of an agent that runs for months, made before other imports: they hold
+for every way to start it."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
 M_ARENA_MAX = -8
-"""Of glibc's malloc.h."""
+"""M_ARENA_MAX of glibc's malloc.h."""
 
 
 def take_one_arena() -> None:

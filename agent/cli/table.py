@@ -11,14 +11,14 @@ from agent.jobs.job import percent
 UNKNOWN = "-"
 USUAL_COLUMNS = 80
 LEAST = 40
-"""Columns below which nothing is made to fit: the terminal breaks the lines."""
+"""Columns below which no line is fitted: the terminal breaks the lines."""
 
 WIDEST_COLUMNS = 140
 """Columns beyond which a line is no longer easy to read."""
 
 GUTTER = 2
 NARROWEST = 12
-"""Columns that a text keeps when a table is made to fit."""
+"""Columns that a text keeps when a table is fitted."""
 
 
 def local(at: float) -> datetime:
@@ -58,7 +58,7 @@ def table(
 
 
 def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int) -> list[int]:
-    """Columns for each cell of a row, in all as many as there are, if that can be."""
+    """Columns for each cell of a row, in all as many as the terminal has, if possible."""
     columns = range(len(numeric))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width

@@ -37,7 +37,7 @@ Alert = Mapping[str, Any]
 
 
 async def tail_alerts(port: int) -> None:
-    """Say each alert when it arrives, and when it is over."""
+    """Print each alert when it arrives, and when it is over."""
     before: dict[str, Alert] = {}
     started = ""
     while True:

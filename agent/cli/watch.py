@@ -209,7 +209,8 @@ class Screen:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """The alternate screen, each key as it is pressed; as it was again at the end."""
+        """Take the alternate screen, and each key as it is pressed; restore the terminal at the
+        end."""
         if not self.whole:
             yield
             return

@@ -41,8 +41,8 @@ def check_target(path: Path) -> os.stat_result | None:
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Put `content` at `path`, into folders that are made with `make`; on failure all stays as it
-    was. A link is refused: nothing is written to its target.
+    """Put `content` at `path`, into folders that are made with `make`; on failure nothing changes.
+    A link is refused: nothing is written to its target.
 
     Raises BadInput with a sentence.
     """

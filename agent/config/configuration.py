@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
 ANY_NAME = "NAME"
-"""Stands in a key for every name of a table below the section's own: `alerts.NAME`."""
+"""Placeholder in a key for every name of a table below the section's own: `alerts.NAME`."""
 
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
@@ -30,7 +30,7 @@ Entry = tuple[str, Any, str]
 
 
 class ConfigError(BadInput):
-    """A sentence: the place, the key, the expected value."""
+    """Error in the configuration, as a sentence: the place, the key, the expected value."""
 
 
 def load(

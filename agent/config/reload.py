@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reads the settings again each time that it is asked to; `good` says how that went.
+    """Reads the settings again whenever it is asked to; `good` tells whether that succeeded.
 
-    `read` runs on a thread, for it reads files; it raises BadInput and changes nothing. `follow` is
-    shown once the settings are in force, and `under_way` is entered for as long as a reload takes.
+    `read` runs on a thread, because it reads files; it raises BadInput and changes nothing.
+    `follow` gets the settings once they are in force, and `under_way` is entered for as long as a
+    reload takes.
     """
 
     configuration: Configuration

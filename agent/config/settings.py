@@ -39,9 +39,8 @@ class FileKeys:
 class Settings:
     """A configuration, never changed: `settings[DiskConfig].ignore`.
 
-    A section that it was not given has its defaults. An object that follows from the sections
-    alone, and is costly to make (the system), can be given too, and is found by its type in the
-    same way.
+    A section that it did not get has its defaults. It may also hold an object that follows from the
+    sections alone and is costly to make (the system), found by its type in the same way.
     """
 
     __slots__ = ("_values",)
@@ -60,7 +59,7 @@ class Settings:
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:
-        """The keys that another value needs a restart for: name, value before and value here."""
+        """The keys whose new value needs a restart: name, value before and value here."""
         for kind in {**before.sections, **self.sections}:
             for name in kind.at_start:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)

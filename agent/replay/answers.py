@@ -85,7 +85,7 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """The same of a function of psutil; whether counters wrap is settled when they are taped."""
+    """The same for a function of psutil; the tape already settles whether counters wrap."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
@@ -278,7 +278,7 @@ class TapeWriter:
         self.full = False
 
     def begin(self) -> None:
-        """The first question is asked: time runs from here."""
+        """Start the time at the first question."""
         with self._lock:
             self._now()
 

@@ -51,7 +51,7 @@ GROUP = re.compile(
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
     r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
 )
-"""Parts of the path of a control group that name nothing of anybody's."""
+"""Parts of the path of a control group that name no person or job."""
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
@@ -70,7 +70,7 @@ UNTAPED_NAMES = frozenset(
         ),
     }
 )
-"""Files of these names identify a machine or hold a user's secrets, and no metric needs them."""
+"""Files with these names identify a machine or hold a user's secrets, and no metric needs them."""
 
 
 def untaped(path: str) -> bool:

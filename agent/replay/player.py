@@ -49,8 +49,9 @@ from agent.replay.answers import (
 AHEAD = 250
 """Milliseconds by which a replay in real time runs ahead of the tape.
 
-The ticks of recording and replay start equally late after the first question, but for some jitter:
-without this, a tick would sometimes find the frame of its own time, sometimes the frame before.
+The ticks of recording and replay start equally late after the first question, except for some
+jitter: without this, a tick would sometimes find the frame of its own time, sometimes the frame
+before.
 """
 
 TAPE_SECONDS = 10 * 366 * 86400  # Seconds: ten years
@@ -195,7 +196,7 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the answer of now to a call; raises the refusal, or `never` if there was no such
+    """Return the present answer to a call; raises the refusal, or `never` if there was no such
     call."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
@@ -243,7 +244,7 @@ class TapedNvml:
         return ask
 
     def _answer(self, key: str) -> Any:
-        """The answer of now; Function Not Found if this was never asked."""
+        """Return the present answer; Function Not Found if this was never asked."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
@@ -321,7 +322,8 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Files as they were, answered from their series; a path never taped is not there."""
+    """Files as they were, answered from their series; a path that was never taped does not
+    exist."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock

@@ -1,1 +1,1 @@
-"""The systemd service on this machine, as parts that can be put there and removed again."""
+"""The systemd service on this machine, as parts that can be installed and removed again."""

@@ -1,5 +1,5 @@
-"""The virtual environment of the service: a copy of the program that runs this, which is its own
-packages and every distribution that it needs."""
+"""The virtual environment of the service: a copy of the running program, which is its own packages
+and every distribution that it needs."""
 
 import compileall
 import re
@@ -15,7 +15,7 @@ from agent.errors import BadInput
 
 SOURCE_FOLDER = Path(__file__).parents[2] / "deploy"
 SHIPPED = Path(__file__).parent / "deploy"
-"""A wheel carries them here; a source tree has them in their own place."""
+"""A wheel carries these files here; a source tree has them in their own place."""
 
 KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
 """The drop-in that hands /dev/kmsg to the service."""
@@ -96,14 +96,14 @@ def recorded(name: str) -> Iterator[tuple[str, Content]]:
 
 
 MARK = "installed-by-dgx-telemetry"
-"""The file that says that an environment is ours to replace and to remove."""
+"""The file that marks an environment as ours to replace and to remove."""
 
 HIDDEN_FOLDERS = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
 """Folders that the unit does not show to the service."""
 
 OPTIMISATIONS = (0, 2)
 """Bytecode for the command line, and for the service, which starts itself with `-OO`: it may write
-none, and without any it takes twice the time to start and 6 MiB more memory."""
+no bytecode, and without it takes twice the time to start and 6 MiB more memory."""
 
 VERSION = "{}.{}".format(*sys.version_info)
 
@@ -130,7 +130,7 @@ def check_python() -> None:
 
 def put(home: Path, files: Mapping[str, Content]) -> None:
     """Make a virtual environment at `home` with these files, without a network and without pip;
-    beside its place first, so that a service that runs meanwhile finds all or nothing."""
+    beside its place first, so that a service that runs meanwhile finds all files or none."""
     if home.exists() and not (home / MARK).exists():
         raise BadInput(f"{home} is there, and was not made by this command: move it away")
     new, old = home.with_name(f"{home.name}.new"), home.with_name(f"{home.name}.old")

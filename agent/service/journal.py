@@ -26,12 +26,12 @@ class LogConfig(Section, frozen=True):
 
 
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""Of syslog, by level."""
+"""Priorities of syslog, by level."""
 
 
 class AgentFormatter(logging.Formatter):
-    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. In
-    front stands the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
+    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. It
+    begins with the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class AgentFormatter(logging.Formatter):
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether systemd joined the stream to the journal: JOURNAL_STREAM names its device and
-    inode. Both matter, for children inherit the variable and may write elsewhere."""
+    inode. Both matter, because children inherit the variable and may write elsewhere."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # closed, or no file at all

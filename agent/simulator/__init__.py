@@ -1,7 +1,7 @@
 """Simulated machines: every system that the agent supports, with drivers, jobs and faults.
 
 A simulated machine refuses the same questions as the real machine. It keeps tables of its own and
-reads none of the agent's specs: those are tested against it.
+reads none of the agent's specs, because these are tested against it.
 """
 
 from dataclasses import dataclass, replace

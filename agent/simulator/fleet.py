@@ -41,12 +41,12 @@ class NodePlan:
 
     @property
     def address(self) -> str:
-        """All of 127.0.0.0/8 is this machine, and no other's."""
+        """All addresses of 127.0.0.0/8 are this machine's, and no other's."""
         return f"127.124.{self.number // 250}.{self.number % 250 + 1}"
 
 
 def plan(number: int) -> tuple[NodePlan, ...]:
-    """The nodes of a fleet; raises BadInput for a number that cannot be."""
+    """The nodes of a fleet; raises BadInput for an impossible number."""
     if not FEWEST <= number <= MOST:
         raise BadInput(f"a fleet has {FEWEST} to {MOST} nodes, not {number}")
     return tuple(_nodes(number, min(JOINT, number // 2)))

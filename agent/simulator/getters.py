@@ -180,7 +180,7 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Drivers from some branch on put the maker before GeForce, TITAN and A100."""
+    """Drivers from a certain branch on put the maker before GeForce, TITAN and A100."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 

@@ -182,7 +182,7 @@ class SimulatedGpu:
         self._heat = (0.0, self._goal())  # when, degrees Celsius
 
     def settle_at_once(self, now: float) -> None:
-        """The temperature is as if the work had been there for long."""
+        """Set the temperature that follows from long work at this load."""
         self._heat = (now, self._goal())
 
     def take(self, now: float, work: GpuWork) -> None:
@@ -265,7 +265,7 @@ class SimulatedGpu:
 
     @property
     def sm_clock(self) -> int:
-        """MHz, in the steps of 15 that the hardware has."""
+        """MHz, in the hardware's steps of 15."""
         clocks = self.model.clocks
         if not self.awake:
             return clocks.idle_sm
@@ -273,7 +273,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """Falls to 1 at rest, but not on Hopper."""
+        """The present generation falls to 1 at rest, but not on Hopper."""
         full = self.awake or self.model.architecture >= HOPPER
         return self.model.pcie_generation if full else 1
 

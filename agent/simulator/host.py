@@ -206,7 +206,7 @@ def _disk(machine: Machine, disk: DiskModel) -> Tree:
 
 
 def _array(machine: Machine, array: ArrayModel) -> Tree:
-    """A stripe has no `degraded`: it cannot lose a member and live."""
+    """A stripe has no `degraded`: it does not survive the loss of a member."""
     health = machine.host_health
     first = next((a for a in machine.system.arrays if not a.striped), None)
     files: Tree = {

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 STEP = 0.23
-"""Seconds that an H100 takes for a step of the training that is simulated; no part of a second, so
-that reads every second meet every phase in turn."""
+"""Seconds that an H100 takes for a step of the simulated training; no part of a second, so that a
+read of every second meets every phase in turn."""
 
 
 class GpuLoad(Struct, frozen=True):
@@ -30,7 +30,7 @@ class GpuLoad(Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """NVML's: kernels and copies alike."""
+        """Utilisation by NVML: kernels and copies alike."""
         return max(self.activity, self.copies)
 
 

@@ -13,8 +13,8 @@ from agent.simulator.state import MachineState
 
 
 class Machine(MachineState):
-    """A machine that plays a scenario. It is brought up to the clock whenever it is asked anything:
-    counters run by themselves, only scenarios and faults have to be caught up with."""
+    """A machine that plays a scenario. It advances to the clock whenever it is asked anything:
+    counters run by themselves, only scenarios and faults have to catch up."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
         super().__init__(system, driver)
@@ -42,7 +42,7 @@ class Machine(MachineState):
         return micros / 1e6 - self._epoch
 
     def advance(self) -> None:
-        """Bring the machine up to the clock."""
+        """Advance the machine to the clock."""
         with self.lock:
             now = max(self.now, self.clock.monotonic() - self._began)
             while self._next[0] <= now + SLACK:

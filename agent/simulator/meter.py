@@ -1,4 +1,4 @@
-"""Counters that run at known rates, or in steps: exact at any moment, nothing done meanwhile."""
+"""Counters that run at known rates, or in steps: exact at any moment, without work in between."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class CounterMeter:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds for which the past can be asked for: longer than any buffer of the driver reaches."""
+"""Seconds of the past that are kept: longer than any buffer of the driver."""
 
 JITTER = 0.004  # Share of a step by which its beginning is off
 
@@ -107,8 +107,7 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Part of the jitter that a step has, cached: the GPUs of a job, and many reads, ask for the
-same."""
+"""Jitter of a step, cached: the GPUs of a job, and many reads, ask for the same."""
 
 
 class _Span(NamedTuple):
@@ -140,7 +139,7 @@ class StepMeter:
 
     def read(self, name: str, at: float) -> float:
         """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
-        rates it is as if they had always held."""
+        rates the total is as if they had always held."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:

@@ -1,6 +1,6 @@
 """The simulated GPUs and systems: each a file in `gpus/` or `systems/`.
 
-Knows nothing of the agent's specs: those are tested against these figures."""
+It knows nothing of the agent's specs, because these are tested against its figures."""
 
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 FOLDER = Path(__file__).parent
 
 KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
-"""`nvmlDeviceGetArchitecture`."""
+"""Values of `nvmlDeviceGetArchitecture`."""
 
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))

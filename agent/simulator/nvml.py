@@ -33,7 +33,7 @@ OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_
 
 
 class EventSet:
-    """GPUs that are registered for XID errors, and those that came since."""
+    """GPUs that are registered for XID errors, and errors that came since."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -120,7 +120,7 @@ class SimulatedNvml:
         self._users -= 1
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
-        """Check all that does not depend on the GPU."""
+        """Check every condition that does not depend on the GPU."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
@@ -171,8 +171,8 @@ class SimulatedNvml:
         return [*super().__dir__(), *CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Functions by their table; constants, structs and errors are pynvml's own, whose functions
-        would ask a real driver."""
+        """Return a function by its table; constants, structs and errors are pynvml's own, but its
+        functions would ask a real driver."""
         if name in CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)

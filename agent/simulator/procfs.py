@@ -23,7 +23,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 
 def proc_tree(machine: Machine) -> dict[str, Content]:
-    """Path to content, for all that is no process."""
+    """Path to content, for all files outside processes."""
     return {
         **{
             f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information": partial(
@@ -123,7 +123,7 @@ def _schedstat(machine: Machine, _: SimulatedProcess, thread: SimulatedThread) -
 
 
 def _children(machine: Machine, process: SimulatedProcess, thread: SimulatedThread) -> str:
-    """All were forked by the main thread."""
+    """The main thread forked all children."""
     below = (p.pid for p in machine.jobs.processes.values() if p.parent == process.pid)
     return " ".join(map(str, below)) if thread is process.threads[0] else ""
 
@@ -185,7 +185,7 @@ def cgroup_tree(machine: Machine) -> dict[str, Content]:
 
 
 def _io_stat(machine: Machine) -> str:
-    """A line a device: the disks with the data, and the array above them."""
+    """A line per device: the disks with the data, and the array above them."""
     read, written = (
         int(machine.jobs.meter.read(f"cgroup:{flow}", machine.now)) for flow in ("read", "written")
     )

@@ -27,7 +27,7 @@ from agent.simulator.state import MachineState
 TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios of a machine in a job over several nodes. Played by fleets alone."""
+"""Scenarios of a machine in a job over several nodes. Only fleets play them."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
@@ -124,7 +124,7 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return the missing requirement of the scenario on this system, in words; empty if it can
+    """Return the requirement of the scenario that this system lacks, in words; empty if it can
     play."""
     needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))

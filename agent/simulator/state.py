@@ -33,7 +33,7 @@ class MachineState:
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
     def lose(self, index: int) -> None:
-        """The GPU falls off the bus; links to it go down."""
+        """Let the GPU fall off the bus; links to it go down."""
         bus = address(self.gpus[index].bus)
         self.kernel_log.write(f"NVRM: GPU {bus}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
