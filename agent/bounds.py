@@ -1,5 +1,5 @@
 """Bounds of the agent's work and memory, and of its waits for calls that may block: more of each
-costs time or memory. None is a threshold of a verdict."""
+costs time or memory. None of them is a threshold of a verdict."""
 
 HOUR = 3600.0  # s
 
@@ -17,12 +17,12 @@ MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
 processes that are read."""
 
 MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
-"""Threads of all processes that are listed in one tick, for how many the begin of a list counts,
-and threads of one process that are asked for children at a time."""
+"""Threads of all processes that are listed in one tick, the number of threads for which the begin
+of a list counts, and threads of a process that are asked for children at a time."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""Processes that are met in one tick: reading the ancestors of one takes 0.5 ms; and processes of a
-GPU at rest whose bytes are read in one."""
+"""Processes that are met in a tick: to read the ancestors of a process takes 0.5 ms; and processes
+of a GPU at rest whose bytes are read in a tick."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Threads that look into the memory of processes at a time, each of which may block; seconds that
@@ -42,4 +42,4 @@ DISK_HANGS = 5.0
 """Seconds for which the start and the end wait for a disk."""
 
 HOURS_SAVED_EVERY = 300.0
-"""Seconds between two writes of them: no more is lost by a crash."""
+"""Seconds between two writes of them: a crash loses no more."""

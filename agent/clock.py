@@ -37,8 +37,8 @@ class ProcessorTime(NamedTuple):
     late: float  # total delay of the event loop: stopped processes have no other sign
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return for how long since `before` this thread waited for a processor or for Python's
-        lock, or the whole process did.
+        """Return the seconds since `before` in which this thread waited for a processor or for
+        Python's lock, or the whole process did.
 
         A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the thread
         that held the lock, the busiest of the others, ran or was queued, and it consists of short
@@ -84,8 +84,8 @@ class Clock(Protocol):
         """Processor time of this process, as read at most `age` real seconds ago."""
 
     def offset(self) -> float | None:
-        """Wall time less the real time since boot (s): it stays unless somebody sets the clock.
-        None while the machine has just started, and is about to learn the time."""
+        """Wall time less the real time since boot (s): it stays the same unless somebody sets the
+        clock. None while the machine has just started, and is about to learn the time."""
 
 
 STARTED = 600.0

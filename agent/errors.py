@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class BadInput(ValueError):
-    """The user's input cannot be used; the message is a sentence. Exit status 2."""
+    """Error in the user's input; the message is one sentence. Exit status 2."""
 
 
 class Failure(NamedTuple):
@@ -25,8 +25,8 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Text that can be shown: parts of a terminal's own language, or of no language at all, in
-    names of devices, of programs or of a tape become `\\x1b`. Ends of lines stay."""
+    """Text that can be shown: control sequences of a terminal, and unprintable characters, in names
+    of devices, of programs or of a tape become `\\x1b`. Ends of lines stay."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )

@@ -11,7 +11,7 @@ from agent.errors import Failure
 from agent.ranges import ANY, FLAG, LARGEST, NOT_NEGATIVE, RATIO, Range
 
 Labels = tuple[str, ...]
-"""The labels of a series: their values, or in a metric's declaration their names."""
+"""The labels of a series: their values; in a metric's declaration, their names."""
 
 GPU_LABELS = ("gpu", "uuid")
 LINK_LABELS = (*GPU_LABELS, "link")
@@ -65,7 +65,7 @@ class Reason(StrEnum):
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
-"""Reasons after which nothing more need be asked of a GPU."""
+"""Reasons after which the agent asks a GPU nothing more."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the GPU is queried again."""
@@ -79,7 +79,8 @@ class Absent(Exception):
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """The same to keep: an error that was raised holds on to every frame that it came by."""
+        """Return the same to keep: an error that was raised holds on to every frame that it
+        passed."""
         return Absent(self.reason, str(self))
 
 
@@ -219,7 +220,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something seen that decided a verdict: its kind, its figures, the GPU and devices meant.
+    """An observation that decided a verdict: its kind, its figures, the GPU and devices meant.
 
     Kinds are members of an enumeration beside the code that finds them.
     """
@@ -240,8 +241,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with the machine; `device` is its port, link, array or source, empty if it is
-    about the whole GPU or machine; `labels` are others of its alert."""
+    """A fault of the machine; `device` is its port, link, array or source, empty if it is about the
+    whole GPU or machine; `labels` are others of its alert."""
 
     kind: str
     severity: Severity
@@ -301,8 +302,8 @@ Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States whose time is lost, the worst first, asked by all that counts it. Exposed communication
-moves a job's own data: it is shown apart."""
+"""States whose time is lost, the worst first; every count of lost time uses them. Exposed
+communication moves a job's own data, and is shown apart."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
 

@@ -10,7 +10,7 @@ LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """Both ends included; no NaN is between them."""
+    """A range with both ends included; NaN is outside."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -50,7 +50,7 @@ def ranges(indices: Iterable[int]) -> str:
 
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """To sort by: `gpu10` comes after `gpu9`."""
+    """Return a key for sorting: `gpu10` comes after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 

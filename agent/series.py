@@ -78,8 +78,8 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 class SampleStore:
     """The samples of the last seconds by metric and labels; `now` is the tick's monotonic time.
 
-    A value that has expired is as absent as a value that never was. Not for several threads at
-    once.
+    A value that has expired is as absent as a value that never was. It does not support several
+    threads at once.
     """
 
     now: float = 0.0
@@ -149,7 +149,7 @@ class SampleStore:
             self._reporters.setdefault(name, {})[key] = read
 
     def _leave(self, read: _Read) -> None:
-        """Take them out of it."""
+        """Take them out of the index."""
         for name, labels in read[-1].shape.places:
             held = [other for other in self._series[name].pop(labels) if other[0] is not read]
             if held:
@@ -274,7 +274,7 @@ class SampleStore:
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Growth a second of a counter; None before two readings, or after a fall.
 
-        If the reads are further apart than that, over its last two readings.
+        If the reads are further apart than that, it is the growth over the last two readings.
         """
         found = self._find(metric, labels)
         if found is None:

@@ -17,7 +17,7 @@ class Spawn(Protocol):
     """Starts work, and returns the future of its result or of whatever it raises."""
 
     def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
-        """`name` is the thread's."""
+        """`name` is the name of the thread."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:

@@ -79,10 +79,11 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Seconds: an alert that holds for longer would begin again with each job, and names none."""
+"""Seconds from which an alert names no job: an alert that holds for longer would begin again with
+each job."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Within the brackets of a template: they are a hundredth of the files."""
+"""Blanks within the brackets of a template: they are a hundredth of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
 
@@ -118,7 +119,7 @@ def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Relative path to text of everything that `dgx-telemetry build` writes of this package."""
+    """Relative path to text of every file of this package that `dgx-telemetry build` writes."""
     book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},

@@ -8,7 +8,7 @@ from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 
 
 class Receivers(Section, frozen=True):
-    """Empty keys switch their way off. Files are read by Alertmanager, at each message."""
+    """Empty keys switch a receiver off. Files are read by Alertmanager, at each message."""
 
     table = "alertmanager"
     webhook_url: Url = ""  # no secret: the token goes into the file below

@@ -1,5 +1,5 @@
-"""RUNBOOK.md: a section per alert, from its page and its rules; and as a page that every agent
-serves, so that the links of alerts lead somewhere."""
+"""RUNBOOK.md: a section per alert, from its page and its rules; and a page with the same content
+that every agent serves, as the target of the links of alerts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -100,7 +100,8 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """A heading that a link names answers to its name, and to that in small letters."""
+    """Return a heading; if a link names it, it has its name as an anchor, and the name in small
+    letters."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

@@ -12,15 +12,15 @@ from dashboards.queries import Query, Value
 # held from idle. Reds and oranges are kept for causes that starve a GPU or need a person, yellows
 # for causes that slow it down: nothing healthy has them.
 GOOD, WARNING, BAD = "#0B7A58", "#F8CE2C", "#DE1109"
-"""Behind text. Grafana writes nearly black on colours brighter than 180 of 255, nearly white on the
-rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its own, for no
-colour is readable both on Grafana's dark panels and on its light panels.
+"""Colours behind text. Grafana writes nearly black on colours brighter than 180 of 255, nearly
+white on the rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its
+own, for no colour is readable both on Grafana's dark panels and on its light panels.
 """
 PAINTLESS = "transparent"
 """Behind a good figure of a table, so that bad figures stand out."""
 PLAIN = "#BDBDBD"
 DASHED = "#8C8C8C"
-"""Dashed lines of limits: they are no series that anybody should look at first."""
+"""Colour of the dashed lines of limits: they should not draw attention."""
 
 STATES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): PLAIN,
@@ -76,13 +76,13 @@ PART: Steps = (Step(None, DASHED),)
 
 WELL: Steps = (Step(None, GOOD),)
 LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
-"""Share of GPU time that went nowhere; from a quarter on an alert reports it."""
+"""Share of GPU time that was lost; from a quarter on an alert reports it."""
 
 FULL: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD))
 """Share of time for which a data path was saturated."""
 
 ANY: Steps = (Step(None, GOOD), Step(1, BAD))
-"""A count of things that should not be."""
+"""A count of things that should not exist."""
 
 SOME: Steps = (Step(None, GOOD), Step(1, WARNING))
 """A count of things that need attention."""

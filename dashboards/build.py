@@ -1,6 +1,6 @@
 """All boards as files, through grafanalib: the only file that imports it, and corrects its output.
 
-grafanalib 0.7.1 gives the frame: boards, targets, variables, links. Its panels write layouts of
+grafanalib 0.7.1 gives the frame: boards, targets, variables, links. Its panels use layouts of
 Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever changes), its
 graphs are limited to 100 points, and its schema version sets off migrations that overwrite these
 settings. So panels are written here as Grafana 10 to 13 read them, and obsolete parts of the frame
@@ -36,7 +36,7 @@ OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
     *("refresh", "sort", "options", "regex"),
 }
-"""Keys that Grafana reads of each; it has dropped the rest of grafanalib's keys."""
+"""Keys that Grafana reads of each; it ignores the rest of grafanalib's keys."""
 
 LIMIT_LINE: Json = {
     "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
@@ -45,7 +45,7 @@ LIMIT_LINE: Json = {
     "custom.stacking": {"mode": "none", "group": "limit"},
     "color": {"mode": "fixed", "fixedColor": DASHED},
 }
-"""No area, no stack, out of the way of the palette."""
+"""A series without area, without stack, and without a colour of the palette."""
 
 SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
 
@@ -179,8 +179,8 @@ SOURCE = core.Template(
 
 
 def _template(variable: Variable) -> Json:
-    """A variable, read again with each time range, for nodes come and go. A variable without All
-    begins with its first value."""
+    """A variable, read again with each time range, because nodes come and go. A variable without
+    All begins with its first value."""
     made = core.Template(
         name=variable.name,
         label=variable.label,

@@ -51,7 +51,7 @@ MISSING = now(system.GPUS_EXPECTED).less(now(system.GPUS))
 
 LOSING = f"~{WHAT_LOST}"
 SHOWN = 50
-"""Nodes in a table of the worst: a fleet of thousands has no more that anybody reads."""
+"""Nodes in a table of the worst: nobody reads more of a fleet of thousands."""
 
 
 def part(state: str, by: Labels) -> Value:
@@ -214,7 +214,7 @@ HUNG_RANKS = now(HUNG).with_labels_of(
     JOB_INFO, ("instance", "job", "gpu", "uuid"), OF_JOB, runtime=NUMBERED
 )
 BEHIND = (Step(None, GOOD), Step(0.04, WARNING))
-"""By how much a node holds up its job."""
+"""Share by which a node holds up its job."""
 
 JOBS = Row(
     "Which jobs over several nodes are slow or hang?",

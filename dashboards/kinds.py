@@ -11,10 +11,11 @@ from dashboards.queries import Query, Value
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
-"""Smallest range of an axis, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
+"""Smallest range of an axis, by its unit: Grafana's axis of zeros alone goes to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
+"""Decimals of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one
+error."""
 
 BARS: Json = {
     "sizing": "manual",
@@ -24,7 +25,8 @@ BARS: Json = {
     "namePlacement": "left",
     "text": {"valueSize": 14},
 }
-"""In pixels: by itself, a bar and its text fill the room that there is, in each panel another."""
+"""Sizes in pixels: without them, a bar and its text fill the available room, which differs by
+panel."""
 
 
 class Shape(TypedDict, total=False):
@@ -47,12 +49,12 @@ def graph(
     every: str = "",
     **shape: Unpack[Shape],
 ) -> Panel:
-    """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
+    """Lines over time, or stacked areas; `whole`: a share, on an axis that goes to 1.
 
-    `named`: below them a legend; if there would be a hundred names, the tooltip reports them.
-    `peaks`: beside them a legend with the highest value of each. `every` is the least time between
-    two points, for metrics that the agent reads less often than Prometheus scrapes it: with it the
-    window of `rate` grows.
+    `named`: a legend below; with a hundred names, the tooltip reports them. `peaks`: a legend
+    beside, with the highest value of each. `every` is the least time between two points, for
+    metrics that the agent reads less often than Prometheus scrapes it: with it the window of `rate`
+    grows.
     """
     units = {query.value.unit for query in queries}
     if len(units) > 1:
@@ -127,7 +129,7 @@ def bars(
     most: float = 1,
     **shape: Unpack[Shape],
 ) -> Panel:
-    """A bar for each series, as things stand now or over all that the board shows."""
+    """A bar for each series, at present or over the board's time range."""
     return Panel(
         *("bargauge", title, about, [query]),
         steps=steps,
@@ -204,7 +206,7 @@ def table(
 ) -> Panel:
     """A row for each set of labels, the worst of the first column on top; labels may be links.
 
-    `as_asked`: in the order in which the query has its answer, instead.
+    `as_asked`: in the order of the query's answer instead.
     """
     worst = {"displayName": columns[0].title, "desc": not ascending}
     links_of = (

@@ -24,7 +24,7 @@ NO_INFINIBAND = "on systems without InfiniBand"
 
 BOTH_WAYS = ("instance", "path", "device")
 WHOLE = f"{WHOLE_GPU}|[^g].*"
-"""Devices but single NVLinks."""
+"""Devices other than single NVLinks."""
 
 NVLINK = Row(
     "Is NVLink full?",

@@ -43,7 +43,7 @@ UNITS: dict[str, str] = {
 """Grafana's unit by the unit that ends a metric's name; countables have none."""
 
 RATES = {"bytes": "Bps", "joules": "watt", "seconds": "percentunit"}
-"""Grafana's unit of growth per second; of errors and the like we show how many."""
+"""Grafana's unit of growth per second; for errors and the like the boards show their number."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
 """Data paths that belong to a GPU; the label `gpu` of the others is empty."""
@@ -201,14 +201,14 @@ def rate(metric: Metric, by: Labels | None = None, **match: str) -> Value:
 
 
 def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match: str) -> Value:
-    """Growth of a counter within the time that the board shows, or another, summed by labels."""
+    """Growth of a counter within the board's time range, or another, summed by labels."""
     _must_be_counter(metric)
     expr = aggregated("sum", f"increase({select(metric, **match)}[{within}])", by)
     return Value(expr, unit_of(metric))
 
 
 def summed(record: Metric, by: Labels = (), **match: str) -> Value:
-    """Return the sum of a record of seconds within the time that the board shows."""
+    """Return the sum of a record of seconds within the board's time range."""
     return Value(aggregated("sum", f"sum_over_time({select(record, **match)}[{RANGE}])", by), "s")
 
 
@@ -226,7 +226,7 @@ GPU: Labels = ("instance", "gpu")
 CAUSE: Labels = ("state", "cause")
 DEVICE: Labels = ("instance", "path", "device", "direction")
 WHOLE_GPU = "~gpu[0-9]+"
-"""Devices of NVLink that are all links of a GPU together; single links are gpu0:3."""
+"""Devices of NVLink that stand for all links of a GPU together; single links are gpu0:3."""
 
 
 def time_in(state: State, by: Labels = ()) -> Value:
@@ -248,7 +248,7 @@ def time_by_cause(**match: str) -> Value:
 
 
 def range_by_cause(**match: str) -> Value:
-    """The same of all of it together, from a thousandth on, the most first."""
+    """The same over the whole time range, from a thousandth on, the most first."""
     share = grown(STATE_SECONDS, CAUSE, **match).over(grown(STATE_SECONDS, ()), on=())
     return share.where(">= 0.001").descending()
 
@@ -263,8 +263,8 @@ def saturated(by: Labels, **match: str) -> Value:
 
 
 def _busy_disks() -> str:
-    """Disks without a known limit that were hardly ever without a request: the share of the time,
-    as paths of the direction `busy`."""
+    """Share of the time with a request in flight, for disks without a known limit that were nearly
+    always busy; as paths of the direction `busy`."""
     busy = f"rate({select(disk.BUSY)}[{RANGE}]) >= {BUSY_DISK:g}"
     known = f"on (instance, job, device) {select(LIMIT, path='disk')}"
     path = f'label_replace({busy} unless {known}, "path", "disk", "", "")'
@@ -310,7 +310,8 @@ PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 
 
 def since(severity: str, places: str) -> Value:
-    """Return when each of those alerts began to hold, in milliseconds since the epoch."""
+    """Return the time at which each of those alerts began to hold, in milliseconds since the
+    epoch."""
     began = _of_ours(ALERTS_SINCE.name, severity, places=places)
     firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
     return Value(f"({began} and {firing}) * 1000", "dateTimeFromNow")

@@ -52,16 +52,17 @@ def values_of(label: str, metric: Metric, scope: str = "", every: str | None = "
 
 
 JOB_VARIABLE = values_of("job", agent_health.BUILD_INFO)
-"""Jobs of agents: All is each of them, and no other target of Prometheus."""
+"""Jobs of agents: All selects each of them, and no other target of Prometheus."""
 
 PLACE_VARIABLES = (
     values_of("cluster", UP, '{job=~"$job"}', ".*"),
     values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
 )
-"""Labels that targets may have. All of them is also a target without: such a label is empty."""
+"""Labels that targets may have. All of them also selects a target without such a label: it is empty
+there."""
 
 NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$rack"}')
-"""Also nodes that do not answer: Prometheus has `up` of each that it scrapes."""
+"""Nodes that do not answer are included: Prometheus has `up` of each that it scrapes."""
 
 ONE_NODE = values_of("instance", UP, '{job=~"$job"}', None)
 GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+")
@@ -139,7 +140,7 @@ def time_panels(title: str, widths: tuple[int, int], **match: str) -> tuple[Pane
 
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
-"""The worst first, as the table lists them."""
+"""Severities, the worst first, as the table lists them."""
 
 OF_DEVICES = (
     *("alertname", "severity", "instance", "gpu", "path", "device", "link", "direction"),
@@ -213,7 +214,7 @@ def _rows(operator: str, value: Value, firing: Value, by: Labels) -> Value:
 
 
 WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
-"""As Grafana 13 reads it, and as those before it do."""
+"""Settings for Grafana 13, and for versions before it."""
 
 WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
 WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}

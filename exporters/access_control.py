@@ -38,8 +38,8 @@ def require_bcrypt() -> None:
 
 
 def unmatched_hash(users: Mapping[str, str]) -> str:
-    """A hash that no password has, as costly as those of the users: the time that an answer takes
-    does not say which users there are."""
+    """A hash that no password has, as costly as those of the users: the time of an answer does not
+    tell which users exist."""
     import bcrypt
 
     cost = max(int(stored.split("$")[2]) for stored in users.values())
@@ -47,9 +47,9 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, so that guesses cost the agent little and keep no
-    other client out: a client has one check at a time, and rests after a wrong password. A right
-    password is remembered, as digests under a secret of this process."""
+    """Checks passwords against bcrypt hashes. Guesses cost the agent little and keep no other
+    client out: a client has one check at a time, and rests after a wrong password. A right password
+    is remembered, as digests under a secret of this process."""
 
     def __init__(self, pause: float = PAUSE) -> None:
         self.checks = 0  # how often bcrypt was asked
@@ -117,7 +117,7 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 def is_cross_site(request: web.Request) -> bool:
     """Return whether a page of another origin asks for the stream: 32 of these would shut all
-    others out, though it could not read them."""
+    others out, though the page could not read them."""
     if request.path != STREAM:
         return False
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN

@@ -37,7 +37,7 @@ EXACT = 6
 """Decimals to which a value is known before it is rounded down: 29 / 100 * 100 is less than 29."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
-"""By name and labels."""
+"""Values by name and labels."""
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class DcgmExposition(Exposition):
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """A listener of the poller: keep the rates that are exported as such, over some seconds or
+        """A listener of the poller: keep the rates that are exported as rates, over some seconds or
         the last two readings of slower reads."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()

@@ -34,7 +34,7 @@ class DefaultSet:
     """Chooses from each snapshot; remembers its choice, for a series once shown stays."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """By metric: devices that were there before, by their labels without the parts."""
+    """Devices that were there before, by metric: their labels without the parts."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 

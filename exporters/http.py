@@ -99,7 +99,7 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """503 with the missing reads until every read has run."""
+        """Answer 503 with the missing reads until every read has run."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
@@ -134,7 +134,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """The agent lives; how the machine is, metrics and alerts report."""
+    """The agent lives; metrics and alerts report the state of the machine."""
     return web.Response(text="ok\n")
 
 
@@ -156,7 +156,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """A body that is already compressed if `gzip` says so."""
+    """Return an answer whose body is already compressed if `gzip` says so."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -167,7 +167,7 @@ def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
     """Targets for Prometheus' `http_sd`: `/targets`, read again for each client, on a thread. If
-    `read` raises BadInput the answer is 503 and why: Prometheus keeps its targets."""
+    `read` raises BadInput, the answer is 503 and the reason: Prometheus keeps its targets."""
     reading = asyncio.Lock()  # clients wait meanwhile: a command hangs once, not each time
 
     async def answer(_: web.Request) -> web.Response:

@@ -202,7 +202,8 @@ class Exposition:
         self._process = process
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
-        """Body and Content-Type. May take tens of milliseconds: not for the event loop."""
+        """Return body and Content-Type. It may take tens of milliseconds: do not call it on the
+        event loop."""
         page = self.page(accept)
         return page.zipped if gzip else page.plain, negotiate(accept).content_type
 
@@ -238,7 +239,7 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in the first tick: counters that are above 0 then did not begin since."""
+        """Take in the first tick: counters that are above 0 then did not begin since then."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 

@@ -15,7 +15,7 @@ FAMILY_TITLES = {
     "pcie": "PCIe",
     "nvswitch": "NVSwitch",
 }
-"""Titles of subsystems whose second word is not title enough."""
+"""Titles of subsystems whose second word is no sufficient title."""
 SIGNALS = "Signals"
 SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
@@ -57,6 +57,7 @@ def _cells(metric: Metric) -> list[str]:
 
 
 def _row(texts: Iterable[str]) -> str:
-    """A bar ends a cell, a line break ends the table, and an angle bracket begins a tag."""
+    """Return a row of the table, escaped: a bar ends a cell, a line break ends the table, and an
+    angle bracket begins a tag."""
     cells = (" ".join(t.split()).replace("|", "\\|").replace("<", "&lt;") for t in texts)
     return f"| {' | '.join(cells)} |"

@@ -106,7 +106,7 @@ class Server:
         return all(ip_address(address[0]).is_loopback for address in self.addresses)
 
     async def cleanup(self) -> None:
-        """End within a second, also if a client does not take its answer."""
+        """End within a second, even if a client does not take its answer."""
         loop = asyncio.get_running_loop()
         cuts = [loop.call_later(SHUTDOWN_TIMEOUT, one.cut) for one in self.listeners]
         await self.runner.cleanup()

@@ -109,7 +109,7 @@ class MetricsConfig(Section, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """Metrics that are dropped although boards or rules need them."""
+        """Return the metrics that are dropped although boards or rules need them."""
         needed = (metric.name for metric in EXPORTED if metric.shown is not InDefault.FULL)
         return sorted(name for name in needed if _matches(self.drop, name))
 

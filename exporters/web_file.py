@@ -1,5 +1,5 @@
 """The web configuration: TLS and passwords, in the YAML format that the Prometheus exporters share
-(exporter-toolkit). Another key of that format is refused, never ignored.
+(exporter-toolkit). An unknown key of that format is refused, never ignored.
 
 A thread of its own watches the files: a file system that hangs holds up neither requests nor the
 end of the agent.
@@ -55,9 +55,9 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
-    """The configuration that stands in the file of this path, and the guards that it has or says
-    to have not, as `{}`. Raises ConfigError, without the content of the file, which may be a
-    secret. Certificates are not looked at here."""
+    """Return the configuration in the file of this path, and the guards that it has or empties
+    explicitly, as `{}`. Raises ConfigError, without the content of the file, which may be a secret.
+    Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -125,7 +125,7 @@ class Web:
 
     @property
     def is_guarded(self) -> bool:
-        """True if the answers are hidden from others on the way, or a password is asked for."""
+        """True if the answers are encrypted on the way, or a password is asked for."""
         return self.context is not None or bool(self.users)
 
 
@@ -165,11 +165,11 @@ def content(file: str) -> bytes:
 class WebFile:
     """Keeps the newest good reading: `now` holds for new connections.
 
-    Whether TLS is served is settled at the start; all else, certificates too, follows the file.
+    The start settles whether TLS is served; all else, certificates too, follows the file.
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raises ConfigError: at the start there is nothing older to keep."""
+        """Raises ConfigError, because at the start there is no older reading to keep."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:

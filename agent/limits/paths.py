@@ -1,4 +1,4 @@
-"""Utilization of each data path, integrated over every reading: nothing is sampled."""
+"""Utilization of each data path, integrated over every reading instead of sampled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose growth (or value, for a share) is the traffic of a path in a direction.
+    """A metric whose growth (or value, for a share) is the traffic of a path in one direction.
     `payload` stands in for the wire on GPUs that count only payload (P100)."""
 
     metric: Metric
@@ -134,7 +134,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """A data path in a direction, as far as it has been followed."""
+    """A data path in one direction, as far as it has been followed."""
 
     at: float
     bytes: float
@@ -201,7 +201,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths that are gone for good: NICs come and go under names of their own."""
+        """Drop the paths that are gone for good: NICs come and go, under new names."""
         kept = (
             (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
         )

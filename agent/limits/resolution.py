@@ -46,7 +46,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Every limit that is configured; of two for the same the last counts."""
+    """Every configured limit; of two limits of the same path the last counts."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
@@ -62,7 +62,7 @@ BITS = 8
 
 
 class PathKey(NamedTuple):
-    """A data path in a direction; `gpu` and `uuid` are empty for paths of the host."""
+    """A data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
 
     path: str
     device: str
@@ -81,7 +81,7 @@ class PathKey(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Bytes per second at most; `origin` is configured, spec or hardware."""
+    """The most bytes per second; `origin` is configured, spec or hardware."""
 
     bytes_per_second: float
     origin: str
@@ -188,7 +188,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The sheet's figure is that of the array that holds the data; one disk has none."""
+    """The sheet's figure is the figure of the array that holds the data; a lone disk has none."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"

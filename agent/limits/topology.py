@@ -35,9 +35,10 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     """Return the differences under the best matching of two graphs with as many nodes; none if they
     are equal.
 
-    Depth first: nodes of `found` take places of `expected` in turn, and a branch that is no better
-    than the best so far is left. Each node's own number is tried first, so that of equally good
-    matchings the usual numbering is named. Meant for eight nodes: 8! placings at the very worst.
+    The search is depth first: nodes of `found` take places of `expected` in turn, and it leaves a
+    branch that is no better than the best so far. Each node's own number is tried first, so that of
+    equally good matchings the usual numbering is named. It is meant for eight nodes: 8! placings at
+    the very worst.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
@@ -143,7 +144,7 @@ def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
     """The pairs that differ under the best matching. A link counts as often as both its ends report
-    of it."""
+    it."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

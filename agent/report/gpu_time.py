@@ -56,7 +56,7 @@ class GpuTime(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """GPU-seconds in which a job did not get on."""
+        """GPU-seconds in which a job made no progress."""
         return time_in(self.seconds, *LOST_STATES)
 
     def of(self, state: State) -> float:

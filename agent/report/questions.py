@@ -41,7 +41,7 @@ class NoAnswer(BadInput):
 
 
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
-    """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
+    """GPU-seconds over this time; `job` only of that job. Raises NoAnswer."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
@@ -173,7 +173,7 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
-    """Seconds by pair, of those that are known here."""
+    """Seconds by pair, for the pairs that are known here."""
     pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in seconds_by_pair.items())
     return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 

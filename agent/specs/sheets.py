@@ -77,7 +77,7 @@ class Names(Struct, frozen=True):
 
 
 class SpecBandwidth(NamedTuple):
-    """Bandwidth of a data path in a direction, for each GPU, link, port or array."""
+    """Bandwidth of a data path in one direction, for each GPU, link, port or array."""
 
     bytes_per_second: float
     source: str
@@ -254,7 +254,7 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """Which system this machine is by its product name and GPUs; part of Settings."""
+    """The system of this machine, by its product name and GPUs; part of Settings."""
 
     product: str = ""
     system: str = ""  # as configured

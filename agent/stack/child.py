@@ -58,8 +58,8 @@ class ChildProcess:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _live(self) -> str:
-        """Run it to its end, in a session of its own, for Ctrl-C in the terminal reaches us; return
-        how it ended."""
+        """Run it to its end, in a session of its own, because Ctrl-C in the terminal reaches this
+        process; return how it ended."""
         with self.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *self.leash,

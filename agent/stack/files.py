@@ -14,14 +14,14 @@ from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Between two scrapes, and two checks of the rules: short, so that a desk sees changes soon."""
+"""Seconds between two scrapes, and two checks of the rules: short, so that changes show soon."""
 
 FLEET_SCRAPE_SECONDS = 15.0
-"""The same of a fleet: as users scrape theirs."""
+"""The same for a fleet, as users scrape theirs."""
 
 LEAST_SCRAPE_SECONDS = 1.0
-"""However fast a simulated machine lives: an interval is the time that an answer may take as well,
-and on a busy machine a tenth of it made agents count as down."""
+"""Least interval at any speed of a simulated machine: an interval is also the time limit of an
+answer, and on a busy machine a tenth of it made agents count as down."""
 
 JOB_LABEL = "dgx-telemetry"
 """The job label that boards expect."""
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 def prometheus(
     ports: FreePorts, interval: float, rules: Sequence[str], *, fleet: bool = False
 ) -> str:
-    """Scrape the agent, or a fleet, each `interval` seconds, judge by `rules`, report the
+    """Scrape the agent, or a fleet, every `interval` seconds, judge by `rules`, report to the
     Alertmanager."""
     agent = f"{LOOPBACK}:{ports.agent}"
     here = f'static_configs: [{{targets: ["{agent}"]}}]'

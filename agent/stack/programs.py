@@ -177,7 +177,7 @@ def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
 
 
 TIMEOUT = 5.0
-"""Seconds for which an answer is waited for."""
+"""Seconds to wait for an answer."""
 
 
 async def answer(port: int, path: str) -> tuple[int, bytes]:

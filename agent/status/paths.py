@@ -227,9 +227,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the order of devices: full devices first, then by the distance of the fuller direction
-    from its threshold, in tenths, then by traffic, in powers of 4; devices that are alike in their
-    natural order."""
+    """Return the place among the others: full devices first, then by tenths of the threshold in the
+    fuller direction, then by traffic in powers of 4, then in natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0

@@ -46,7 +46,7 @@ class Feed:
         return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
-        """Hear of a tick."""
+        """Take in a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
 
@@ -71,7 +71,7 @@ class Feed:
         return msgspec.json.encode(self.board.history.document(since))
 
     def close(self) -> None:
-        """The agent ends: every stream ends at once."""
+        """End every stream at once: the agent ends."""
         self.closed = True
         self._ticked.set()
 

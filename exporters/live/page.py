@@ -62,13 +62,13 @@ async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) ->
 
 
 MOST_STREAMS = 32
-"""Streams open at once; each costs next to nothing, but a mistake somewhere opens thousands."""
+"""Streams open at once; each costs next to nothing, but a mistake may open thousands."""
 
 RETRY_LINE = b"retry: 1000\n\n"
 """Milliseconds after which a browser tries again."""
 
 STANDING = b": no tick\n\n"
-"""A comment: the connection lives, and the clock stands."""
+"""A comment that shows a live connection while the clock stands."""
 
 FEED = web.AppKey("feed", Feed)
 
@@ -80,7 +80,7 @@ STREAM_HEADERS = {
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Events until the page is closed or the agent ends."""
+    """Send events until the page is closed or the agent ends."""
     feed = request.app[FEED]
     if feed.closed or feed.pages >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
@@ -104,8 +104,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events to a page each time that it is ready for more; raises TimeoutError if it is
-    not for too long."""
+    """Send new events to a page each time that it is ready for more; raises TimeoutError if it
+    stays unready for too long."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):

@@ -61,7 +61,7 @@ NVLINK5 = range(144, 151)  # Codes of NVLink 5
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
-"""Sub-codes of a link that went down which want nothing of the GPU: bits 20 to 25 of the first
+"""Sub-codes of a link that went down which need no action on the GPU: bits 20 to 25 of the first
 word; the far end, or the host, was reported to [C]."""
 
 HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
