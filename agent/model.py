@@ -79,8 +79,7 @@ class Absent(Exception):
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return the same to keep: an error that was raised holds on to every frame that it
-        passed."""
+        """Return the same to keep: an error that was raised holds every frame that it passed."""
         return Absent(self.reason, str(self))
 
 
