@@ -35,8 +35,8 @@ JOBS_KEPT, RATES_KEPT = 50, 90
 """Ended jobs whose receipts are kept, and values of 10 s of the speed of a running job."""
 
 HOURS_KEPT, MOST_OWNERS, LARGEST_HOUR = 7 * 24, 64, 1 << 18
-"""Hours that are kept; jobs per hour that are kept apart, the time of others has no owner; and
-bytes of its file."""
+"""Hours that are kept; jobs per hour that are kept apart, the rest without owner; bytes of its
+file."""
 
 DISK_HANGS = 5.0
 """Seconds for which the start and the end wait for a disk."""

@@ -41,7 +41,7 @@ class ProcessorTime(NamedTuple):
         Python's lock, or the whole process did.
 
         A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the thread
-        that held the lock, the busiest of the others, ran or was queued, and it consists of short
+        that held the lock, the busiest of the others, ran or was queued, and consists of short
         sleeps.
         """
         since = self._since(before)
@@ -157,8 +157,7 @@ class Stopwatch:
     """Real seconds that the calls of a thread take; the waits of the agent do not count: a machine
     short of processors is not a driver that hangs.
 
-    A call that hangs sleeps in the driver, or runs while it waits for the driver's lock: both
-    count.
+    A call that hangs sleeps in the driver, or runs while it waits for its lock: both count.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")

@@ -65,8 +65,7 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, devices without a name are left
-    out."""
+    """`gpu0-7, md0, sda`: neighbouring GPUs become a range, devices without a name are left out."""
     named = sorted(filter(None, devices), key=natural)
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]
     others = [name for name in named if not _is_gpu(name)]

@@ -78,8 +78,8 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 class SampleStore:
     """The samples of the last seconds by metric and labels; `now` is the tick's monotonic time.
 
-    A value that has expired is as absent as a value that never was. It does not support several
-    threads at once.
+    A value that has expired is as absent as a value that never was. Not for several threads at
+    once.
     """
 
     now: float = 0.0

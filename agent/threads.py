@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Seconds for a file system to answer: a file system that hangs would hold up the start and the
-end."""
+"""Seconds for a file system to answer: a file system that hangs would hold up start and end."""
 
 
 class Spawn(Protocol):

@@ -79,8 +79,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Seconds from which an alert names no job: an alert that holds for longer would begin again with
-each job."""
+"""Seconds from which an alert names no job: a longer hold would begin again with each job."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Blanks within the brackets of a template: they are a hundredth of the files."""

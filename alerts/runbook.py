@@ -100,8 +100,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading; if a link names it, it has its name as an anchor, and the name in small
-    letters."""
+    """Return a heading; if a link names it, its name is an anchor, also in small letters."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

@@ -14,8 +14,7 @@ LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
 """Smallest range of an axis, by its unit: Grafana's axis of zeros alone goes to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Decimals of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one
-error."""
+"""Decimals of figures, by unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
 
 BARS: Json = {
     "sizing": "manual",
@@ -25,8 +24,7 @@ BARS: Json = {
     "namePlacement": "left",
     "text": {"valueSize": 14},
 }
-"""Sizes in pixels: without them, a bar and its text fill the available room, which differs by
-panel."""
+"""Sizes in pixels: without them, a bar and its text fill the room, which differs by panel."""
 
 
 class Shape(TypedDict, total=False):
@@ -298,8 +296,8 @@ def matrix(
     steps: Steps = NEUTRAL,
     **shape: Unpack[Shape],
 ) -> Panel:
-    """A table of two labels: rows by `row`, columns by `column`, each cell a value on its colour; 0
-    if there is none."""
+    """A table of two labels: rows by `row`, columns by `column`, each cell a coloured value, else
+    0."""
     grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "zero"}
     first = {"renameByName": {f"{row}\\{column}": row}}
     return Panel(

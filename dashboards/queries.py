@@ -310,8 +310,7 @@ PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 
 
 def since(severity: str, places: str) -> Value:
-    """Return the time at which each of those alerts began to hold, in milliseconds since the
-    epoch."""
+    """Return the time at which each of those alerts began to hold, in ms since the epoch."""
     began = _of_ours(ALERTS_SINCE.name, severity, places=places)
     firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
     return Value(f"({began} and {firing}) * 1000", "dateTimeFromNow")

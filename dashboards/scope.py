@@ -58,8 +58,8 @@ PLACE_VARIABLES = (
     values_of("cluster", UP, '{job=~"$job"}', ".*"),
     values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
 )
-"""Labels that targets may have. All of them also selects a target without such a label: it is empty
-there."""
+"""Labels that targets may have. All of them also selects targets without such a label: it is
+empty."""
 
 NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$rack"}')
 """Nodes that do not answer are included: Prometheus has `up` of each that it scrapes."""

@@ -179,8 +179,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client that an address counts as: itself, or its /64, because one client has all
-    addresses of a /64."""
+    """Return the client that an address counts as: itself, or its /64, all of which one client
+    has."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -188,8 +188,7 @@ def client_of(address: str) -> str:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """The answer to a client that is not let in; the connection is closed, its place is for
-    others."""
+    """The answer to a client that is not let in; the connection is closed, its place freed."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

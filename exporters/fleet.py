@@ -1,5 +1,4 @@
-"""A simulated fleet over HTTP: each node at an address of its own on loopback, all at the same
-port.
+"""A simulated fleet over HTTP: each node at its own address on loopback, all at one port.
 
 A node reports as the agent of its kind of load does, with identities and a job of its own.
 `/targets` lists the nodes as Prometheus' `http_sd` takes them.

@@ -34,8 +34,8 @@ LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads a body
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their sources; `awaited` names the missing reads until ready,
-    in a sentence."""
+    """The handlers of all routes, and their sources; `awaited` names the reads missing until
+    ready."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]

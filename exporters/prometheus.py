@@ -202,8 +202,8 @@ class Exposition:
         self._process = process
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
-        """Return body and Content-Type. It may take tens of milliseconds: do not call it on the
-        event loop."""
+        """Return body and Content-Type. It may take tens of milliseconds: keep it off the event
+        loop."""
         page = self.page(accept)
         return page.zipped if gzip else page.plain, negotiate(accept).content_type
 

@@ -154,8 +154,8 @@ async def serve(
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host, "" for every address of IPv4 and of IPv6, all with the
-    same port; port 0 takes a free port. A family that this machine lacks is left out, as long as
-    another is left."""
+    same port; port 0 takes a free port. A family that this machine lacks is left out, if another is
+    left."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )

@@ -80,8 +80,7 @@ class NvlinkConfig(Section, frozen=True):
 
 class MetricsConfig(Section, frozen=True):
     """Content of `/metrics`: `set` selects all series or those of the default set; whole families
-    that a pattern of `keep` matches come back, and families that a pattern of `drop` matches are
-    left out."""
+    that a pattern of `keep` matches come back, and families that match `drop` are left out."""
 
     table = "metrics"
 

@@ -31,8 +31,8 @@ SOURCE_KEYS = {
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All knowledge of a GPU, or of the host, whose `uuid` is empty; of two samples with the same
-    labels the newer."""
+    """All knowledge of a GPU, or of the host, whose `uuid` is empty; of two like samples the
+    newer."""
 
     uuid: str = ""
     gpu: str = ""
@@ -56,7 +56,7 @@ def document_of(kept: Kept, *without: str) -> Document:
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
-    """Everything fresh at `now` (monotonic seconds), sorted; values that JSON cannot write are left
+    """Everything fresh at `now` (monotonic seconds), sorted; values unknown to JSON are left
     out."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())

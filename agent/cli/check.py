@@ -94,7 +94,7 @@ def without_answer(why: str, seconds: float) -> Answer:
 
 
 def look_at(arguments: argparse.Namespace, width: int) -> Answer:
-    """A look, of the running agent or of this machine: as text, as values, and the files of a
+    """A look at the running agent or this machine: as text, as values, and the files of a
     bundle."""
     settings = settings_of(arguments)
     if arguments.bundle:
@@ -136,8 +136,7 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """Return the texts of the bundle, masked as tapes are, which name no user under any
-    settings."""
+    """Return the texts of the bundle, masked as tapes are: no setting makes them name a user."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
     last = without_names(last)

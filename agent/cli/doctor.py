@@ -25,9 +25,9 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answer | None:
-    """Return the answer of `look`, run in a child process; None if there was no answer in time,
-    although the child waited for a processor for less than half of it: if all processors are in
-    use, the answer is BROKEN.
+    """Return the answer of `look`, run in a child process; None without an answer in time, although
+    the child waited for a processor for less than half of it: with all processors in use it is
+    BROKEN.
 
     The child keeps nothing of this process open: a reader of our output does not wait for a driver
     that hangs. Raises BadInput as the look did; any other failure is reported as BROKEN.

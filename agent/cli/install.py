@@ -74,8 +74,8 @@ class InstallPaths:
 
     @property
     def units(self) -> dict[Path, str]:
-        """The units by their paths, with their text; the drop-in with the kernel's log if the
-        machine has it."""
+        """The units by their paths, with their text; the drop-in with the kernel's log if there is
+        one."""
         folder = self.at("/etc/systemd/system")
         units = {folder / name: shipped(name) for name in UNITS}
         if self.at("/dev/kmsg").is_char_device():
@@ -156,8 +156,7 @@ def _link(path: Path, target: Path) -> None:
 
 
 def uninstalling(paths: InstallPaths, systemctl: Systemctl, *, purge: bool) -> Iterator[Step]:
-    """Stop, disable, and remove the files; with `purge` the settings, drop-ins and the state
-    too."""
+    """Stop, disable, and remove the files; with `purge` settings, drop-ins and state too."""
     home = paths.home
     units = [path for path in paths.units if path.exists()]
     names = [path.name for path in units if path.name in UNITS]

@@ -157,8 +157,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
 
 
 def slurm_nodes(listing: str) -> Iterator[FleetNode]:
-    """Yield the nodes with GPUs of `scontrol --oneliner show nodes`, except those that are switched
-    off."""
+    """Yield the nodes with GPUs of `scontrol --oneliner show nodes` that are not switched off."""
     for line in listing.splitlines():
         _, *parts = SLURM_KEY.split(line)
         of: dict[str, str] = {}

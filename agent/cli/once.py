@@ -75,8 +75,8 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, then each finding that it does not speak of; findings that a fault hides
-    stand below it."""
+    """Yield the headline, then findings that it does not speak of; below each those that it
+    hides."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)

@@ -1,5 +1,4 @@
-"""From flags to an agent, and the end that a signal asks for: the code that all subcommands
-share."""
+"""From flags to an agent, and the end that a signal asks for: shared by all subcommands."""
 
 import argparse
 import asyncio

@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """End as on Ctrl-C, and let no further signal end the writing: a shell and its terminal each
-    send a signal."""
+    """End as on Ctrl-C, and let no further signal end the writing: shell and terminal each send
+    one."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -199,8 +199,8 @@ async def _serve(
 
 
 def _no_signal_releases() -> None:
-    """Tell a user who expects SIGUSR1 to release the driver; without a handler the signal would end
-    the program."""
+    """Tell a user who expects SIGUSR1 to release the driver; unhandled, the signal ends the
+    program."""
     log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 

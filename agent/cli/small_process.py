@@ -17,8 +17,7 @@ M_ARENA_MAX = -8
 
 
 def take_one_arena() -> None:
-    """Let all threads allocate from the same arena of glibc: they seldom allocate at the same
-    time."""
+    """Let all threads allocate from one arena of glibc: they seldom allocate at the same time."""
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 

@@ -22,8 +22,7 @@ NARROWEST = 12
 
 
 def local(at: float) -> datetime:
-    """A moment (s since the epoch) in the time zone of the terminal, in UTC if that is
-    impossible."""
+    """A moment (s since the epoch) in the time zone of the terminal, or else in UTC."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()

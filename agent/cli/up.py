@@ -59,8 +59,7 @@ def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """A line per alert; alerts of several GPUs of a node share a line, with the text of the
-    first."""
+    """A line per alert; alerts of several GPUs of a node share it, with the text of the first."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]

@@ -1,4 +1,4 @@
-"""`dgx-telemetry watch`: the content of `once`, on the whole terminal, every second, keys as in
+"""`dgx-telemetry watch`: the content of `once` on the whole terminal every second, keys as in
 top."""
 
 import argparse
@@ -209,8 +209,8 @@ class Screen:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Take the alternate screen, and each key as it is pressed; restore the terminal at the
-        end."""
+        """Take the alternate screen, and each key as it is pressed; restore the terminal
+        afterwards."""
         if not self.whole:
             yield
             return

@@ -27,7 +27,7 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """Condition for a text, as a note in the type of a key: `Annotated[str, TextCheck(is_url, "a
+    """Condition for a text, noted in the type of a key: `Annotated[str, TextCheck(is_url, "a
     URL")]`.
 
     `holds` may raise ValueError for a text that does not fit.

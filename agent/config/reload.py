@@ -17,8 +17,7 @@ class Reload:
     """Reads the settings again whenever it is asked to; `good` tells whether that succeeded.
 
     `read` runs on a thread, because it reads files; it raises BadInput and changes nothing.
-    `follow` gets the settings once they are in force, and `under_way` is entered for as long as a
-    reload takes.
+    `follow` gets the settings once they are in force, and `under_way` is entered during a reload.
     """
 
     configuration: Configuration

@@ -17,7 +17,7 @@ from agent.model import GpuKey
 MOST_SPINNING_SM = 0.40
 """SM activity of a kernel that moves data and works on it, at most (an all-gather that copies its
 output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100s and H200s). A GPU whose SM activity is
-nearly its activity does not wait, at any power: kernels that wait for memory draw half the power of
+nearly its activity does not wait, at any power: kernels that wait for memory draw half as much as
 dense products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-4
@@ -90,9 +90,9 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 class ActiveSecond:
     """Means of a GPU over the last seconds, shares 0-1; an unknown mean is None.
 
-    `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of the
-    sent direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of
-    100 ms.
+    `payload` is NVLink's payload of the fuller direction over its limit, `sent` of the sent
+    direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of 100
+    ms.
     """
 
     activity: float
@@ -176,8 +176,8 @@ def _transfers_in_dips(second: ActiveSecond) -> float:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether the whole second looks like a kernel that waits or transfers; false if GPM
-    does not report."""
+    """Return whether the whole second looks like a kernel that waits or transfers; false without
+    GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -203,8 +203,7 @@ def alike(one: float | None, other: float | None) -> bool:
 
 
 def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
-    """Return whether two GPUs take the same steps: both send the same over NVLink, and more than
-    nothing.
+    """Return whether two GPUs take the same steps: both send the same over NVLink, above nothing.
 
     Servers that hand work on (prefill to decode), sweeps and roles of reinforcement learning send
     differently; ranks of the same collective cannot.
@@ -238,7 +237,7 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Share of the second for the work of the peer in its own active time: by DRAM, else by tensor
+    """Share of the second for the peer's work in its own active time: by DRAM, else by tensor
     activity."""
     if not peer.activity:
         return second.activity
@@ -275,8 +274,7 @@ def _by_level(
 ) -> ActiveShares:
     """The parts by DRAM activity: time without DRAM activity is waiting, and time that moves data
     between GPUs is at the level of the windows with work, for they hold both. The GPU waits for the
-    peer that waits least; a wait common to all is a late launch, as far as a GPU of them rests
-    too."""
+    peer that waits least; a wait common to all is a late launch, as far as a GPU rests too."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < LINKS_AT_REST:  # collectives alone, which take as long on every rank

@@ -169,8 +169,7 @@ BY_FACT: dict[FactKind, Advice] = {
     FactKind.JOB_WRITES: Advice.CHECKPOINT,
     FactKind.PROCESSES_HIDDEN: Advice.SHOW_PROCESSES,
 }
-"""Better advice than that of the pair, if this fact decided it or this doubt left the cause
-unknown."""
+"""Better advice than the pair's, if this fact decided it or this doubt left the cause unknown."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> Advice | None:

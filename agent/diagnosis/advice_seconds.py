@@ -13,8 +13,7 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Seconds over which lost time fades: the second at the end of a checkpoint is a second that
-reads."""
+"""Seconds over which lost time fades: the second at the end of a checkpoint reads."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[Advice, float]]:

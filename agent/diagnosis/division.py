@@ -63,8 +63,7 @@ def divide_second(e: Evidence) -> TimeSplit:
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Without a process; a GPU that works all the same (graphics, another PID namespace) is
-    busy."""
+    """Without a process; a GPU that works all the same (graphics, PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -131,8 +130,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """The state of a GPU that is inactive for this cause: a server without requests is not
-    starved."""
+    """The state of a GPU inactive for this cause: a server without requests is not starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
@@ -205,8 +203,8 @@ def _by_links(e: Evidence) -> ActiveShares:
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """The active share of a GPU that draws less than a peer that takes the same steps; None if that
-    says nothing."""
+    """The active share of a GPU that draws less than a peer in lock-step; None if that says
+    nothing."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -238,8 +236,8 @@ def _together(e: Evidence, peer: Evidence) -> bool:
 
 
 def host_copies(e: Evidence) -> Found:
-    """Return the fact that copies between host and GPU fill PCIe while the GPU does next to no
-    arithmetic."""
+    """Return the fact that copies between host and GPU fill PCIe while the GPU computes next to
+    nothing."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -270,8 +268,7 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
     """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
 
-    The ports belong to no GPU; reads from storage come in one direction, and leave its
-    engines idle.
+    The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
     """
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:

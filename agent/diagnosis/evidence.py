@@ -139,8 +139,8 @@ class Evidence:
 
     @cached_property
     def mean_activity(self) -> float:
-        """Mean activity over the window: a load near the threshold must not change its verdict all
-        the time."""
+        """Mean activity over the window: a load near the threshold must not change its verdict
+        often."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property

@@ -16,8 +16,7 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds after processes came for which readings still show the work of the processes before
-them."""
+"""Seconds after processes came for which readings still show the work of earlier processes."""
 
 LOADED = 0.5
 """Activity from which the SM clock shows the GPU's capability at this power. Chosen, as POWER_STEP
@@ -39,8 +38,7 @@ the waits of three servers' GPUs at 80 and 100 % load are unknown."""
 
 @dataclass(slots=True)
 class Bursts:
-    """Follows a GPU while the same processes are on it, from their first work: loading is no
-    request."""
+    """Follows a GPU with the same processes, from their first work: loading is no request."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     _at: float = -inf  # of the newest

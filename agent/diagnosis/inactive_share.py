@@ -211,8 +211,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _shares_network(e: Evidence, received: float) -> bool:
-    """Return whether another job counts the same bytes, in the same network namespace: they may be
-    for that one."""
+    """Return whether another job in the same network namespace counts the same bytes as its own."""
     others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
     return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 

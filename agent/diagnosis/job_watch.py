@@ -111,8 +111,7 @@ class JobWatch:
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The price, the reference of each GPU's steps, and the processes that hung jobs wait
-        for."""
+        """The price, the reference of each GPU's steps, and the processes that hung jobs await."""
         out = ReadOutput(snapshot.at)
         if price := self.configuration.current[CostConfig].gpu_hour:
             out.add(PRICE, price)

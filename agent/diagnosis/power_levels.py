@@ -1,5 +1,4 @@
-"""Patterns in the driver's 20 ms power samples of a GPU's second, which may alternate between two
-levels.
+"""Patterns in the driver's 20 ms power samples of a GPU's second, which may have two levels.
 
 A kernel that waits or that moves data between GPUs draws 125 to 330 W, dense work 600 to 750
 (measured on H200s). A job that does both in turn has two levels; a job that never waits has one

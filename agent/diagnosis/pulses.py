@@ -90,8 +90,7 @@ class GpuPulse:
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Note the processes on the GPU now; processes that come after others have a pulse of their
-        own."""
+        """Note the processes on the GPU now; processes that come later have their own pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids

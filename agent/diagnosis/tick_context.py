@@ -1,5 +1,4 @@
-"""Context of a tick, common to all GPUs: samples, data paths, host, and the GPUs that work
-together."""
+"""Context of a tick, common to all GPUs: samples, data paths, host, and GPUs that work together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -73,8 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """The paths of a kind whose traffic is known now: the host's, or those of a GPU, the
-        fullest first."""
+        """The paths of a kind with known traffic now: the host's, or a GPU's, the fullest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property

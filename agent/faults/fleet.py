@@ -12,8 +12,7 @@ from agent.model import GPU_LABELS, Cause, State
 from agent.sources import workload
 
 SOONER = 30.0
-"""Seconds by which a rack is reported before its nodes: the alert that silences must be there
-first."""
+"""Seconds by which a rack is reported before its nodes: the silencing alert must be there first."""
 
 LEAST_NODES = 3
 """Nodes of a job that are compared: with two it is not known which is slow."""
@@ -80,8 +79,8 @@ def rack_records() -> tuple[Recording, Recording]:
 
 
 def node_missing(parameters: RuleParameters) -> Fault:
-    """Half of a rack does not answer: this is one fault, not many. Nodes without a rack have no
-    switch in common."""
+    """Half of a rack does not answer: this is one fault, not many. Nodes without a rack share no
+    switch."""
     hold = span(seconds(parameters.thresholds.silent_for) - SOONER)
     return Fault(
         alert="DgxNodeMissing",

@@ -311,8 +311,8 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 def _reasons(finding: Finding) -> str:
-    """Return the reasons by name; hardware slowdown comes with each of the others, and is named
-    only alone."""
+    """Return the reasons by name; hardware slowdown accompanies the others, and is named only
+    alone."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 

@@ -22,8 +22,7 @@ GONE = _GONE.named(LOST)
 
 
 def remembered(record: Recording | str, parameters: RuleParameters) -> str:
-    """PromQL for the last value of a record of targets that do not answer, and are still
-    targets."""
+    """PromQL for the last value of a record of targets that are known but do not answer."""
     last = f"last_over_time({record}[{parameters.over('1m')}])"
     return f"({last} and on ({NODE}) up unless on ({NODE}) {LAST_TICK})"
 

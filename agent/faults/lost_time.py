@@ -77,8 +77,8 @@ def long_spans(parameters: RuleParameters) -> tuple[Span, Span]:
 
 def starved_records(parameters: RuleParameters, spans: Span) -> tuple[Recording, ...]:
     """Return the records of the known share of a window, and of that which alerts, with its first
-    cause. The first cause stays while the share does, so that an alert neither restarts nor changes
-    with it."""
+    cause. The first cause stays while the share does: the alert neither restarts nor changes with
+    it."""
     causes = pick(spans.record, state=State.STARVED, cause=f"!={Cause.UNKNOWN}")
     enough = f"{spans.known} >= {spans.share:g}"
     if spans.severity is INFO:  # if GPM reports shares to the point
@@ -266,8 +266,7 @@ def unnamed_time(parameters: RuleParameters, spans: Span) -> Recording:
 
 
 def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
-    """The GPU that others of the machine wait for; GPUs that wait for a GPU that is not known here,
-    or is not here."""
+    """The GPU that others of the machine wait for; GPUs that wait for an unknown or absent GPU."""
     waits, unnamed = waits_time(parameters, spans.window), unnamed_time(parameters, spans)
     over = f">= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits} {over})"

@@ -11,8 +11,7 @@ from agent.faults.xids import LOST_DATA, xid_records
 from agent.sources import ecc, gpu
 
 MOST_ROWS, MOST_PAGES = 512, 63
-"""Numbers of uncorrected remaps, and of retired pages, from which DCGM 4.6 advises to replace a
-GPU."""
+"""Uncorrected remaps, and retired pages, from which DCGM 4.6 advises to replace a GPU."""
 
 NEAR = 0.8
 """Share of those from which the limit is near."""

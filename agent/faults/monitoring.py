@@ -123,13 +123,11 @@ SOURCES = Recording(
     f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) {NVML_NONE})",
     held=True,
 )
-"""Number of sources per agent that do not deliver. A machine without a driver has nothing to
-see."""
+"""Number of sources per agent that do not deliver. Without a driver there is nothing to see."""
 
 
 LATER = 30.0
-"""Seconds by which an XID that says why the driver hangs, and the silence of the agent, come
-first."""
+"""Seconds by which the agent's silence, and an XID that says why the driver hangs, come first."""
 
 STANDS = 2.25
 """Multiple of `silent_for` in which two scrapes at least find the same tick."""
@@ -231,8 +229,8 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
 
 
 def values_absent(hold: str) -> Fault:
-    """Some values have a reason that needs attention; the alert is about values that a late read
-    owes."""
+    """Some values have a reason that needs attention; the alert is about values owed by a late
+    read."""
     return Fault(
         alert=BLIND,
         kind="values_absent",

@@ -82,8 +82,7 @@ def one(expr: str, *labels: str) -> str:
 
 
 REMEMBERED = "1d"
-"""Time for which a machine's parts are remembered: GPUs in case the driver goes, and past
-events."""
+"""Time for which a machine's parts are remembered: GPUs without a driver, and past events."""
 
 
 def pick(metric: Metric | Recording, /, **labels: str) -> str:

@@ -213,7 +213,7 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recor
     extends its window to the edges, and would give a job all of the five minutes in which it began.
     Windows do not overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of
     sixteen pairs of state and cause few ever grow: the others are left out, because a report reads
-    all of them.
+    all.
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     before = f"last_over_time({counter}[{memory}] offset {step})"
@@ -227,8 +227,7 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recor
 
 
 def report_records(parameters: RuleParameters) -> Group:
-    """Return the records that `dgx-telemetry report` sums up; each window follows on the last
-    window."""
+    """Return the records that `dgx-telemetry report` sums up; each window follows the last."""
     return Group(
         "dgx-report",
         (

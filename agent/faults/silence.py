@@ -25,8 +25,7 @@ RARE = "5m"
 
 
 def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
-    """The agent, or its machine, does not answer, or only sometimes; or Prometheus scrapes no
-    agent."""
+    """The agent, or its machine, does not answer, or only sometimes; or no agent is scraped."""
     hold = parameters.thresholds.silent_for
     over = parameters.over(hold)
     usual = partial(Fault, alert=DOWN, severity=CRITICAL)

@@ -51,8 +51,7 @@ WAITING = "instance:dgx_gpu_hung:gpus"
 
 
 def standing(parameters: RuleParameters, least: float = 0.9) -> Condition:
-    """GPUs that hung for so much of a minute; or of five minutes, if a minute does not hold two
-    scrapes."""
+    """GPUs that hung for so much of a minute, or of five if a minute does not hold two scrapes."""
     grows = grown(accounting.STATE_SECONDS, "2m", "", state=State.HUNG.value) >= 54
     minute, five = (
         rate(accounting.STATE_SECONDS, parameters.over(span), state=State.HUNG)
@@ -247,8 +246,7 @@ def lost_time(parameters: RuleParameters) -> Group:
 
 
 def lost_hours(parameters: RuleParameters) -> Group:
-    """Return the rules on the time that GPUs lose over hours: they do not read a day of samples
-    every 15 s."""
+    """Return the rules on time lost over hours: they do not read a day of samples every 15 s."""
     hours, day = long_spans(parameters)
     rules: Rules = (
         *starved_records(parameters, hours),

@@ -121,7 +121,7 @@ def _digits(found: Sequence[int]) -> str:
 def _alert(
     parameters: RuleParameters, meanings: Sequence[XidMeaning], codes: str, **labels: str
 ) -> Fault:
-    """The rule of codes with the same severity and first step; the table of the runbook has their
+    """The rule of codes with the same severity and first step; the runbook's table has their
     names."""
     action, severity = meanings[0].action, meanings[0].severity
     return gpu_fault(

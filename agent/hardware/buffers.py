@@ -27,8 +27,8 @@ LONGEST_BUFFER = 60e6
 
 
 class TimedValue(NamedTuple):
-    """A sample in the metric's unit, the seconds that it stands for, and its time (s on the
-    driver's clock)."""
+    """A sample in the metric's unit, the seconds that it stands for, its time (s, driver's
+    clock)."""
 
     value: float
     seconds: float

@@ -92,8 +92,7 @@ class NvmlDevice:
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Values of field ids, in order; an id without an answer is an Absent with its reason.
 
-        Raises Absent only if every further question would fail: the GPU is lost, or the driver
-        gone.
+        Raises Absent only if every further question would fail: the GPU, or the driver, is gone.
         """
         driver = self.nvml.driver
         known = [q for q in questions if may_ask(q[0], driver)]
@@ -149,8 +148,7 @@ class NvmlDevice:
 
     def links(self) -> tuple[int, ...]:
         """The NVLinks that this GPU has, up or down: those that report their state, asked once a
-        query. Raises Absent if it has no links, or if no link reports for a reason that may
-        pass."""
+        query. Raises Absent if it has no links, or no link reports for a reason that may pass."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):

@@ -62,8 +62,7 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""The means that are summed up, and their possible values: any other value is the driver's
-mistake."""
+"""The means that are summed up, and their possible values: any other is the driver's mistake."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
@@ -178,8 +177,7 @@ class Gpm:
 
     def total(self, which: GpmId) -> float:
         """The integral of a mean, in GPM's unit times seconds, over all measurements of all
-        sources; raises Absent if the last measurement lacks the mean, or has an impossible
-        value."""
+        sources; raises Absent if the last measurement lacks it, or has an impossible value."""
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]

@@ -59,8 +59,7 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """A host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number if there is no name), the kernel's log, and the schedulers that give GPUs
-    to jobs."""
+    the name (else the number), the kernel's log, and the schedulers that give GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil

@@ -57,8 +57,8 @@ class NoKernelLog:
 
 
 def record(raw: bytes) -> LogLine | None:
-    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if the kernel did not
-    write it."""
+    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if of another
+    writer."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:

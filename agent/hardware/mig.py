@@ -27,8 +27,8 @@ class MigDevice(NamedTuple):
 
 
 def devices(device: NvmlDevice) -> list[MigDevice]:
-    """The present MIG devices, by their place, without devices of an impossible number or UUID;
-    raises Absent."""
+    """The present MIG devices, by their place, except impossible numbers or UUIDs; raises
+    Absent."""
     found, count = [], device.get("MaxMigDeviceCount")
     for place in range(count if isinstance(count, int) and 0 <= count <= MOST_MIG else MOST_MIG):
         try:

@@ -51,8 +51,8 @@ def reason_of(code: int) -> Reason:
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the answer, or `otherwise` if NVML refuses it; raises Absent if every further question
-    would fail."""
+    """Return the answer, or `otherwise` if NVML refuses; raises Absent if all further questions
+    fail."""
     try:
         return ask()
     except Absent as absent:
@@ -117,8 +117,7 @@ class Nvml:
         return Absent(reason_of(code), f"{name}: {error}")
 
     def connect(self) -> None:
-        """Initialise NVML and learn the versions; raises Absent(no_driver) if that fails, or
-        Absent(crashed)."""
+        """Initialise NVML and learn the versions; raises Absent(no_driver), or Absent(crashed)."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")

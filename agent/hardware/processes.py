@@ -26,8 +26,8 @@ with which PyTorch's loader moves batches to pinned memory."""
 LOCK_ASKED_EACH = 0.005
 """Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
 (`sys.getswitchinterval`). A main thread that does so most of the time waits for another thread,
-which is no engine. The main thread of a server sleeps, or wakes more often for its clients (1,558
-times a second)."""
+which is no engine. The main thread of a server sleeps, or wakes more often (1,558 times a second
+for its clients)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Errors of the kernel for a process that does not exist (any more)."""
@@ -166,7 +166,7 @@ class Descent:
         self._forks: dict[int, _Forks] = {}
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """At most so many descendants, nearest first, without the foreign processes and their
+        """At most so many descendants, nearest first, without foreign processes and their
         descendants.
 
         `now` is in seconds.

@@ -2,8 +2,8 @@
 and from the kubelet. Pure.
 
 Three numbers identify a GPU, and no two of them need be equal: NVML's index (by PCI address), the
-minor number of its device file (/dev/nvidia3), and its place in Slurm's gres.conf. Here each
-becomes a UUID.
+minor number of its device file (/dev/nvidia3), and its place in Slurm's gres.conf. Each becomes a
+UUID.
 """
 
 import re
@@ -42,8 +42,7 @@ NO_SCHEDULER = Absent(
 
 
 class Given(NamedTuple):
-    """All allocations that were found; `hidden` is why some may be missing, None if none is
-    missing."""
+    """All allocations that were found; `hidden` is why some may be missing, None if none is."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER

@@ -83,8 +83,7 @@ class SentBytes(NamedTuple):
 class LockSteps:
     """GPUs that take the same steps, if nothing else shows that they work for the same job: in a
     collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
-    almost as much a second, and drift apart within minutes. Takes every GPU with a process, every
-    tick."""
+    almost as much a second, and drift apart within minutes. Takes every used GPU, every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}

@@ -24,8 +24,8 @@ HOSTS = {
     *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
 }
 HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
-"""Programs that start unrelated jobs; a job ends below them. Names as the kernel cuts them, at 15
-letters."""
+"""Programs that start unrelated jobs; a job ends below them. Names are cut at 15 letters, as by the
+kernel."""
 
 STARTERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
@@ -107,8 +107,7 @@ variable is named."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a process's job, from its environment; None if the environment
-    lacks it."""
+    """Return the number of hosts of a process's job, from its environment; None if it lacks it."""
     for name, part in SIZES:
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -202,8 +201,7 @@ def owner(origin: JobOrigin) -> str:
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
     """Return the keys that a process shares with the others of its job: a Slurm job, or else an
-    ancestor or a process group (a script that starts ranks in the background), of the same
-    owner."""
+    ancestor or a process group (a script that starts ranks in the background), of one owner."""
     kind, number = _runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -253,7 +251,7 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 def called(origin: JobOrigin) -> tuple[str, str]:
     """Return the runtime of the process, and the runtime's name of the job. Anybody may set
-    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer has no cgroup; it names its image in the
+    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer, without a cgroup, names its image in the
     environment."""
     kind, number = _runtime(origin)
     if kind == "process":

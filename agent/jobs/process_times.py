@@ -233,7 +233,7 @@ class ProcessTimes:
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """The descendants of a GPU's processes; the search runs now and then, for the GPUs in
+        """The descendants of a GPU's processes, found by a search now and then, for GPUs in
         turns."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
@@ -316,8 +316,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """A reading of a thread; None if it has ended or is not readable. Without a `state`, the
-        state is read too."""
+        """A reading of a thread; None if it has ended or is not readable. Without a `state` it is
+        read."""
         try:
             if state is None:
                 state = processes.stat(self._files, pid, tid, again=True).state
@@ -390,8 +390,7 @@ class ProcessTimes:
         return 0.0
 
     def _end(self, pid: int) -> None:
-        """Forget a process that has ended: the kernel adds its time to that of its parent's
-        children."""
+        """Forget a process that has ended: the kernel adds its time to its parent's children."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

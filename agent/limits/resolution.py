@@ -141,8 +141,7 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The number of links from the system's sheet if it is known, the speed of each from the GPU's
-    sheet."""
+    """The number of links from the system's sheet if known, the speed of each from the GPU's."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():

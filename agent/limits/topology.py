@@ -38,7 +38,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     The search is depth first: nodes of `found` take places of `expected` in turn, and it leaves a
     branch that is no better than the best so far. Each node's own number is tried first, so that of
     equally good matchings the usual numbering is named. It is meant for eight nodes: 8! placings at
-    the very worst.
+    worst.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1

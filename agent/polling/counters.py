@@ -29,8 +29,8 @@ class CounterFilter:
     _ahead: float = 0.0  # how far the raw counter is ahead of the exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """Return the value to export if the raw value can follow its predecessors, at monotonic
-        time `at` (s)."""
+        """Return the value to export if the raw value can follow its predecessors, at `at`
+        (monotonic s)."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):

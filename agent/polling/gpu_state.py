@@ -92,8 +92,7 @@ class GpuAnswers:
 
 
 def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
-    """Count the timeouts of this turn as failures, unless all GPUs have some: then the driver
-    hangs."""
+    """Count the timeouts of this turn as failures, unless all GPUs have some: the driver hangs."""
     of_gpus = not all(one.timeouts for one in gpus)
     for one in gpus:
         one.failures += one.timeouts * of_gpus

@@ -60,8 +60,7 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU that has a thread of its own. `why` is the reason for its absent values, None while it
-    answers."""
+    """A GPU that has a thread of its own. `why` is why it has no values, None while it answers."""
 
     index: int
     pause: float
@@ -199,8 +198,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """End the threads of GPUs that were well for long enough; of `unused` threads in any
-        case."""
+        """End the threads of GPUs that were well for long enough, and all `unused` threads."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

@@ -145,8 +145,7 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether it answers other questions now, or is lost; its next query finds out
-        which."""
+        """Return whether it answers other questions now, or is lost; its next query shows which."""
         try:
             return gpu.device.mig_switched()
         except Absent:

@@ -73,8 +73,7 @@ its second sample a moment after the start."""
 STALL = 5.0  # Real seconds of a worker's turn from which it is stalled: its sources are down
 ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
 LEAST_STEP = 1.0
-"""Seconds that make a step: a time service slews a smaller difference, by half a millisecond a
-second."""
+"""Seconds that make a step: a time service slews a smaller difference by 0.5 ms a second."""
 
 
 class ClockSteps:
@@ -332,8 +331,7 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Wait no longer for turns that hang; their workers go on, and hand over the readings that they
-    finish."""
+    """Wait no longer for turns that hang; their workers go on, and hand over their readings."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)

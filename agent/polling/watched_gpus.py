@@ -135,8 +135,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver answers for another GPU: then it is there, whatever a call of
-        this GPU says."""
+        """Return whether the driver answers for another GPU: it is there, whatever a call of this
+        GPU says."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:

@@ -77,8 +77,8 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """`name(arguments)`: GPUs by their index; an argument that is neither number nor text is left
-    out."""
+    """`name(arguments)`: GPUs by their index; only numbers and texts are kept of other
+    arguments."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
@@ -214,8 +214,7 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer: the time (ms) at which each sample was taped, its timestamp (us) and
-    value."""
+    """A sample buffer: the time (ms) at which each sample was taped, timestamp (us) and value."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)

@@ -50,8 +50,7 @@ AHEAD = 250
 """Milliseconds by which a replay in real time runs ahead of the tape.
 
 The ticks of recording and replay start equally late after the first question, except for some
-jitter: without this, a tick would sometimes find the frame of its own time, sometimes the frame
-before.
+jitter: without this, a tick would find the frame of its own time, or the frame before.
 """
 
 TAPE_SECONDS = 10 * 366 * 86400  # Seconds: ten years
@@ -196,8 +195,7 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the present answer to a call; raises the refusal, or `never` if there was no such
-    call."""
+    """Return the present answer to a call; raises the refusal, or `never` without such a call."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
         raise never
@@ -249,8 +247,7 @@ class TapedNvml:
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the answers to a call with many questions; refused if each of them was refused
-        whole."""
+        """Return the answers to a call with many questions; refused if each of them was."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -322,8 +319,7 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Files as they were, answered from their series; a path that was never taped does not
-    exist."""
+    """Files as they were, answered from their series; a path that was never taped is missing."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock

@@ -150,8 +150,7 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """All names that people may use for a job: its names on any system, and each of its
-    processes."""
+    """All names that people may use for a job: its names on any system, and its processes."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
     first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # its first process
     return named | first | {*map(str, receipt.get("pids", ()))}
@@ -218,7 +217,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput if that is no
+    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput if it is no
     address."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:

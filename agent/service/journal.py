@@ -92,8 +92,7 @@ def status(sentence: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class NotifySocket:
-    """The service manager as the environment describes it; without a service manager, nothing is
-    sent.
+    """The service manager as the environment describes it; without one, nothing is sent.
 
     `watchdog` is the number of seconds after which it takes silence for a hang; 0 for never.
     """

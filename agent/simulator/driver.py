@@ -61,8 +61,7 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class SimulatedDriver:
-    """A running driver: its version, whether it hangs, the calls that fail, the listeners for
-    XIDs."""
+    """A running driver: its version, whether it hangs, calls that fail, listeners for XIDs."""
 
     def __init__(self, version: str) -> None:
         self.version = version

@@ -162,8 +162,7 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the far end of a link; a link that is down reports none, an NVSwitch an address with
-    all bits set."""
+    """Return the far end of a link; a link that is down reports none, an NVSwitch all bits set."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)

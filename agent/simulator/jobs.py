@@ -59,8 +59,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Bytes per second that all processes together read and write, and the part that the machine's
-    own disks read."""
+    """Bytes per second that all processes read and write, and the part that local disks read."""
 
     read: float = 0.0
     written: float = 0.0

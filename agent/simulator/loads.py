@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU by index, the last entry for all GPUs that follow, and their host, for
-    so many seconds."""
+    """The work of each GPU by index, the last also for those that follow, and their host, for so
+    many seconds."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()

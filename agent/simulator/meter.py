@@ -74,8 +74,7 @@ class StepRates:
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """By name the rates, and the totals at the beginning of each phase and at the end of
-        all."""
+        """By name the rates, and the totals at the beginning of each phase and the end of all."""
 
         self.names = dict.fromkeys(rates)
 

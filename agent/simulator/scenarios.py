@@ -124,8 +124,7 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return the requirement of the scenario that this system lacks, in words; empty if it can
-    play."""
+    """Return the requirement of the scenario that this system lacks, in words; else empty."""
     needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))
 

@@ -193,8 +193,7 @@ class AllocationRead:
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str], str, Absent | None]:
-        """The GPUs and the user of a job, and why it may have more; raises Absent if they are not
-        known."""
+        """The GPUs and the user of a job, and why it may have more; raises Absent if unknown."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)

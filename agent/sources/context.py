@@ -19,7 +19,7 @@ T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Disks, NICs, ports, arrays and sensors that are reported, of each kind: 2,000 disks were 3.5 MB a
+"""Disks, NICs, ports, arrays and sensors that are reported, of each: 2,000 disks were 3.5 MB a
 scrape."""
 
 

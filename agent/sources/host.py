@@ -184,8 +184,7 @@ class FabricService:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Readings that explain which input is short run every tick; mounts and services now and
-    then."""
+    """Readings that explain which input is short run every tick; mounts and services rarely."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

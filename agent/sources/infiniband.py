@@ -174,8 +174,7 @@ def link_up(files: FileTree, folder: str) -> float:
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Bytes per second and direction; a port that is down shows a rate that was never
-    negotiated."""
+    """Bytes per second and direction; a port that is down shows a rate never negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")

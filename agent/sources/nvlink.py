@@ -270,8 +270,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the device at the far end of a link, and its PCI address if it is a GPU.
 
     A switch sets all bits of the address, and so does a link that is down. Drivers before 470 do
-    not know the kind: a valid address is then taken for a GPU: they support no NVSwitch system
-    known here.
+    not know the kind: a valid address is then a GPU: they support no NVSwitch system known here.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

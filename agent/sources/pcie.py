@@ -147,8 +147,7 @@ def _uplink(files: FileTree, port: str) -> float:
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
     """The switches above a GPU; empty if it has none, or if the agent may not look. GPUs behind the
-    same switch share its uplink: each may be below its own slot's limit while the uplink is
-    full."""
+    same switch share its uplink: each may be below its own slot's limit while that is full."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:

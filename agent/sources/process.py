@@ -128,8 +128,7 @@ class Processes:
         self._list_largest(listed, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Processes that are no servers: of displays, only processes that draw and do not
-        compute."""
+        """Processes that are no servers: of displays, only those that draw and do not compute."""
         known, pids = self._names, [process.pid for process in listed]
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
@@ -173,7 +172,7 @@ class Processes:
                 out.add(SHARE, part, pid)
 
     def _shares(self) -> dict[int, float]:
-        """Shares by pid, of processes that used the GPU since the last look; the driver repeats old
+        """Shares by pid, of processes that used the GPU since then; the driver repeats old
         figures."""
         asked = partial(self.gpu.device.get, "ProcessUtilization", self._seen)
         samples = unless_final(asked, list[Any]())  # none, or the driver does not report

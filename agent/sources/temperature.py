@@ -98,7 +98,7 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """A row for each fan; one row if the driver does not give their number, for the speed may
+    """A row for each fan; one row if the driver does not give their number: the speed may
     answer."""
 
     def count() -> int:

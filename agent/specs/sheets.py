@@ -1,5 +1,4 @@
-"""The spec sheets: the abilities of systems and GPUs by their makers' figures, each with its
-source.
+"""The spec sheets: abilities of systems and GPUs by their makers' figures, each with its source.
 
 A TOML file per system or GPU; the file's name is its name. tests/agent/specs checks their content.
 """
@@ -229,8 +228,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """The system, unless the agent shall recognise it, and its GPUs, unless the agent shall count
-    them."""
+    """The system and its GPUs, unless the agent shall recognise and count them."""
 
     table = ""
     retired = ("specs",)

@@ -45,8 +45,7 @@ def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
 
 
 def _where(places: Sequence[Mapping[str, str]]) -> str:
-    """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: the places of the absences, by
-    labels."""
+    """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: places of absences, by labels."""
     further: dict[str, dict[str, None]] = {}  # by GPU
     for labels in places:
         rest = [

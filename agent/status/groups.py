@@ -28,8 +28,7 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
 
 
 def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
-    """Return the largest loss of GPUs that are at work now; a known cause before an unknown
-    cause."""
+    """Return the largest loss of GPUs that are at work now; a known cause comes first."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)

@@ -211,8 +211,8 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
 
 
 def _alert(state: State, facts: HeadlineInput, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of a state: that of its finding, else with the share of the time from which
-    it fires."""
+    """Return the alert of a state: its finding's, else with the share of the time from which it
+    fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]

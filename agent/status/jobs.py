@@ -146,8 +146,8 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the id of the last job of the same name and user that ended before; None for a
-    nameless job."""
+    """Return the id of the last job of the same name and user that ended; None for a nameless
+    job."""
     own = receipt.name, receipt.labels.user
     return next(
         (

@@ -27,8 +27,7 @@ MID = 0.4
 @dataclass(slots=True)
 class FarEnds:
     """Far end of each link: the number of a GPU, or None for a switch. A link that is down no
-    longer reports its far end, so it is kept from when the link was up; a listener's tick takes it
-    in."""
+    longer reports its far end, so it is kept from when the link was up; a tick takes it in."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _links: list["Link"] = field(default_factory=list)
@@ -173,8 +172,8 @@ def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
     """Yield the links between two GPUs. Both ends report a link: the end that reports more links
-    counts, the larger figure is shown. Without counts by link, an edge is as full as the emptier of
-    its GPUs."""
+    counts, the larger figure is shown. Without counts by link, an edge is as full as its emptier
+    GPU."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

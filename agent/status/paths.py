@@ -72,8 +72,8 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in their display order; found anew if the limits or the counters
-    have changed."""
+    """The paths of this machine in their display order; found anew after changes of limits or
+    counters."""
 
     bandwidth: PathAccounts
     _ways: list[Way] = field(default_factory=list)

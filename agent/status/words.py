@@ -50,8 +50,7 @@ Parts = Sequence[str]
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Seconds from which a sentence gives the duration: nobody reads a sentence that changes every
-second."""
+"""Seconds from which a sentence gives the duration: it would change every second before."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts

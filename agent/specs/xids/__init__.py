@@ -112,8 +112,7 @@ def critical() -> tuple[int, ...]:
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
-    """Return the action after an XID of NVLink 5: by unit and severity, by the first word and the
-    status.
+    """Return the action after an XID of NVLink 5: by unit, severity, first word and status.
 
     An error that is not fatal needs nothing, or else XID 154 follows and says so; a fatal error
     needs a reset, except for links whose far end is the reason.
