@@ -115,7 +115,8 @@ HEALTH_FAULT = gpu_fault(
     sentence=("the fabric reports a fault ({device})", ": {means}"),
     device="kind",
     terms={"means": lambda found: HEALTH.get(found.device, found.device)},
-    do=LOG,
+    do="Look at Fabric in `nvidia-smi -q`. If jobs fail on it: drain the node, restart the Fabric "
+    f"Manager, and reset the GPU. {LOG}",
     hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
 )
 """Kinds of faults of a GPU that the fabric itself reports."""

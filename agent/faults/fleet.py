@@ -4,7 +4,7 @@ from agent.diagnosis import accounting
 from agent.faults import places
 from agent.faults.lost import once
 from agent.faults.model import CRITICAL, Fault, Group, node_fault
-from agent.faults.promql import GPU, NODE, Recording, one, pick, rate, seconds, span
+from agent.faults.promql import GPU, NODE, Recording, one, pick, rate, seconds, span, spoken
 from agent.faults.records import EVERY, JOB, OFTEN, OWN_TIME, PLACE, SAME_JOB
 from agent.faults.silence import IN_SERVICE
 from agent.faults.thresholds import RuleParameters
@@ -90,7 +90,7 @@ def node_missing(parameters: RuleParameters) -> Fault:
         sentence=(
             "{nodes:.0f} nodes of rack {{{{ $labels.rack }}}}"
             "{{{{ with $labels.cluster }}}} of cluster {{{{ . }}}}{{{{ end }}}} have not answered "
-            f"for {hold} (limit half of the rack)",
+            f"for {spoken(hold)} (limit half of the rack)",
         ),
         figure="nodes",
         do="Look at its power, its switch and the way to it, before you look at any node.",

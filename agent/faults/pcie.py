@@ -190,7 +190,9 @@ def replays(parameters: RuleParameters) -> Fault:
         when=Condition(TOO_MANY, rows, many.asks) > 1,
         hold="10m",
         summary="PCIe link sends packets again",
-        sentence=("{times:.3g} times the PCIe packets that a sound link sends again",),
+        sentence=(
+            "its PCIe link sends {times:.3g} times as many packets again as a sound link may",
+        ),
         figure="times",
         do="Look at `lspci -vv` and `dmesg` (AER), and plan a stop of the node: reseat the GPU or "
         "its riser. If it comes back, open a support case.",

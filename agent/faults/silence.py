@@ -5,6 +5,7 @@ from functools import partial
 
 from agent.faults import places
 from agent.faults.model import CRITICAL, SAME_NODE, WARNING, Fault, HiddenBy, node_fault
+from agent.faults.promql import spoken
 from agent.faults.thresholds import RuleParameters
 
 DOWN = "DgxAgentDown"
@@ -36,7 +37,7 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
         hold=hold,
         labels={"sign": "silence"},
         summary="agent does not answer",
-        sentence=(f"the agent has not answered for {hold}: nothing is known of its GPUs",),
+        sentence=(f"the agent has not answered for {spoken(hold)}: nothing is known of its GPUs",),
         do="See if the machine is up, then look at `systemctl status dgx-telemetry`.",
         hidden_by=BY_RACK,
     )
@@ -45,7 +46,9 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
         hold=hold,
         labels={"sign": "no_target"},
         summary="Prometheus has no agent to ask",
-        sentence=('Prometheus has had no target of the job "{{{{ $labels.job }}}}" for ' + hold,),
+        sentence=(
+            'Prometheus has had no target of the job "{{{{ $labels.job }}}}" for ' + spoken(hold),
+        ),
         do="Look at its scrape configuration and its service discovery.",
     )
     yield sometimes(parameters)
@@ -65,7 +68,9 @@ def sometimes(parameters: RuleParameters) -> Fault:
         hold=RARE,
         labels={"sign": "sometimes"},
         summary="agent answers only sometimes",
-        sentence=(f"the agent answered {{share:percent}} of the scrapes of {SOMETIMES}",),
+        sentence=(
+            f"the agent answered {{share:percent}} of the scrapes in the last {spoken(SOMETIMES)}",
+        ),
         figure="share",
         do="Look at the network, at the load of the machine, and at the scrape timeout; "
         "then at `journalctl -u dgx-telemetry`.",

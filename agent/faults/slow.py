@@ -80,7 +80,7 @@ PARTS = (
 LIFE = 10
 """Days' worth of too many errors in the life of a counter: it has them when the agent starts."""
 
-OTHERS = "as many as all others of this machine had together"
+OTHERS = "at least as many as all others of this machine together"
 
 
 def _alone(errors: Condition, many: float) -> Condition:
@@ -104,7 +104,7 @@ def slow_faults(parameters: RuleParameters) -> Iterator[Fault]:
             severity=INFO,
             place=part.place,
             labels={"sign": f"slow_{part.kind}" if part.kind == "rows" else "slow"},
-            summary="errs while its like do not",
+            summary="errs, and the others do not",
             figure="errors",
             device=part.device,
             names=("port",) if part.place is places.PORT else (),

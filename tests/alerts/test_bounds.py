@@ -9,7 +9,8 @@ import yaml
 from agent.config.settings import Settings
 from alerts.build import rules
 
-GROUPS = {name: yaml.safe_load(text)["groups"] for name, text in rules(Settings()).items()}
+FILES = rules(Settings())
+GROUPS = {name: yaml.safe_load(text)["groups"] for name, text in FILES.items()}
 RULES: list[dict[str, Any]] = [
     rule for groups in GROUPS.values() for group in groups for rule in group["rules"]
 ]
@@ -39,6 +40,15 @@ def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
             )
             assert {*words.replace("|", " ").split()} <= FUNCTIONS | BUILT_IN, action
     assert not re.search(r"limit 0\b(?!\.)", texts["description"])
+
+
+def test_all_of_them_are_small_as_they_stand_in_the_files() -> None:
+    assert sum(map(len, FILES.values())) <= 130_000
+    texts = re.findall(
+        r"^ +description: .*?\n(?= +runbook_url)", "".join(FILES.values()), re.MULTILINE | re.DOTALL
+    )
+    assert len(texts) == len(ALERTS)
+    assert max(map(len, texts)) <= 500
 
 
 @pytest.mark.parametrize("name", GROUPS)
