@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from agent.diagnosis.active_share import LINKS_AT_REST, NOTHING, ActiveSecond, only_spins
+from agent.diagnosis.active_share import (
+    LINKS_AT_REST,
+    NOTHING,
+    ActiveSecond,
+    only_spins,
+    waiting_for_peer,
+)
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.model import GpuKey, Metric, SignalQuality
 from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
@@ -218,6 +224,14 @@ class Evidence:
     def peers(self) -> list["Evidence"]:
         """The other GPUs of the job."""
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
+
+    @cached_property
+    def works(self) -> float:
+        """Share of time that it computes or its launching threads run beside it; its collectives
+        that spin for a peer do not count."""
+        waited = max((waiting_for_peer(self.second, one.second) for one in self.peers), default=0.0)
+        ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
+        return min(1.0, self.second.activity - waited + ran)
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:

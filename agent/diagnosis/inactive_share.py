@@ -11,7 +11,7 @@ wait.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import alike, waiting_for_peer
+from agent.diagnosis.active_share import alike
 from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
@@ -70,7 +70,7 @@ def divide_inactive(e: Evidence) -> Shares:
     if serves(e):
         found[Cause.REQUESTS] = found.pop(Cause.UNKNOWN, 0.0)
     elif (peer := awaited(e)) is not None:
-        found[Cause.PEER] = min(found.get(Cause.UNKNOWN, 0.0), _works(peer) - _works(e))
+        found[Cause.PEER] = min(found.get(Cause.UNKNOWN, 0.0), peer.works - e.works)
         found[Cause.UNKNOWN] = found.get(Cause.UNKNOWN, 0.0) - found[Cause.PEER]
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
@@ -143,16 +143,8 @@ def awaited(e: Evidence) -> Evidence | None:
     """Return the GPU of its job that works longest while this GPU's process sleeps."""
     if not e.history.nvlink_seen or _polls(e):
         return None
-    longest = max(e.peers, key=_works, default=e)
-    return None if _works(longest) <= _works(e) else longest
-
-
-def _works(e: Evidence) -> float:
-    """Share of time that a GPU computes or its launching threads run beside it; its collectives
-    that spin for a peer do not count."""
-    waited = max((waiting_for_peer(e.second, peer.second) for peer in e.peers), default=0.0)
-    ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
-    return min(1.0, e.second.activity - waited + ran)
+    longest = max(e.peers, key=lambda peer: peer.works, default=e)
+    return None if longest.works <= e.works else longest
 
 
 def no_requests(e: Evidence) -> Found:
