@@ -117,10 +117,9 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Cores that workers use or wait for. The time of children that come and go is known when they
-    end, so that a mean takes longer."""
-    seconds = SPAN if e.host.workers >= 1.0 else KEPT
-    return sum(e.host.share("working", doing, seconds) for doing in ("running", "queued"))
+    """Cores that workers use or wait for; the time of a child that was never read counts when it
+    ends."""
+    return e.host.share("working", "running") + e.host.share("working", "queued")
 
 
 def serves(e: Evidence) -> bool:

@@ -7,7 +7,10 @@ The prices are measured (tests/hardware/README.md): a getter takes microseconds,
 TICK = 1.0
 HOST_AT_REST = 5.0  # counters of disks, NICs, cores: with GPUs, none of which has a process
 ACTIVITY_BUSY = 1.0  # GPM, while a process is on the GPU
-WINDOW = 0.105  # after the tick: GPM again, while NVLink carries data; it advances every 0.1 s
+WINDOWS = (
+    3.0  # GPM once more within the second, while NVLink carries data: 2.3 ms of CPU a GPU, ...
+)
+WINDOW = 0.105  # ... so long after the tick; it advances every 0.1 s
 ACTIVITY_IDLE = 5.0  # GPM, while none is
 UTILISATION_BUSY = 1.0  # without GPM, while a process is on the GPU: 22 to 60 us of CPU
 UTILISATION_IDLE = 5.0  # while none is: the driver keeps 14 s of 5 Hz samples

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
@@ -78,6 +77,7 @@ WINDOW_SM, WINDOW_DRAM = (
     )
     for name, what, number in (("sm", "SM activity", 2), ("dram", "Memory bandwidth in use", 10))
 )
+FIRST_WINDOWS = 8  # of a job, each second
 LEAST_ACTIVITY = 0.1
 """Activity of a window from which it says something: at 0.05 to 0.07, the quotients of two training
 jobs on H100s were a sixth too high."""
@@ -151,16 +151,31 @@ class ActivityFromGpm:
         return TENSOR_THROUGHPUT.checked(mean / self._highest)
 
 
-def _read_window(gpm: Gpm, out: ReadOutput) -> None:
-    """Read once more within the second, while the GPU exchanges data with others."""
-    if not gpm.links_carry:
-        return
-    window = gpm.window()
-    if window is None:
-        out.pending = True
-    elif (active := window[0]) >= max(LEAST_ACTIVITY, window[2]):
-        out.add(WINDOW_SM, min(1.0, window[1] / active))
-        out.add(WINDOW_DRAM, window[2] / active)
+@dataclass(slots=True)
+class WindowFromGpm:
+    """A sample more within the second, while the GPU exchanges data with others: each second at
+    first, so that the level of a new job is soon known."""
+
+    gpm: Gpm
+    taken: int = 0
+
+    def interval(self) -> float:
+        if not self.gpm.links_carry:
+            return intervals.LINKS
+        return intervals.ACTIVITY_BUSY if self.taken < FIRST_WINDOWS else intervals.WINDOWS
+
+    def read(self, out: ReadOutput) -> None:
+        if not self.gpm.links_carry:
+            self.taken = 0
+            return
+        window = self.gpm.window()
+        if window is None:
+            out.pending = True
+            return
+        self.taken += 1
+        if (active := window[0]) >= max(LEAST_ACTIVITY, window[2]):
+            out.add(WINDOW_SM, min(1.0, window[1] / active))
+            out.add(WINDOW_DRAM, window[2] / active)
 
 
 @dataclass(slots=True)
@@ -227,10 +242,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         run, every = ActivityFromGpm(gpm, gpu_context).read, gpu_context.gpm_interval
     yield gpu_context.read("activity", "mean", ALL, run, every, run_on_wake=True)
     if gpm is not None:
-        yield gpu_context.read(
-            "activity",
-            "window",
-            (WINDOW_SM, WINDOW_DRAM),
-            partial(_read_window, gpm),
-            lambda: intervals.ACTIVITY_BUSY if gpm.links_carry else intervals.LINKS,
-        )
+        of, window = (WINDOW_SM, WINDOW_DRAM), WindowFromGpm(gpm)
+        yield gpu_context.read("activity", "window", of, window.read, window.interval)

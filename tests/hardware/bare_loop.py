@@ -87,7 +87,7 @@ def calls_of(library: Any, state: State) -> list[tuple[float, Call]]:
         (intervals.ACTIVITY_BUSY if state.on_gpu else intervals.ACTIVITY_IDLE, _gpm(library)),
         (intervals.LINKS, _fabric(library)),
         *([(intervals.POWER_BUFFER, _power_samples(library))] if state.on_gpu else []),
-        *([(intervals.ACTIVITY_BUSY, _gpm(library, GPM_WINDOW))] if state.on_gpu else []),
+        *([(intervals.WINDOWS, _gpm(library, GPM_WINDOW))] if state.on_gpu else []),
         # whether memory is in use though no process is listed
         *([] if state.on_gpu else [(intervals.PROCESSES, _memory(library))]),
     ]

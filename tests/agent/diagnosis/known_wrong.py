@@ -238,9 +238,10 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "h_decode_reduces": Wrong(SHARDED, 0.26),
         "h_direct_reads": Wrong(SPIN, 0.10),
         "h_graph_reduces": Wrong(LINKS, 0.24),
-        "h_nvcc_children": Wrong(LUMPS, 0.08),
+        "h_nvcc_children": Wrong(LUMPS, 0.10),
         "h_thread_feeds": Wrong(TURNS, 0.44),
         "h_uneven_experts": Wrong(LEADS, 0.16),
+        "pipeline_1f1b": Wrong(LEADS, 0.08),
     },
     ("two-h100-blind", "nvml"): {
         "annotates_rows": Wrong(BOTH, 0.22),

@@ -179,7 +179,7 @@ def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None
 
 @pytest.mark.parametrize(("scenario", "asks"), [("starved-peer", True), ("starved-disk", False)])
 def test_a_window_is_looked_at_while_data_moves_between_gpus(scenario: str, asks: bool) -> None:
-    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(20)
+    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(10)
     windows = bench.samples.all(activity.WINDOW_SM)
     assert len(windows) == (2 if asks else 0)
     if asks:  # the second GPU spins for much of the time, the first one works
