@@ -54,9 +54,9 @@ WARM_UP = 4 * ROUND
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MOST_GROWTH = 2_000_000
 """Bytes that an agent may grow by after it has warmed up."""
-MOST_BLOCKS = 8_000
+MOST_BLOCKS = 4_000
 """Objects that an agent may hold more than it did, of some 250,000: how many differs by where in
-its reads it is checked, and the windows of faults fill for six hours."""
+its reads it is checked."""
 
 Series = frozenset[tuple[str, ...]]
 

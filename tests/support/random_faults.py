@@ -72,7 +72,7 @@ class HostileSlurm(Schedulers):
 
     def slurm(self, host: str) -> list[str]:
         if isinstance(self.answer, Exception):
-            raise self.answer
+            raise self.answer.with_traceback(None)  # else it holds the frames of each raise
         return self.answer
 
 

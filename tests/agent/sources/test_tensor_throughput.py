@@ -1,8 +1,6 @@
 """Throughput of the tensor cores: the product, its integral, and its error where FLOP are known."""
 
-import json
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from agent.model import Reason
 from agent.sources import activity, clocks
 from agent.sources.activity import TENSOR_SECONDS, TENSOR_THROUGHPUT
 from agent.sources.clocks import CLOCK_LIMIT as LIMIT
-from tests.hardware import tensor_trial
 from tests.hardware.share_replay import played
 from tests.support.fake_gpus import NOT_SUPPORTED, GpuBench
 from tests.support.machines import simulated
@@ -109,11 +106,3 @@ def test_a_clock_that_cannot_be_leaves_it_absent_with_the_reason(
     before = bench.run(5).values(TENSOR_SECONDS)[key]
     after = bench.run(10).values(TENSOR_SECONDS)[key]
     assert after - before == pytest.approx(10 * 0.5)
-
-
-def test_the_trial_writes_what_a_simulated_gpu_reports(tmp_path: Path) -> None:
-    assert tensor_trial.main(["--simulate", "--out", str(tmp_path / "new")]) == 0
-    (row,) = json.loads((tmp_path / "new/tensor.json").read_text())
-    assert row["reported"] == pytest.approx(0.47, abs=0.1)
-    assert row["true"] is None
-    assert len(tensor_trial.CASES) == 5 * 7 + 2
