@@ -51,10 +51,6 @@ SHORT = frozenset(
 )
 """Alerts that depend on less than two minutes of data: a scrape every two minutes misses it."""
 
-HOLDS = dict.fromkeys({rule.alert for rule in ALERTS}, 0.0)
-for rule in ALERTS:
-    HOLDS[rule.alert] = max(HOLDS[rule.alert], seconds(rule.hold))
-
 Change = Callable[[Case, int], Series]
 Table = Callable[[System], Iterable[Case]]
 
@@ -81,6 +77,17 @@ def continued(series: Series, longer: float, every: int) -> Series:
             added = (points[-3:] * more)[:more]
         found[name] = [*points, *added]
     return found
+
+
+def hold_of(case: Case) -> float:
+    """Seconds for which the rules of what fires hold."""
+    return max(
+        seconds(rule.hold)
+        for rule in ALERTS
+        for labels in case.fires
+        if rule.alert == case.alert
+        and {**rule.labels, "severity": str(rule.severity)}.items() <= labels.items()
+    )
 
 
 def own(name: str) -> bool:
@@ -215,7 +222,7 @@ def tried(case: Case, way: Way) -> dict[str, Any]:
     at = length // 2
     if case.fires:
         at = 2 if way.name == "renamed" else length
-        series = continued(series, LONGER + HOLDS[case.alert], case.every)
+        series = continued(series, LONGER + hold_of(case), case.every)
         length = max(map(len, series.values()))
     found = way.change(case._replace(series=series), at)
     dropped = ("instance", "job", "room" if any('rack="' in name for name in series) else "rack")

@@ -63,7 +63,8 @@ def not_answering(s: System) -> Iterator[Case]:
         absent = {named(ABSENT_VALUES, **labels): steady(count, 20)}
         return {named(system.GPUS): steady(8.0, 20), **absent, **infos}
 
-    fires = ({"severity": "warning", "sign": "refuses", "metric": nvlink.LINKS.name},)
+    shown = {"metric": nvlink.LINKS.name, "reason": Reason.UNSUPPORTED.value}
+    fires = ({"severity": "warning", "sign": "refuses", **shown},)
     yield Case(name, "one refuses its links", refused(1.0, "H100"), fires)
     yield Case(name, "all refuse", refused(8.0, "H100"))
     yield Case(name, "one is of another model", refused(1.0, "A100", "T1000"))
