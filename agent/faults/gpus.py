@@ -35,8 +35,10 @@ from agent.sources import (
     ecc,
     fabric,
     gpu,
+    memory,
     nvlink,
     pcie,
+    power,
     system,
     temperature,
 )
@@ -224,6 +226,13 @@ ANSWERED = {
     ecc.REMAPPED_ROWS: "remapped rows",
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",
+    pcie.GENERATION_LIMIT: "the PCIe generation",
+    temperature.MARGIN: "the temperature margin",
+    power.POWER: "power",
+    memory.USED: "memory",
+    clocks.CLOCK: "clocks",
+    clocks.REASONS: "reasons for low clocks",
+    gpu.RECOVERY_ACTION: "the recovery action",
 }
 """Metrics that GPUs of the same model answer alike, in words; a rule on them is silent on a
 GPU without them."""

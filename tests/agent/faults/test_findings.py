@@ -232,6 +232,13 @@ def test_more_gpus_than_the_system_has_are_reported() -> None:
         (("DeviceGetGpuFabricInfoV", "DeviceGetGpuFabricInfo"), "the fabric"),
         (("GpmQueryDeviceSupport",), "GPM"),
         (("GpmSampleGet",), "GPM"),
+        (("DeviceGetTemperatureThreshold",), "the temperature margin"),
+        (("DeviceGetPowerUsage",), "power"),
+        (("DeviceGetMemoryInfo",), "memory"),
+        (("DeviceGetClockInfo",), "clocks"),
+        (("DeviceGetCurrentClocksEventReasons",), "reasons for low clocks"),
+        (("DeviceGetFieldValues",), "the recovery action"),
+        (("DeviceGetMaxPcieLinkGeneration",), "the PCIe generation"),
     ],
 )
 def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
