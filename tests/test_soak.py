@@ -48,6 +48,13 @@ def test_nothing_grows(machine: list[str]) -> None:
     assert [name for name in STRIKES if f"'{name}': " not in done.stdout] == []
 
 
+@NIGHTLY
+def test_a_hostile_day() -> None:
+    """Nothing freezes, opens or grows, and nothing is logged with a traceback."""
+    done = run_to_end([sys.executable, "-m", "tests.benchmarks.hostile_day", "--minutes", "1"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "shown"),
     [

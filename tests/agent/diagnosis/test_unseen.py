@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 from errno import EACCES, ENOENT
-from os import strerror
-from re import search
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -16,40 +14,12 @@ from agent.hardware.files import FileTree
 from agent.model import State
 from agent.sources import process, workload
 from tests.support.frozen_clock import FrozenClock
+from tests.support.hidden_files import CHILD, HiddenFiles
 from tests.support.machines import AgentBench, first_gpus
 
 SECONDS = 75  # held_after is 60
 
 
-class Hiding:
-    """The files of a machine, of which some cannot be read."""
-
-    def __init__(self, files: FileTree, hidden: str, error: int) -> None:
-        self._files, self._hidden, self._error = files, hidden, error
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._files, name)
-
-    def _checked(self, path: str) -> str:
-        if search(self._hidden, path):
-            raise OSError(self._error, strerror(self._error), path)
-        return path
-
-    def read(self, path: str) -> str:
-        text = self._files.read(self._checked(path))
-        return f"{text} 99999" if self._hidden == CHILD and path.endswith("/children") else text
-
-    def reread(self, path: str) -> str:
-        return self._files.reread(self._checked(path))
-
-    def names(self, path: str) -> list[str]:
-        return self._files.names(self._checked(path))
-
-    def link(self, path: str) -> str:
-        return self._files.link(self._checked(path))
-
-
-CHILD = r"^/proc/99999\b"
 WAYS = {
     "hidepid=2, or no hostPID": (r"^/proc/\d+\b", ENOENT),
     "hidepid=1": (r"^/proc/\d+/", EACCES),
@@ -61,7 +31,9 @@ WAYS = {
 def bench_of(hidden: str = "^$", error: int = ENOENT) -> AgentBench:
     clock = FrozenClock()
     machine = simulation.build(first_gpus("dgx-h100:held", 2), clock)
-    host = replace(machine.host, files=cast(FileTree, Hiding(machine.host.files, hidden, error)))
+    host = replace(
+        machine.host, files=cast(FileTree, HiddenFiles(machine.host.files, hidden, error))
+    )
     hardware = Hardware(lambda: machine.nvml, host, simulated=True)
     return AgentBench(Agent(Settings(), hardware, clock, inline=True), clock, machine)
 

@@ -1,0 +1,80 @@
+"""From the package of release 0.2.0 to that of this tree and back, in a booted machine: it starts,
+keeps its hours, and leaves no copy of them behind."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.conftest import staged
+from tests.service.container import Container
+from tests.service.service import STATE, UNIT, Service
+from tests.stack.running import eventually
+from tests.support.nightly import NIGHTLY
+from tests.support.repository import ROOT
+
+pytestmark = [pytest.mark.systemd, NIGHTLY]
+
+OLDER = "cced224a14a728552eb1b6e6cf34a5be39d8fd7a"  # 0.2.0
+PLACE, PRIVATE = STATE
+SECONDS = {"busy/": 1234.0}
+HOUR = int(time.time() // 3600) - 2
+KEPT = {"hour": HOUR, "rows": [{"job_id": "4711", "user": "ada", "seconds": SECONDS}]}
+INSTALL = "dpkg -i --force-confold /mnt"
+
+
+@pytest.fixture(scope="module")
+def service(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A machine with the older package, and an hour that it has kept."""
+    stage = tmp_path_factory.mktemp("releases")
+    tree, shared = stage / "tree", staged(package, stage)
+    subprocess.run(
+        ["git", "-C", ROOT, "worktree", "add", "-q", "--detach", tree, OLDER], check=True
+    )
+    try:
+        subprocess.run([tree / "deploy/deb"], check=True, capture_output=True)
+        (built,) = (tree / "dist").glob("*.deb")
+        built.rename(shared / "older.deb")
+    finally:
+        subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=True)
+    with Container(shared, stage / "boot.log") as machine:
+        machine.run("dpkg -i /mnt/older.deb && systemctl stop dgx-telemetry")
+        machine.write("/etc/dgx-telemetry/config.toml", "[job]\ninfo = true\n")
+        machine.write(f"{PLACE}/hour-{HOUR}.json", json.dumps(KEPT))
+        machine.run(f"chown --reference={PLACE}/ {PLACE}/hour-*; systemctl start dgx-telemetry")
+        yield Service(machine)
+
+
+def check(service: Service, place: str) -> None:
+    """It serves the hour, which lies here alone."""
+    eventually(lambda: service.show("ActiveState") == "active", "it serves")
+    found = json.loads(service.fetch("/api/v1/hours"))["hours"]
+    rows = [row for hour in found if hour["hour"] == HOUR for row in hour["rows"]]
+    assert [(row["user"], row["seconds"]) for row in rows] == [("ada", SECONDS)]
+    copies = service.run("grep -rl 4711 /var/lib --include='hour-*'").split()
+    assert copies == [f"{place}/hour-{HOUR}.json"]
+
+
+def test_each_way(service: Service) -> None:
+    check(service, PRIVATE)
+    service.run(f"{INSTALL}/dgx-telemetry.deb")
+    check(service, PLACE)
+    service.run(f"{INSTALL}/older.deb")
+    check(service, PRIVATE)
+
+
+@pytest.mark.parametrize("after", [0.3, 1.5, 4.0], ids=lambda after: f"{after:g} s")
+def test_an_upgrade_that_is_killed(service: Service, after: float) -> None:
+    """In the unpacking or the making of the environment; the machine is booted, and it is done
+    again."""
+    service.run(f"{INSTALL}/dgx-telemetry.deb & sleep {after}; kill -9 $!; pkill -9 postinst; true")
+    service.run(f"systemctl daemon-reload; systemctl restart {UNIT}")
+    eventually(lambda: service.show("ActiveState") == "active", "it serves")
+    service.run(f"cp -a {PRIVATE} {PLACE}.new 2>/dev/null; true")  # the power goes in the move
+    service.run(f"{INSTALL}/dgx-telemetry.deb")
+    check(service, PLACE)
+    service.run(f"{INSTALL}/older.deb")
+    check(service, PRIVATE)
