@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,17 +24,17 @@ from exporters.http import SOFTWARE
 if TYPE_CHECKING:  # an agent without TLS does not load it
     from ssl import SSLContext
 
-OF_ONE_CLIENT = 64
-"""Connections of a client: a further connection ends its oldest idle one. A client that does not
-take an answer may hold half a megabyte for each."""
+OF_ONE_CLIENT, OF_ALL = 64, 256
+"""Connections of one client, and of all: a further connection ends the oldest idle one of its
+client, or of the client that has most. A client that does not take an answer may hold half a
+megabyte for each. The agent may open 1,024 files, and every local user has all of 127.0.0.0/8."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: the kernel discards the rest of an answer."""
 
 
 class Listener(socket.socket):
-    """A listening socket that bounds the connections of each client: asyncio and aiohttp bound
-    none."""
+    """A listening socket that bounds connections: asyncio and aiohttp bound none."""
 
     def __init__(self, listening: socket.socket, working: Set[int]) -> None:
         """Takes the place of `listening`; `working` are descriptors whose request is worked on."""
@@ -45,9 +46,12 @@ class Listener(socket.socket):
         channel, address = super().accept()
         client = client_of(address[0])
         self._open = {one: who for one, who in self._open.items() if one.fileno() != -1}
-        own = [one for one, who in self._open.items() if who == client]
+        before, counts = list(self._open.items()), Counter(self._open.values())
         self._open[channel] = client
-        if len(own) >= OF_ONE_CLIENT:
+        full = counts[client] >= OF_ONE_CLIENT
+        if full or len(before) >= OF_ALL:
+            most = client if full else max(counts, key=counts.__getitem__)
+            own = (one for one, who in before if who == most)
             idle = next((one for one in own if one.fileno() not in self._working), channel)
             del self._open[idle]
             _cut(idle)

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from exporters.access_control import client_of
-from exporters.server import OF_ONE_CLIENT, serve
+from exporters.server import OF_ALL, OF_ONE_CLIENT, serve
 from exporters.settings import parse_listen
 from tests.support.patience import PATIENCE
 from tests.support.served import served
@@ -124,24 +124,35 @@ async def test_a_client_that_takes_no_answer_holds_up_no_end(
         channel.close()
 
 
-async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
-    async def visit(address: str) -> asyncio.StreamReader:
-        """Connect from an address, be answered, and stay."""
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", at.port, local_addr=(address, 0)
-        )
-        writers.append(writer)
-        writer.write(GET)
-        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
-        return reader
+async def visit(port: int, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect from an address, be answered, and stay."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    writer.write(GET)
+    assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+    return reader, writer
 
-    writers: list[asyncio.StreamWriter] = []
+
+async def test_a_flood_of_many_clients_leaves_files_to_the_agent() -> None:
+    """Each user of the machine has all addresses of loopback."""
+    addresses = [f"127.0.0.{number}" for number in range(3, 10)]
+    async with served() as at:
+        other, _ = pair = await visit(at.port, "127.0.0.2")
+        pairs = [pair, *[await visit(at.port, one) for one in addresses for _ in range(50)]]
+        (listener,) = at.server.listeners
+        assert len(listener._open) == OF_ALL
+        assert not other.at_eof()
+        for _, writer in pairs:
+            writer.close()
+
+
+async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
     async with served() as at:
         at.bench.pause.clear()
         working = asyncio.create_task(at.ask())  # from 127.0.0.1, as the flood
         await asyncio.to_thread(at.bench.building.wait, PATIENCE)
-        other = await visit("127.0.0.2")
-        flood = [await visit("127.0.0.1") for _ in range(OF_ONE_CLIENT + 1)]
+        pairs = [await visit(at.port, "127.0.0.2")]
+        pairs += [await visit(at.port, "127.0.0.1") for _ in range(OF_ONE_CLIENT + 1)]
+        other, *flood = (reader for reader, _ in pairs)
         for oldest in flood[:2]:
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(oldest.read(), PATIENCE) == b""
@@ -149,5 +160,5 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
         assert open_still == [other, *flood[2:]]
         at.bench.pause.set()
         assert (await working)[0] == 200
-        for writer in writers:
+        for _, writer in pairs:
             writer.close()
