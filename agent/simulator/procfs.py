@@ -85,9 +85,14 @@ ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
 def process_tree(machine: Machine) -> dict[str, Content]:
     """Path to content, for all processes and their threads."""
     tree: dict[str, Content] = {}
+    below: dict[int, list[str]] = {}
+    for process in machine.jobs.processes.values():
+        below.setdefault(process.parent, []).append(str(process.pid))
     for process in machine.jobs.processes.values():
         folder = f"/proc/{process.pid}"
-        for thread in process.threads:
+        for thread in process.threads:  # the main one has forked all
+            children = below.get(process.pid, ()) if thread is process.threads[0] else ()
+            tree[f"{folder}/task/{thread.number}/children"] = partial(" ".join, children)
             for name, of_thread in THREAD_FILES.items():
                 path = f"{folder}/task/{thread.number}/{name}"
                 tree[path] = partial(of_thread, machine, process, thread)
@@ -122,12 +127,6 @@ def _schedstat(machine: Machine, _: SimulatedProcess, thread: SimulatedThread) -
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
 
 
-def _children(machine: Machine, process: SimulatedProcess, thread: SimulatedThread) -> str:
-    """The main thread forked all children."""
-    below = (p.pid for p in machine.jobs.processes.values() if p.parent == process.pid)
-    return " ".join(map(str, below)) if thread is process.threads[0] else ""
-
-
 def _status(_: Machine, process: SimulatedProcess) -> str:
     return lines(f"Name:\t{process.name}", "Uid:" + f"\t{process.uid}" * 4)
 
@@ -156,7 +155,6 @@ THREAD_FILES: dict[str, ThreadFile] = {
     "stat": lambda machine, process, thread: _stat(machine, process, thread.number, (thread,)),
     "schedstat": _schedstat,
     "comm": lambda _, __, thread: f"{thread.name}\n",
-    "children": _children,
 }
 PROCESS_FILES: dict[str, ProcessFile] = {
     "stat": lambda machine, process: _stat(machine, process, process.pid, process.threads),

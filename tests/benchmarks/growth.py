@@ -64,7 +64,8 @@ def crowd(machine: simulator.SimulatedSystem, processes: int, threads: int) -> N
     """Put further processes at rest on the GPUs, in turns, each with so many threads."""
     for number in range(processes):
         gpu = machine.gpus[number % len(machine.gpus)]
-        started = machine.jobs.start(machine.now, 1, "python3", TRAINER, ("python3",) * threads)
+        parent = machine.jobs.teams[0].trainer.parent  # one job
+        started = machine.jobs.start(machine.now, parent, "python3", TRAINER, ("x",) * threads)
         gpu.processes.append(SimulatedGpuProcess(started.pid, SIZE))
 
 
