@@ -267,7 +267,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "pipeline_1f1b": Wrong(LEADS, 0.20),
     },
     ("two-h100-sixth", "gpm"): {
-        "s_builds_kernels": Wrong(LUMPS, 0.18),
+        "s_builds_kernels": Wrong(LUMPS, 0.14),
         "s_compiles_shapes": Wrong(NAMESPACE, 0.32),
         "s_lock_holder": Wrong(TURNS, 0.72),
         "s_mapped_cold": Wrong(SAMPLED, 0.08),
@@ -279,7 +279,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "s_streamed_rows": Wrong(BOTH, 0.06),
     },
     ("two-h100-sixth", "nvml"): {
-        "s_builds_kernels": Wrong(LUMPS, 0.14),
         "s_compiles_shapes": Wrong(NAMESPACE, 0.32),
         "s_lock_holder": Wrong(TURNS, 0.72),
         "s_pageable_loader": Wrong(COPIES, 0.56),
