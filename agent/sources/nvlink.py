@@ -156,6 +156,7 @@ class LinkReads:
         self._gpu = gpu_context
         self._device = gpu_context.device
         self._totals: GpuRows | None = None
+        self._half = 0.0  # bytes per second at which the links are half full in one direction
         self._errors: GpuRows | None = None
         self._newer: bool | None = None  # whether only NVLink 5's own fields of bytes answer
         self._most = 0
@@ -164,7 +165,8 @@ class LinkReads:
 
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
-            self._device.links()  # raises if there are no links
+            links = self._device.links()  # raises if there are no links
+            self._half = len(links) * link_speed(self._device) / 2
             self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
         self._totals.read(out)
 
@@ -178,11 +180,10 @@ class LinkReads:
     def _busy(self) -> bool:
         if self._gpu.gpm is None:
             return True
-        half = len(self._device.links()) * link_speed(self._device) / 2
         latest = self._gpu.gpm.latest
         now = latest.values if latest else {}
         ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
-        return any(half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
+        return any(self._half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
 
     def per_link(self, out: ReadOutput) -> None:
         scopes = {link: (str(link),) for link in self._device.links()}

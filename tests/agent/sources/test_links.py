@@ -9,7 +9,7 @@ from agent.faults.findings import findings
 from agent.hardware.fields import FieldId
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
-from agent.sources import clocks, fabric, memory, nvlink, pcie, system
+from agent.sources import clocks, fabric, memory, nvlink, pcie, power, system
 from agent.status.words import finding_text
 from tests.support.machines import AgentBench, simulated
 
@@ -80,6 +80,20 @@ def test_a_reason_for_low_clocks_without_a_name_costs_no_other_and_is_counted() 
     assert mask == 0x20004
     (unknown,) = bench.samples.where(clocks.THROTTLE, reason="unknown").values()
     assert unknown > 0
+
+
+def test_links_that_are_refused_later_cost_no_other_read() -> None:
+    """The interval of the bytes asked for the links, beyond the bounds of a read."""
+    bench = simulated(H100.format(""), gpus=1).run(5)
+    assert bench.samples.all(nvlink.TRANSMITTED)
+
+    def refuses(*_: Any) -> None:
+        raise bench.machine.nvml.NVMLError(3)
+
+    bench.machine.nvml.nvmlDeviceGetNvLinkState = refuses
+    for gpu in bench.agent.gpus.watched.all_gpus():
+        gpu.device.ask_again()  # as after a look at the driver's GPUs
+    assert bench.run(75).samples.all(power.POWER)
 
 
 def test_an_action_without_a_name_is_a_fault() -> None:
