@@ -71,18 +71,19 @@ class Tracebacks(logging.Handler):
 @dataclass(frozen=True, slots=True)
 class Calm:
     """The agent once all is well again: bytes of memory, objects, threads, cases so far, and the
-    series that are new or missing since the first calm."""
+    metrics of which series are new or missing since the first calm: the series themselves would be
+    most of the growth."""
 
     rss: int
     blocks: int
     threads: int
     cases: int
-    odd: Series
+    odd: frozenset[str]
 
     def __str__(self) -> str:
         return (
             f"{self.cases:7} cases, {self.rss / 1e6:7.2f} MB, {self.blocks:8} objects, "
-            f"{self.threads} threads, {len(self.odd)} odd series"
+            f"{self.threads} threads, {len(self.odd)} odd metrics"
         )
 
 
@@ -183,7 +184,7 @@ class Day:
             blocks=sys.getallocatedblocks(),
             threads=threading.active_count(),
             cases=sum(self.faults.struck.values()),
-            odd=shown ^ self.whole,
+            odd=frozenset(name for name, *_ in shown ^ self.whole),
         )
 
 
