@@ -240,7 +240,7 @@ GPU without them."""
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 REFUSALS = pick(
     ABSENT_VALUES,
-    metric=f"=~{'|'.join(metric.name for metric in ANSWERED)}",
+    metric=f"=~dgx_({'|'.join(metric.name.removeprefix('dgx_') for metric in ANSWERED)})",
     reason=f"=~{'|'.join(REFUSED)}",
 )
 FEW = Recording(

@@ -38,6 +38,10 @@ OF_LATE = 900.0
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
 
+LATE_READ_SECONDS = 30.0
+"""Seconds within which a late read may end by itself; after them it is a fault, also before its
+alert's hold is over: a node is not given a job meanwhile."""
+
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put the results of a job in doubt, the gravest of their severity."""
 
@@ -63,6 +67,11 @@ class ActiveFault:
     hidden_by: str | None = None  # id of the active fault that hides it
     over: bool = False  # only the counter of past events is left
     late: bool = False  # a read is late, and may end by itself: no fault yet
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of the finding now; its alert has its own from the start."""
+        return Severity.INFO if self.late else self.finding.severity
 
     @property
     def in_doubt(self) -> bool:
@@ -186,12 +195,13 @@ class FaultWatch:
     def _active(self, finding: Finding, at: float) -> ActiveFault:
         standing = self._standing[id_of(finding)]
         fault = by_kind()[finding.kind]
-        hold, alert = self._alert(fault, finding, at - standing.began)
-        late = self.waits and finding.kind in READS and alert is AlertState.HOLDING
-        shown = replace(finding, severity=Severity.INFO) if late else finding
+        stood = at - standing.began
+        hold, alert = self._alert(fault, finding, stood)
+        early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
+        late = self.waits and finding.kind in READS and early
         over = finding.kind in EVENTS and at - standing.changed > OF_LATE
         since = standing.event.since
-        return ActiveFault(id_of(finding), fault, shown, since, alert, hold, None, over, late)
+        return ActiveFault(id_of(finding), fault, finding, since, alert, hold, None, over, late)
 
     def _alert(self, fault: Fault, finding: Finding, stood: float) -> tuple[float, AlertState]:
         patch = self.configuration.current[AlertPatches].patches.get(fault.alert)
@@ -236,7 +246,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
     kinds = list(by_kind())
     return (
         one.over,
-        ORDER.index(finding.severity),
+        ORDER.index(one.severity),
         not one.in_doubt,
         kinds.index(finding.kind),
         f"{finding.gpu.index if finding.gpu else 0:04} {one.id}",

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from agent.faults import places
 from agent.faults.findings import action
-from agent.faults.watch import ActiveFault, AlertState
+from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Snapshot
@@ -38,7 +38,7 @@ def finding_statuses(
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at),
-            wait(one.hold) if one.late else step(one),
+            wait(LATE_READ_SECONDS) if one.late else step(one),
         )
         for one in active
     }
@@ -79,7 +79,7 @@ def _status(
     return FindingStatus(
         id=first.id,
         kind=finding.kind,
-        level=LEVEL[finding.severity],
+        level=LEVEL[first.severity],
         text=f"{where}{brief}",
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),

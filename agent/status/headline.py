@@ -9,7 +9,7 @@ from agent.diagnosis.advice import ALERTS
 from agent.faults.findings import by_kind
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
-from agent.faults.watch import AlertState
+from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, Severity, Snapshot, State
 from agent.status.findings import not_good
@@ -117,14 +117,13 @@ def _clause(
 
 
 def _driver_hangs(facts: HeadlineInput, silent: float) -> HeadlineClause:
-    """The driver does not answer: a warning until it has lasted for as long as its alert asks."""
+    """The driver does not answer: a warning while a late read may end by itself."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
-    hold = seconds(by_kind()["driver_hangs"].hold)
     known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
-    if known or silent >= hold:
+    if known or silent >= LATE_READ_SECONDS:
         return found
-    return replace(found, level=Level.WARNING, do=wait(hold))
+    return replace(found, level=Level.WARNING, do=wait(LATE_READ_SECONDS))
 
 
 def _lost(facts: HeadlineInput, lost: Sequence[Judged]) -> HeadlineClause:
