@@ -15,6 +15,7 @@ import msgspec
 from agent import __version__
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer, fetched, opened, place
+from agent.specs.sheets import MachineSpecs
 from agent.status.history import History
 from agent.status.model import Status
 from exporters.settings import HttpConfig
@@ -146,8 +147,9 @@ def address_of(here: HttpConfig) -> str:
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """The agent to show, or None and why this machine is read instead; raises NoAnswer if the agent
-    that `--agent` names does not answer."""
+    """The agent to show, or None and why this machine is read instead. Raises NoAnswer if the agent
+    that `--agent` names does not answer, and ConfigError for a system that does not exist."""
+    MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         return None, ""
     here = settings[HttpConfig]
