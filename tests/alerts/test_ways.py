@@ -198,8 +198,8 @@ SOMETIMES = frozenset({"DgxAgentDown"})
 """Of a target that answers only sometimes, as each does of which a third of the scrapes fails."""
 
 WAYS = (
-    # what is counted over a quarter of an hour begins again
-    Way("relabelled", changing(labelled), frozenset({"more than may be"})),
+    # the count of a quarter of an hour begins again, that of a day is information meanwhile
+    Way("relabelled", changing(labelled), frozenset({"more than may be", "symbol_error, many"})),
     # the old name was taken out of the inventory
     Way("renamed", changing(renamed), frozenset({"DgxNodeMissing"})),
     Way("twice, another label", twice(labelled)),
