@@ -56,7 +56,10 @@ PARTS = (
         place=places.PORT,
         device="device",
         same=SAME_PORT,
-        hidden_by=(HiddenBy(host.FLAPPING, SAME_PORT),),
+        hidden_by=(
+            HiddenBy(host.FLAPPING, SAME_PORT),
+            HiddenBy(host.ERRORS, SAME_PORT, ('sign=~"errors|down"',)),
+        ),
     ),
     WornPart(
         *("pcie", "DgxPcieReplays", pcie_source.REPLAYS, {}, (), 2000),

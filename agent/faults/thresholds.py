@@ -41,7 +41,7 @@ def _is_word(text: str) -> bool:
 
 
 def _or_nothing(holds: Callable[[str], bool], expected: str) -> TextCheck:
-    return TextCheck(lambda text: not text or holds(text), f"empty, or {expected}")
+    return TextCheck(lambda text: not text or holds(text), f"{expected}, or empty")
 
 
 Duration = Annotated[

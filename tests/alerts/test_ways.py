@@ -197,9 +197,11 @@ FAILS = frozenset({"each third scrape"})
 SOMETIMES = frozenset({"DgxAgentDown"})
 """Of a target that answers only sometimes, as each does of which a third of the scrapes fails."""
 
+MANY_OF_PORT = "symbol_error, many", "link_error_recovery, many"
+
 WAYS = (
     # the count of a quarter of an hour begins again, that of a day is information meanwhile
-    Way("relabelled", changing(labelled), frozenset({"more than may be", "symbol_error, many"})),
+    Way("relabelled", changing(labelled), frozenset({"more than may be", *MANY_OF_PORT})),
     # the old name was taken out of the inventory
     Way("renamed", changing(renamed), frozenset({"DgxNodeMissing"})),
     Way("twice, another label", twice(labelled)),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import small_process
 from agent.cli.parser import COMMANDS, run_command
 from agent.simulator import SCENARIOS, SYSTEMS
 from tests.stack.running import clean_environment, run_to_end
@@ -41,6 +42,7 @@ def in_this_process(line: str) -> Ended:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
         for name in os.environ.keys() - clean_environment().keys():
             patch.delenv(name)
+        patch.setattr(small_process, "leave_tls_out", lambda *_: None)  # others need it here
         try:
             status = run_command(shlex.split(line))
         except SystemExit as end:  # as argparse leaves after --help
