@@ -56,7 +56,7 @@ def test_all_rules_of_an_alert_are_changed_beside_the_thresholds(tmp_path: Path)
 
 
 def test_at_once(tmp_path: Path) -> None:
-    (rule,) = named(configured(tmp_path, '[alerts.DgxPcieReplays]\nfor = "0s"\n'), "DgxPcieReplays")
+    rule, _ = named(configured(tmp_path, '[alerts.DgxPcieReplays]\nfor = "0s"\n'), "DgxPcieReplays")
     assert "for" not in rule
 
 
