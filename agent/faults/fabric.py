@@ -172,7 +172,7 @@ def links_down() -> Fault:
         summary="NVLinks are down",
         sentence=(
             "{n:~NVLink|NVLinks} {names} {n:~is|are} down, ",
-            "{links:.0f}",
+            "only {links:.0f}",
             " of {links_limit:.0f}",
             " NVLinks are up",
         ),

@@ -101,7 +101,7 @@ def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
             when=GONE,
             hold="1m",
             labels={"sign": "lost"},
-            summary="is gone",
+            summary="missing",
             sentence=("it no longer answers",),
             do=REPLACE,
         ),

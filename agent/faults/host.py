@@ -173,7 +173,7 @@ SAME_MEMBER = (*SAME_NODE, "array", "member")
 
 def arrays() -> tuple[Fault, ...]:
     """An array without a member, which is named if it is known."""
-    do = "See cat /proc/mdstat, and save its data if it is a RAID 0; replace the disk, "
+    do = "See `cat /proc/mdstat`, and save its data if it is a RAID 0; replace the disk, "
     do += "and add it again (`mdadm --add`)."
     return (
         Fault(

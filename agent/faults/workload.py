@@ -124,7 +124,8 @@ def slower(parameters: RuleParameters) -> Fault:
         ),
         figure="share",
         unit="ratio",
-        do="See when it slowed down (/api/v1/jobs), and what changed then on the board of the GPU.",
+        do="See when it slowed down (/api/v1/jobs), and what changed then on the board DGX GPU of "
+        "Grafana.",
     )
 
 

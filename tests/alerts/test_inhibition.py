@@ -20,10 +20,8 @@ from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.stack
 
-RULES = [
-    (rule.source_matchers, rule.target_matchers)
-    for rule in inhibitions(alerts_of(groups(Settings())))
-]
+INHIBITIONS = inhibitions(alerts_of(groups(Settings())))
+RULES = [(rule.source_matchers, rule.target_matchers) for rule in INHIBITIONS]
 
 USUAL = {
     "severity": "warning",
@@ -39,7 +37,7 @@ Alerts = dict[tuple[int, str], Any]
 
 def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str]:
     """Labels that fit: an equal value, the first of alternatives, or what is not excluded."""
-    found = {**USUAL, "instance": f"node{number}", "side": side}
+    found = {**USUAL, "instance": f"node{number}", "side": side, "rule": str(number)}
     found |= {"cluster": f"c{number}", "rack": f"r{number}"}
     for matcher in sorted(matchers, key=lambda m: '"' + m if '!="' in m else m, reverse=True):
         match = MATCHER.fullmatch(matcher)
@@ -57,8 +55,9 @@ def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
-    """Alertmanager's result for a source and a target of each rule, and of the same target on a
-    machine of its own."""
+    """Alertmanager's result for a source and a target of each rule, of the same target on a machine
+    of its own, and of targets that differ from it in a label that the rule compares: another
+    cluster, array, port or GPU."""
     folder: Path = tmp_path_factory.mktemp("alertmanager")
     (folder / "alertmanager.yaml").write_text(alertmanager(Settings())["alertmanager.yaml"])
     port = choose(FREE).alertmanager
@@ -72,6 +71,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
             (rule + len(RULES), "alone", target),
         )
     ]
+    for rule, inhibition in enumerate(INHIBITIONS):
+        for label in inhibition.equal:
+            labels = labels_for(inhibition.target_matchers, rule, f"another {label}")
+            alerts.append({"labels": {**labels, label: "another"}})
     found: Alerts = {}
 
     def answers() -> bool:
@@ -87,7 +90,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
                 listed = json.load(page)
         except OSError:
             return False
-        found.update({(int(a["labels"]["instance"][4:]), a["labels"]["side"]): a for a in listed})
+        found.update({(int(a["labels"]["rule"]), a["labels"]["side"]): a for a in listed})
         return all(found[rule, "target"]["status"]["inhibitedBy"] for rule in range(len(RULES)))
 
     with started(program, folder / "alertmanager.log"):
@@ -104,3 +107,6 @@ def test_a_source_silences_its_target_and_no_other(rule: int, shown: Alerts) -> 
     source, target = shown[rule, "source"], shown[rule, "target"]
     assert source["fingerprint"] in target["status"]["inhibitedBy"], RULES[rule]
     assert shown[rule + len(RULES), "alone"]["status"]["inhibitedBy"] == []
+    for label in INHIBITIONS[rule].equal:
+        hidden = shown[rule, f"another {label}"]["status"]["inhibitedBy"]
+        assert source["fingerprint"] not in hidden, (label, RULES[rule])

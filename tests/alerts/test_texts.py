@@ -111,7 +111,7 @@ EXACT = {
     "10 min (limit 50%). If the job reads: copy it to the local disks",
     "DgxGpuStraggler: two wait for one": "2 GPUs wait for it (limit 25% of the last 15 min, each)",
     "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
-    "DgxNvlinkDown: one is down": "17 NVLinks are up. Drain the node",
+    "DgxNvlinkDown: one is down": "only 17 NVLinks are up. Drain the node",
     "DgxDiskFailing: the last copy": "Copy its data first; do not pull it",
     "DgxRaidDegraded: one less, by name": "md0: member nvme1n1 is gone",
 }

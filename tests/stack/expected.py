@@ -66,7 +66,7 @@ def warning(name: str, text: str, *gpus: str) -> Alert:
 HELD = rf"{GPU}: it was occupied by an idle process for {SHARE} 30 min \(limit 90%\)"
 HEAT = rf"{GPU}: it was slowed down by heat for {SHARE} 15 min \(limit 25%\)"
 HOT = rf"{GPU}: the (core|memory) has a margin of -?\d+ °C to its temperature limit"
-LINK_DOWN = rf"{GPU}: 3 NVLinks are up"
+LINK_DOWN = rf"{GPU}: only 3 NVLinks are up"
 LINK_ERRORS = rf"{GPU}: NVLink 1 had [1-9]\d* errors in the last 1 h \(limit 5\)"
 PORT = r"port-degraded: infiniband mlx5_0:1 runs at 25GB/s"
 LATE = rf"{GPU}: 7 GPUs wait for it \(limit 25%"

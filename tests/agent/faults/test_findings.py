@@ -23,7 +23,7 @@ from tests.support.nightly import covering
 SYSTEMS = load().systems
 
 WRONG = {
-    "dgx-station-v100:nvlink-down": "NVLink 2 is down, 3 of 4 NVLinks are up",
+    "dgx-station-v100:nvlink-down": "NVLink 2 is down, only 3 of 4 NVLinks are up",
     "dgx-h100:nvlink-errors": "errors in the last 1 h",
     "dgx-h100:gpu-hot": " °C to its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
