@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from agent import __version__
+from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer, fetched, opened, place
 from agent.specs.sheets import MachineSpecs
@@ -151,6 +152,8 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAge
     that `--agent` names does not answer, and ConfigError for a system that does not exist."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
+        if arguments.agent:
+            raise ConfigError("--agent excludes --simulate and --replay")
         return None, ""
     here = settings[HttpConfig]
     agent = RunningAgent((arguments.agent or address_of(here)).rstrip("/"))

@@ -74,6 +74,7 @@ ERRORS = {
     "run --simulate-speed 0 --simulate k40": "'0' is out of range",
     "run --simulate-speed nan --simulate k40": "'nan' is out of range",
     "run --simulate-speed 2": "--simulate-speed needs --simulate or --replay",
+    "once --agent http://127.0.0.1:1 --simulate k40": "--agent excludes --simulate and --replay",
     "run --simulate k40 --replay x.tape": "--simulate and --replay exclude each other",
     "run --simulate k40 --listen 9935": "listen: '9935' is not HOST:PORT",
     "run --simulate k40 --listen a..b:1": "cannot listen on a..b:1",
