@@ -138,7 +138,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        if self.mig and absent.reason is Reason.UNSUPPORTED:
+        """Return the reason of a divided GPU: its driver keeps the sum of its memory for root."""
+        if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
 

@@ -104,6 +104,10 @@ def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
     assert seen(played(f"{system}:{scenario}"), 12) == []
 
 
+def test_a_gpu_that_is_divided_has_none() -> None:
+    assert shown(simulated("dgx-b200:training+mig").run(12)) == []
+
+
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
     """A machine of which one GPU answers one question with this number."""
     library = bench.machine.nvml
