@@ -15,12 +15,16 @@ KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 Size = tuple[int, int]
 WIDE, NARROW = (1400, 900), (390, 844)
 
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""Chromium drops what it fetches when an interface comes, such as that of a container."""
+
 
 class Page:
     """A tab of its own browser context: nothing is shared with other tabs but the process."""
 
     def __init__(self, browser: Chromium, size: Size = WIDE, theme: str = "light") -> None:
         self.browser = browser
+        self.address = ""
         self.errors: list[str] = []  # of the console, exceptions, and what could not be fetched
         self.requests: list[str] = []
         self.headers: dict[str, Json] = {}  # of documents and files, by address
@@ -73,6 +77,7 @@ class Page:
         self.ask("Emulation.setEmulatedMedia", features=features)
 
     def go(self, address: str) -> None:
+        self.address = address
         answer = self.ask("Page.navigate", url=address)
         assert not answer.get("errorText"), answer
 
@@ -100,6 +105,10 @@ class Page:
         """Wait until it is so."""
         began = time.monotonic()
         while not met(self):
+            changed = [error for error in self.errors if NETWORK_CHANGED in error]
+            if changed:
+                self.errors = [error for error in self.errors if error not in changed]
+                self.go(self.address)
             shown = self.text("#headline")
             assert time.monotonic() - began < PATIENCE, f"{what}, not shown: {shown}"
             self.browser.listen(0.05)
