@@ -14,7 +14,6 @@ from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 
 from exporters.http import AgentPages, wants_gzip
 from exporters.live import page
-from exporters.prometheus import OPEN, negotiate
 from exporters.snapshot_json import document
 from tests.support.exposition import (
     GOLDEN_OPENMETRICS,
@@ -165,25 +164,6 @@ async def test_the_document_over_http(coding: str) -> None:
         assert response.headers["Content-Type"] == "application/json; charset=utf-8"
         plain = gzip.decompress(body) if coding == "gzip" else body
         assert json.loads(plain) == document(RICH, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("accept", "open_metrics"),
-    [
-        ("application/openmetrics-text", True),
-        ("application/openmetrics-text;q=0", False),
-        ("application/openmetrics-text; version=1.0.0; q=0.0, text/plain", False),
-        ("application/openmetrics-text;q=0.5,text/plain;q=0.9", False),
-        ("text/plain;version=0.0.4;q=0.5,application/openmetrics-text;version=1.0.0", True),
-        ("application/openmetrics-text;version=0.0.1", False),
-        ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,*/*;q=0.1", True),
-        ("*/*", False),
-        ("", False),
-        ("application/openmetrics-text;q=x", True),
-    ],
-)
-def test_a_client_gets_the_format_that_it_prefers(accept: str, open_metrics: bool) -> None:
-    assert (negotiate(accept) is OPEN) is open_metrics
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,29 @@ def _all_reduce(rank: int, machine: int, seconds: float) -> None:
 
 
 def _training(rank: int, machine: int, seconds: float) -> None:
+    """GPT-2 in bf16 with random weights and tokens; small where there is no GPU."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    from tests.hardware.networks import DEVICE, training
+    from tests.hardware.traced.loads_example import gpt, next_token_loss
 
-    on_gpu = DEVICE == "cuda"
-    step = training("gpt", lambda n: DistributedDataParallel(n, [rank] if on_gpu else None))
+    on_gpu = torch.cuda.is_available()
+    device = "cuda" if on_gpu else "cpu"
+    words, width, heads, layers = (50304, 768, 12, 12) if on_gpu else (512, 64, 1, 2)
+    with torch.device(device):  # drawn there: on the host it takes seconds
+        network = gpt(words, width, heads, layers)
+        tokens = torch.randint(0, words, (32, 1024) if on_gpu else (2, 32))
+    network = DistributedDataParallel(network, [rank] if on_gpu else None)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=on_gpu or None)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            loss = next_token_loss(network(tokens), tokens)
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
     start = 0.0
     for turn in range(WARM_UP + 3):
         step()
@@ -97,7 +112,7 @@ def _training(rank: int, machine: int, seconds: float) -> None:
             torch.cuda.synchronize()
         start = start if turn >= WARM_UP else time.monotonic()
     # all ranks take as many steps: one that waits for the others would never end
-    steps = torch.tensor([seconds * 3 / (time.monotonic() - start)], device=DEVICE)
+    steps = torch.tensor([seconds * 3 / (time.monotonic() - start)], device=device)
     dist.broadcast(steps, 0)
     before: list[torch.cuda.Event] = []
     for done in range(round(steps.item())):

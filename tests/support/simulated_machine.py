@@ -9,8 +9,8 @@ from agent.simulator import SimulatedSystem, build, parse
 from tests.support.frozen_clock import FrozenClock
 
 ALL_LINKS = 0xFFFFFFFF
-LOST, INVALID, UNSUPPORTED, NO_SYMBOL = 15, 2, 3, 13
-NOT_FOUND, TIMEOUT, UNINITIALIZED = 6, 10, 1
+INVALID, NO_SYMBOL = 2, 13
+NOT_FOUND = 6
 FABRIC = pynvml.c_nvmlGpuFabricInfo_v2_t
 
 

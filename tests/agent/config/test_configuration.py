@@ -4,19 +4,16 @@ whose error names the innermost wrong value."""
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
-from msgspec import Meta, Struct
 
 from agent.cli.options import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.decoding import Mismatch, decode
-from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
-from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
 from tests.support.configuration import KEYS, LISTS, value_of
@@ -69,16 +66,23 @@ def test_every_key_has_a_variable() -> None:
     assert {k: _written(value_of(config, k)) for k in KEYS} == texts
 
 
-@pytest.mark.parametrize("value", ["true", '"hang"', '"always"', '"on"', "[]"])
-def test_a_key_that_does_nothing_any_more_is_taken_with_a_warning(
-    file: Path, value: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("table", "key", "value"),
+    [
+        *(("job", "nccl", value) for value in ("true", '"hang"', "[]")),
+        *(("diagnosis", "thread_least", "2.0"), ("", "specs", '"/etc/sheets"')),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_taken_with_a_warning(
+    file: Path, table: str, key: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file.write_text(f"[job]\ninfo = true\nnccl = {value}\n")
-    assert load(SECTIONS, file, {})[JobConfig].info
-    load(SECTIONS, None, {"DGX_TELEMETRY_JOB_NCCL": value})
+    head, name = (f"[{table}]", f"{table}.{key}") if table else ("", key)
+    file.write_text(f"{head}\n{key} = {value}\n[log]\nlevel = 'debug'\n")
+    assert load(SECTIONS, file, {})[LogConfig].level == "debug"
+    load(SECTIONS, None, {f"DGX_TELEMETRY_{name.replace('.', '_').upper()}": value})
     warnings = [str(record.msg) for record in caplog.records]
     assert len(warnings) == 2
-    assert all("retired_setting" in text and "key=job.nccl" in text for text in warnings)
+    assert all("retired_setting" in text and f"key={name}" in text for text in warnings)
 
 
 def _written(value: object) -> str:
@@ -230,15 +234,6 @@ def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
 LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
 
 
-def test_a_key_of_an_earlier_version_is_ignored_with_a_warning(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file.write_text('specs = "/etc/sheets"\nsystem = "k40"')
-    assert load(SECTIONS, file, {})[SpecConfig].system == "k40"
-    assert "event=retired_setting" in caplog.text
-    assert "key=specs" in caplog.text
-
-
 def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
@@ -289,66 +284,9 @@ def test_of_two_limits_of_one_path_the_last_counts(tmp_path: Path) -> None:
     assert load(SECTIONS, file, {})[LimitsConfig].by_path == {("disk", "md0", "write"): 2e9}
 
 
-def test_a_retired_key_is_taken_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("[diagnosis]\nthread_least = 2.0\nheld_after = 30.0\n")
-    assert load(SECTIONS, file, {})[Thresholds].held_after == 30.0
-    assert any("diagnosis.thread_least" in str(record.msg) for record in caplog.records)
-
-
 def test_what_only_a_file_can_give_is_not_passed_over() -> None:
     with pytest.raises(ConfigError, match=r"DGX_TELEMETRY_LIMIT: limit is a list, which"):
         load(SECTIONS, None, {"DGX_TELEMETRY_LIMIT": "disk=5"})
-
-
-class Bolt(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table in a table."""
-
-    size: Annotated[int, Meta(ge=0, description="a size from 0")]
-    head: Literal["flat", "round"] = "flat"
-
-
-class Box(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table."""
-
-    bolts: tuple[Bolt, ...]
-    lid: bool | None = None
-    most: int = 9
-
-    def __post_init__(self) -> None:
-        if len(self.bolts) > self.most:
-            raise Mismatch("bolts", f"they are {len(self.bolts)}, expected at most {self.most}")
-
-
-def test_what_is_right_is_decoded() -> None:
-    box = decode({"bolts": [{"size": 2, "head": "round"}], "lid": True}, Box)
-    assert box == Box((Bolt(2, "round"),), lid=True)
-
-
-UNFIT: dict[str, tuple[Any, str]] = {
-    "no table": (3, "box: expected `object`, got `int` (a table of bolts, lid, most)"),
-    "missing": ({}, "box: object missing required field `bolts` (a table of bolts, lid, most)"),
-    "unknown": ({"bolts": [], "lit": 1}, "box: object contains unknown field `lit` (a table of b"),
-    "inside": ({"bolts": [{"size": 2, "x": 1}]}, "box.bolts[0]: object contains unknown field `x`"),
-    "type": ({"bolts": [], "lid": "on"}, "box.lid: expected `bool | null`, got `str`"),
-    "choice": (
-        {"bolts": [{"size": 2}, {"size": 4, "head": "hex"}]},
-        "box.bolts[1].head: invalid enum value 'hex' (one of flat, round)",
-    ),
-    "bound": ({"bolts": [{"size": -1}]}, "box.bolts[0].size: expected `int` >= 0 (a size from 0)"),
-    "together": ({"bolts": [{"size": 2}], "most": 0}, "box: bolts: they are 1, expected at most 0"),
-    "no name": ({1: 2, "bolts": []}, "box: expected `str`"),
-}
-
-
-@pytest.mark.parametrize("case", UNFIT)
-def test_the_wrong_value_is_reported_with_its_place(case: str) -> None:
-    value, said = UNFIT[case]
-    with pytest.raises(Mismatch) as shown:
-        decode(value, Box, "box")
-    assert str(shown.value).startswith(said)
 
 
 def test_text_is_taken_for_numbers_only_where_it_may() -> None:

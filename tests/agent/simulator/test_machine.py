@@ -10,15 +10,9 @@ import pytest
 from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, models, parse, scenarios
 from tests.support.call_count import calls_of
-from tests.support.machine_controls import restore
 from tests.support.patience import PATIENCE
 from tests.support.simulated_machine import (
-    ALL_LINKS,
-    INVALID,
-    LOST,
     NOT_FOUND,
-    TIMEOUT,
-    UNSUPPORTED,
     code,
     field,
     get,
@@ -26,19 +20,6 @@ from tests.support.simulated_machine import (
     gpu,
     start,
 )
-
-
-def test_gpm_agrees_with_counters_and_demand() -> None:
-    machine, clock = start("dgx-h200:nvlink-saturated", 3.1)
-    payload, raw = field(machine, 138, ALL_LINKS)[1], field(machine, 140, ALL_LINKS)[1]
-    activity, sm, link_total = gpm(machine, clock, 5.05, 1, 2, 61)
-    sent = (field(machine, 138, ALL_LINKS)[1] - payload) * 1024 / 5.05
-    wire = (field(machine, 140, ALL_LINKS)[1] - raw) * 1024 / 5.05
-    assert link_total * 1_024_000 == pytest.approx(sent, rel=1e-4)
-    assert wire / 450e9 == pytest.approx(0.92, abs=0.015)
-    assert wire / sent == pytest.approx(412.5 / 354.4, rel=1e-4)
-    assert activity == pytest.approx(99, abs=2)
-    assert sm == pytest.approx(17.8, abs=0.5)
 
 
 def test_no_time_between_samples_is_not_a_number() -> None:
@@ -97,67 +78,6 @@ def test_a_long_gap_is_caught_up_quickly() -> None:
     )
 
 
-def test_a_lost_gpu_loses_only_itself() -> None:
-    machine, clock = start("dgx-1-v100:gpu-lost")
-    library = machine.nvml
-    handle, events = gpu(machine, 2), library.nvmlEventSetCreate()
-    library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, events)
-    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
-    clock.advance(5.1)
-    # NVML cannot say XID 79 of a GPU that is not there any more; the kernel's log does.
-    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
-    assert any("Xid" in line.text and " 79, " in line.text for line in machine.kernel_log.lines())
-    assert code(library.nvmlDeviceGetPowerUsage, handle) == LOST
-    assert code(library.nvmlDeviceGetHandleByIndex, 2) == LOST
-    assert library.nvmlDeviceGetCount() == 8
-    links = [link.number for link in machine.gpus[3].links if link.peer == 2]
-    assert [get(machine, "NvLinkState", n, index=3) for n in links] == [0] * len(links)
-    restore(machine, 2)
-    assert code(library.nvmlDeviceGetPowerUsage, handle) == 0
-
-
-def test_xid_comes_again_and_again() -> None:
-    machine, clock = start("dgx-h100:xid")
-    library = machine.nvml
-    events = library.nvmlEventSetCreate()
-    library.nvmlDeviceRegisterEvents(gpu(machine), 8, events)
-    clock.advance(46.0)
-    for _ in range(3):
-        event = library.nvmlEventSetWait(events, 0)
-        assert event.eventData == 48
-        assert library.nvmlDeviceGetUUID(event.device) == get(machine, "UUID")
-    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
-    library.nvmlEventSetFree(events)
-    assert code(library.nvmlEventSetWait, events, 0) == INVALID
-
-
-def test_a_cut_link_is_down_at_both_ends() -> None:
-    machine, _ = start("dgx-station-v100:nvlink-down", 1.0)
-    link = machine.gpus[0].links[2]
-    assert link.peer is not None
-    assert get(machine, "NvLinkState", 2) == 0
-    assert get(machine, "NvLinkState", link.peer_link, index=link.peer) == 0
-    assert field(machine, 138, 2)[0] == UNSUPPORTED
-    states = [get(machine, "NvLinkState", n, index=i) for i in range(4) for n in range(4)]
-    assert sum(states) == 14
-
-
-@pytest.mark.parametrize("system", ["dgx-1-p100", "dgx-1-v100", "dgx-station-v100"])
-def test_far_ends_are_peers(system: str) -> None:
-    machine, _ = start(f"{system}:training", 1.0)
-    count = machine.nvml.nvmlDeviceGetCount()
-    buses = [get(machine, "PciInfo", index=i).busId for i in range(count)]
-    total = models.ALL[system].model.links
-    assert total is not None
-    pairs = [
-        tuple(sorted((i, buses.index(get(machine, "NvLinkRemotePciInfo", n, index=i).busId))))
-        for i in range(count)
-        for n in range(total.number)
-    ]
-    graph = models.ALL[system].graph
-    assert {pair: pairs.count(pair) // 2 for pair in pairs} == dict(graph)
-
-
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_heat_and_throttling_stay_apart(system: str) -> None:
     machine, clock = start(f"{system}:throttled", 60.0)
@@ -169,16 +89,6 @@ def test_heat_and_throttling_stay_apart(system: str) -> None:
     clock.advance(30.0)
     assert get(machine, "Temperature", 0) == slowdown + 1
     assert get(machine, "ClockInfo", 1) / get(machine, "MaxClockInfo", 1) > 0.95
-
-
-def test_a_hung_driver_times_out_under_a_frozen_clock() -> None:
-    machine, clock = start("dgx-h100:driver-hang", 4.0)
-    handle = gpu(machine)
-    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == 0
-    clock.advance(2.0)
-    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == TIMEOUT
-    machine.set_scenario("training")
-    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == 0
 
 
 def test_a_hung_driver_blocks_under_a_running_clock() -> None:
