@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.stack.programs import ALERTMANAGER, alertmanager_program
+from agent.stack.programs import alertmanager_program
 from tests.stack.running import Running, clean_environment, eventually
 from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
@@ -116,7 +116,7 @@ def test_silence(tmp_path: Path) -> None:
     (line,) = commands("silence")
     shutil.copy(ROOT / "deploy/alertmanager/alertmanager.yaml", tmp_path)
     port = free_port()
-    program = alertmanager_program(ALERTMANAGER.need(), port, tmp_path)
+    program = alertmanager_program(port, tmp_path)
     with subprocess.Popen(program.arguments, stderr=subprocess.DEVNULL) as alertmanager:
         try:
             url = f"http://127.0.0.1:{port}"

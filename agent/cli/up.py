@@ -2,10 +2,9 @@
 
 import argparse
 import asyncio
-import json
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,16 +21,15 @@ from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.ranges import ranges
+from agent.report.questions import NoAnswer, fetched
 from agent.stack import files, programs
-from agent.stack.child import ChildProcess, supervise
+from agent.stack.child import run_all
 from agent.stack.files import data_folder
-from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram, answer, choose
+from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
-STATUS = "/api/v2/status"
 EVERY = 2.0
 """Seconds between two checks."""
-
 
 Alert = Mapping[str, Any]
 
@@ -39,17 +37,15 @@ Alert = Mapping[str, Any]
 async def tail_alerts(port: int) -> None:
     """Print each alert when it arrives, and when it is over."""
     before: dict[str, Alert] = {}
-    started = ""
     while True:
-        (_, state), (_, body) = await answer(port, STATUS), await answer(port, ACTIVE)
-        with suppress(ValueError, KeyError):  # it was killed while it answered
-            since, now = json.loads(state)["uptime"], by_name(json.loads(body))
+        with suppress(NoAnswer):
+            found = await asyncio.to_thread(fetched, f"http://{LOOPBACK}:{port}{ACTIVE}")
+            now = by_name(found)
             for line in lines(now[one] for one in now.keys() - before.keys()):
                 say(f"alert: {line}")
-            if since == started:  # an agent that was started again knows of nothing yet
-                for line in lines(before[one] for one in before.keys() - now.keys()):
-                    say(f"over: {line}")
-            before, started = now if since == started else {**before, **now}, since
+            for line in lines(before[one] for one in before.keys() - now.keys()):
+                say(f"over: {line}")
+            before = now
         await asyncio.sleep(EVERY)
 
 
@@ -82,6 +78,12 @@ FALLBACK = "dgx-h100"
 OF_FLEET = "dgx-1-v100"
 """System of the nodes of a simulated fleet, unless `--simulate` names another."""
 
+WITHOUT = {
+    "prometheus": "nothing is kept, no rule is evaluated",
+    "alertmanager": "alerts reach no one",
+}
+"""Consequences of programs that are not installed."""
+
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
@@ -91,7 +93,7 @@ class StackPlan:
     agent_flags: Sequence[str]
     simulated: bool
     speed: float  # of the simulated machine's clock, and of the rules
-    binaries: Mapping[str, str | None]  # paths; None for a program that is not installed
+    installed: Collection[str]  # names of programs
     fleet: int = 0  # nodes of a simulated fleet, in the place of the agent
     system: str = OF_FLEET  # of its nodes
 
@@ -117,12 +119,11 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         fleet.plan(nodes)  # refuses a number that cannot be
         if machine and ":" in machine:
             raise ConfigError("--fleet has its own loads: --simulate may only name the system")
-    binaries = {
-        "setpriv": programs.SETPRIV.need(),
-        "prometheus": _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
-        "alertmanager": _found(programs.ALERTMANAGER, "alerts reach no one"),
-        "grafana": programs.GRAFANA.find(),
-    }
+    installed = [name for name in programs.BINARIES if programs.binary(name)]
+    for name, without in WITHOUT.items():
+        if name not in installed:
+            package = programs.BINARIES[name][0]
+            say(f"{package} is not installed (apt install {package}): {without}")
     if machine is None and not nodes and not driver_answers():
         machine = FALLBACK
         say(f"no NVIDIA GPU answers here: watching a simulated {FALLBACK} instead")
@@ -135,14 +136,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         *(() if path is None else ("--config", str(path))),
     ]
     simulated = bool(machine or nodes)
-    return StackPlan(settings, flags, simulated, speed, binaries, nodes, machine or OF_FLEET)
-
-
-def _found(binary: programs.Binary, without: str) -> str | None:
-    path = binary.find()
-    if path is None:
-        say(f"{binary.names[0]} is not installed (apt install {binary.package}): {without}")
-    return path
+    return StackPlan(settings, flags, simulated, speed, installed, nodes, machine or OF_FLEET)
 
 
 def driver_answers() -> bool:
@@ -161,22 +155,17 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
     with data_folder(data) as folder:
         ports = choose()
         write_files(folder, plan, ports)
-        leash = (plan.binaries["setpriv"] or "", "--pdeathsig", "KILL", "--")
-        children = [
-            ChildProcess(program, folder / "logs" / f"{program.name}.log", leash, say)
-            for program in programs_of(folder, plan, ports)
-        ]
 
-        async def once_ready() -> None:
-            living = [child for child in children if not child.abandoned]
+        async def once_ready(living: Sequence[StackProgram]) -> None:
             _introduce(living, ports)
             kept = "kept" if data else "removed at the end"
             print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
-            if any(child.program.name == "alertmanager" for child in living):
+            if any(program.name == "alertmanager" for program in living):
                 await tail_alerts(ports.alertmanager)
 
-        say(f"starting {', '.join(child.program.name for child in children)}")
-        await supervise(children, stop, once_ready)
+        wanted = programs_of(folder, plan, ports)
+        say(f"starting {', '.join(program.name for program in wanted)}")
+        await run_all(wanted, folder / "logs", stop, once_ready, say)
 
 
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
@@ -191,11 +180,8 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
         if plan.fleet
         else programs.agent_program(ports.agent, plan.agent_flags)
     )
-    found = {name: binary for name in makers if (binary := plan.binaries[name]) is not None}
-    return [
-        watched,
-        *(makers[name](path, getattr(ports, name), folder) for name, path in found.items()),
-    ]
+    rest = (makers[name](getattr(ports, name), folder) for name in plan.installed)
+    return [watched, *rest]
 
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
@@ -208,7 +194,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     settings, usual_alerts = plan.settings, AlertThresholds()
     if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, if it is installed
-        ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries["grafana"] else ""
+        ours = f"http://{LOOPBACK}:{ports.grafana}" if "grafana" in plan.installed else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # a machine that does not exist wakes nobody
@@ -227,17 +213,12 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
         atomic_write(folder / name, text.encode(), make=True)
 
 
-def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
+def _introduce(living: Sequence[StackProgram], ports: FreePorts) -> None:
     usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL_PORTS, ports))
-    rows = [
-        (
-            child.program.name,
-            child.program.address,
-            "" if found[name] == usual[name] else f"another program has port {usual[name]}",
-        )
-        for child in children
-        for name in (child.program.name,)
-    ]
+    rows = []
+    for name, address in ((program.name, program.address) for program in living):
+        taken = f"another program has port {usual[name]}" if found[name] != usual[name] else ""
+        rows.append((name, address, taken))
     print("\n".join(table(("program", "address", ""), rows)))
 
 

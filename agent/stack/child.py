@@ -1,96 +1,115 @@
-"""A child of the stack: started, waited for, started again when it dies, ended."""
+"""The programs of the stack as children: started, waited for, ended together."""
 
 import asyncio
 import os
 import signal
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import BadInput
-from agent.stack.programs import StackProgram, answer
+from agent.report.questions import NoAnswer, opened
+from agent.stack.programs import LEASH, StackProgram
 
-READY_SECONDS = 60.0
-"""Seconds that a program gets until it is ready."""
+READY_SECONDS, STOP_SECONDS = 60.0, 10.0
+"""Seconds that a program gets until it is ready, and to end by itself once it is asked to."""
 
-STOP_SECONDS = 10.0
-"""Seconds that a program gets to end by itself once it is asked to."""
+ANSWER_SECONDS, GLANCE = 5.0, 0.1
+"""Seconds that an answer may take, and between two checks whether a program is ready."""
 
-PAUSE_SECONDS = 1.0
-"""Seconds before a program that died is started again."""
-
-GLANCE = 0.1
-"""Seconds between two checks whether a program is ready."""
+OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
 
-class DidNotStart(BadInput):
-    """A program of the stack that was never ready."""
+async def run_all(
+    programs: Sequence[StackProgram],
+    logs: Path,
+    stop: asyncio.Future[None],
+    once_ready: OnceReady,
+    say: Callable[[str], None],
+) -> None:
+    """Run the programs until `stop`, with their output in `logs`, and act once all are ready. A
+    program that is optional may fail or end; raises BadInput if another does."""
+    running: dict[str, Process] = {}
+
+    def lost(program: StackProgram, how: str) -> None:
+        lines = _log(logs, program).read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "it logged nothing")
+        why = f"{program.name} {how}: {last}"
+        if not program.optional:
+            raise BadInput(why)
+        say(f"{why}; going on without it")
+
+    async def until_end(program: StackProgram) -> None:
+        lost(program, _ending(await running[program.name].wait()))
+
+    async def run() -> None:
+        for program in programs:
+            running[program.name] = await _started(program, _log(logs, program))
+        living = []
+        for program in programs:
+            if how := await _until_ready(program, running[program.name]):
+                lost(program, how)
+            else:
+                living.append(program)
+        await asyncio.gather(once_ready(living), *map(until_end, living))
+
+    work = asyncio.create_task(run())
+    try:
+        await asyncio.wait({stop, work}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        work.cancel()
+        await asyncio.gather(work, *map(_end, running.values()), return_exceptions=True)
 
 
-@dataclass(slots=True, eq=False)
-class ChildProcess:
-    """A program of the stack, kept alive."""
+def _log(logs: Path, program: StackProgram) -> Path:
+    return logs / f"{program.name}.log"
 
-    program: StackProgram
-    log: Path
-    leash: Sequence[str]  # the words before its command that let it die with us
-    say: Callable[[str], None]
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    abandoned: bool = False  # never ready, and done without
 
-    async def keep(self) -> None:
-        """Start it, and start it again whenever it dies; end it when cancelled. If it is never
-        ready, raises DidNotStart, or goes on without a program that is optional."""
-        name = self.program.name
-        while True:
-            how = await self._live()
-            if not self.ready.is_set():
-                lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                why = f"{name} {how}: {lines[-1] if lines else 'it logged nothing'}"
-                if not self.program.optional:
-                    raise DidNotStart(why)
-                self.say(f"{why}; going on without it")
-                self.abandoned = True
-                self.ready.set()
-                return
-            self.say(f"{name} {how}; it is started again in {PAUSE_SECONDS:g} s")
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    async def _live(self) -> str:
-        """Run it to its end, in a session of its own, because Ctrl-C in the terminal reaches this
-        process; return how it ended."""
-        with self.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *self.leash,
-                *self.program.arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.program.environment},
+async def _started(program: StackProgram, log: Path) -> Process:
+    """Start it in a session of its own, because Ctrl-C in the terminal reaches this process."""
+    with log.open("ab") as output:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *LEASH,
+                *program.arguments,
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **program.environment},
                 start_new_session=True,
             )
-        try:
-            async with asyncio.timeout(READY_SECONDS) as deadline:
-                while process.returncode is None:
-                    if (await answer(self.program.port, self.program.ready))[0] == 200:
-                        deadline.reschedule(None)
-                        if self.ready.is_set():
-                            self.say(f"{self.program.name} is back")
-                        self.ready.set()
-                        await process.wait()
-                    await asyncio.sleep(GLANCE)
-        except TimeoutError:
-            return f"was not ready within {READY_SECONDS:g} s"
-        finally:
+        except OSError as error:
+            raise BadInput(f"up cannot start {LEASH[0]}: {error.strerror}") from error
+
+
+async def _until_ready(program: StackProgram, process: Process) -> str:
+    """Wait until a program is ready; return how it failed, empty if it is ready."""
+    deadline = asyncio.get_running_loop().time() + READY_SECONDS
+    while process.returncode is None:
+        if await asyncio.to_thread(_answers, program):
+            return ""
+        if asyncio.get_running_loop().time() > deadline:
             await _end(process)
-        status = process.returncode
-        if status < 0:
-            return f"was ended by {signal.Signals(-status).name}"
-        return f"ended with status {status}"
+            return f"was not ready within {READY_SECONDS:g} s"
+        await asyncio.sleep(GLANCE)
+    return _ending(process.returncode)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+def _answers(program: StackProgram) -> bool:
+    with suppress(NoAnswer), opened(program.address.rstrip("/") + program.ready, ANSWER_SECONDS):
+        return True
+    return False
+
+
+def _ending(status: int) -> str:
+    name = signal.Signals(-status).name if status < 0 else ""
+    return f"was ended by {name}" if name else f"ended with status {status}"
+
+
+async def _end(process: Process) -> None:
     """Let it end by itself, or else end it."""
     with suppress(ProcessLookupError):
         process.terminate()
@@ -99,32 +118,3 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-async def supervise(
-    children: Sequence[ChildProcess],
-    stop: asyncio.Future[None],
-    once_ready: Callable[[], Awaitable[None]],
-) -> None:
-    """Keep the children alive and, once all are ready, act; until `stop`, then end all.
-
-    Raises DidNotStart if a needed child was never ready.
-    """
-
-    async def work_once_ready() -> None:
-        for child in children:
-            await child.ready.wait()
-        await once_ready()
-
-    tasks = [asyncio.create_task(child.keep()) for child in children]
-    tasks.append(asyncio.create_task(work_once_ready()))
-    waited: set[asyncio.Future[None]] = {stop, *tasks}
-    try:
-        while not stop.done():
-            done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for ended in done:
-                ended.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,17 +1,15 @@
 """The programs of the stack: the places of their binaries, and their start on loopback."""
 
-import asyncio
 import os
 import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import agent
-from agent.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
 
@@ -66,49 +64,31 @@ class StackProgram:
     name: str
     arguments: Sequence[str]
     port: int
-    ready: str  # path that answers 200 once it is ready
+    ready: str = "/-/ready"  # path that answers 200 once it is ready
     environment: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = True  # only the agent must start: its page stands alone
+    optional: bool = True  # only the agent must run: its page stands alone
 
     @property
     def address(self) -> str:
         return f"http://{LOOPBACK}:{self.port}/"
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Names of a binary, and the Debian package that brings it."""
+LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
+"""Words before the command of a child that dies with its parent, however that ends."""
 
-    names: tuple[str, ...]
-    package: str
-
-    def find(self) -> str | None:
-        """The first of its names on PATH, else in the usual places."""
-        return next(
-            (
-                found
-                for path in (None, BINARY_FOLDERS)
-                for name in self.names
-                if (found := shutil.which(name, path=path))
-            ),
-            None,
-        )
-
-    def need(self) -> str:
-        """The path; raises BadInput that names the package if it is missing."""
-        found = self.find()
-        if found is None:
-            raise BadInput(
-                f"up needs {self.names[0]}, which is not installed: apt install {self.package}"
-            )
-        return found
+BINARIES = {
+    "prometheus": ("prometheus",),
+    "alertmanager": ("prometheus-alertmanager", "alertmanager"),
+    "grafana": ("grafana-server",),
+}
+"""Names of the binary of each program; the first is also the Debian package, if there is one."""
 
 
-PROMETHEUS = Binary(("prometheus",), "prometheus")
-ALERTMANAGER = Binary(("prometheus-alertmanager", "alertmanager"), "prometheus-alertmanager")
-GRAFANA = Binary(("grafana-server",), "grafana")
-SETPRIV = Binary(("setpriv",), "util-linux")
-"""Starts a child so that it dies with its parent, however that ends."""
+def binary(program: str) -> str:
+    """The path of a program's binary; empty if it is not installed."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), BINARY_FOLDERS))
+    found = (shutil.which(name, path=path) for name in BINARIES[program])
+    return next(filter(None, found), "")
 
 
 def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
@@ -125,38 +105,36 @@ def _own(name: str, port: int, *module: str) -> StackProgram:
     paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
-    return StackProgram(name, arguments, port, "/-/ready", environment, False)
+    return StackProgram(name, arguments, port, environment=environment, optional=False)
 
 
-def prometheus_program(binary: str, port: int, folder: Path) -> StackProgram:
-    return _server("prometheus", binary, port, folder, "--storage.tsdb.path")
+def prometheus_program(port: int, folder: Path) -> StackProgram:
+    return _server("prometheus", port, folder, "--storage.tsdb.path")
 
 
-def alertmanager_program(binary: str, port: int, folder: Path) -> StackProgram:
+def alertmanager_program(port: int, folder: Path) -> StackProgram:
     """Alertmanager over `folder`, alone: without an address for a cluster it seeks no peers."""
-    alone = "--cluster.listen-address="
-    return _server("alertmanager", binary, port, folder, "--storage.path", alone)
+    return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
 
 
-def _server(
-    name: str, binary: str, port: int, folder: Path, storage: str, *more: str
-) -> StackProgram:
+def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> StackProgram:
     """A program over `folder`; the links of alerts lead to the external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
-        binary,
+        binary(name),
         f"--config.file={folder / f'{name}.yaml'}",
         f"{storage}={folder / name}",
         f"--web.listen-address={listen}",
         f"--web.external-url=http://{listen}/",
         *more,
     )
-    return StackProgram(name, arguments, port, "/-/ready")
+    return StackProgram(name, arguments, port)
 
 
-def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
+def grafana_program(port: int, folder: Path) -> StackProgram:
     """Grafana over `folder`, for anybody on this machine to view and nobody to change."""
-    homes = (Path(binary).resolve().parents[1], *GRAFANA_HOMES)
+    server = binary("grafana")
+    homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
     data = folder / "grafana"
     environment = {
@@ -172,24 +150,5 @@ def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
         "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
     }
-    arguments = (binary, "--homepath", str(home))
+    arguments = (server, "--homepath", str(home))
     return StackProgram("grafana", arguments, port, "/api/health", environment)
-
-
-TIMEOUT = 5.0
-"""Seconds to wait for an answer."""
-
-
-async def answer(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body; status 0 without an answer. HTTP/1.0: no chunks, one answer."""
-    request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
-    with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
-        async with asyncio.timeout(TIMEOUT):
-            reader, writer = await asyncio.open_connection(LOOPBACK, port)
-            try:
-                writer.write(request.encode())
-                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-                return int(head.split(b" ", 2)[1]), body
-            finally:
-                writer.close()
-    return 0, b""

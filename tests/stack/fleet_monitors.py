@@ -137,7 +137,7 @@ class Monitors:
         """One of the pair."""
         other, port = "ba"["ab".index(which)], self.ports[f"am-{which}"]
         words = (
-            programs.ALERTMANAGER.need(),
+            programs.binary("alertmanager"),
             f"--config.file={self.path('am.yaml')}",
             f"--storage.path={self.path(f'am-{which}')}",
             f"--web.listen-address=127.0.0.1:{port}",
@@ -159,7 +159,7 @@ class Monitors:
         config = self.configured("prometheus.yaml", f"prometheus-{which}.yaml", changes)
         port = free_port()
         words = (
-            programs.PROMETHEUS.need(),
+            programs.binary("prometheus"),
             f"--config.file={config}",
             f"--storage.tsdb.path={self.path(f'prometheus-{which}')}",
             f"--web.listen-address=127.0.0.1:{port}",

@@ -1,4 +1,4 @@
-"""`dgx-telemetry up`: it starts, prints addresses, restarts programs, and leaves nothing behind."""
+"""`dgx-telemetry up`: it starts, prints addresses, and leaves nothing behind."""
 
 import json
 import os
@@ -18,7 +18,7 @@ import pytest
 from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
 from agent.stack.files import data_folder
-from agent.stack.programs import USUAL_PORTS, Binary, FreePorts, choose
+from agent.stack.programs import USUAL_PORTS, FreePorts, choose
 from tests.stack.running import Running, alive, eventually, run_to_end
 from tests.support.patience import PATIENCE
 
@@ -90,19 +90,15 @@ def test_prometheus_scrapes_the_agent_and_knows_the_alertmanager(up: Running) ->
     assert any(rule["name"] == "DgxGpuMissing" for group in rules for rule in group["rules"])
 
 
-@pytest.mark.parametrize("name", ["agent", "prometheus", "prometheus-alertmanager"])
-def test_a_child_that_dies_comes_back(up: Running, name: str) -> None:
-    before = up.children()[name]
-    os.kill(before, signal.SIGKILL)
-    said = name.removeprefix("prometheus-")
-    up.line(rf"{said} was ended by SIGKILL; it is started again in 1 s")
-    up.line(rf"{said} is back")
-    assert up.children()[name] != before
+def test_a_program_that_dies_is_named_and_the_others_go_on(up: Running) -> None:
+    os.kill(up.children()["prometheus"], signal.SIGKILL)
+    up.line(r"prometheus was ended by SIGKILL: .*; going on without it")
+    assert "prometheus" not in up.children()
 
 
 def test_ctrl_c_ends_all_and_leaves_nothing(up: Running, place: Path) -> None:
     children = up.children()
-    assert len(children) >= 3
+    assert len(children) >= 2
     assert len(list(place.iterdir())) == 1
     assert up.end(signal.SIGINT) == 0
     assert [name for name, pid in children.items() if alive(pid)] == []
@@ -187,7 +183,7 @@ def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) 
 
 def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
     plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=1.0, fleet=0))
-    lacking = replace(plan, binaries=dict(plan.binaries, prometheus=None, grafana=None))
+    lacking = replace(plan, installed=["alertmanager"])
     names = [program.name for program in programs_of(tmp_path, lacking, USUAL_PORTS)]
     assert names == ["agent", "alertmanager"]
 
@@ -199,11 +195,9 @@ def test_a_machine_that_lives_fast_is_scraped_each_second_at_most(tmp_path: Path
     assert "scrape_interval: 1000ms" in (tmp_path / "prometheus.yaml").read_text()
 
 
-def test_what_is_missing_is_named_with_its_package() -> None:
-    with pytest.raises(BadInput, match=r"up needs no-such-thing, .* apt install its-package"):
-        Binary(("no-such-thing",), "its-package").need()
-    sentence = refused("--simulate", "k40:idle", PATH="/nonexistent")
-    assert "setpriv, which is not installed: apt install util-linux" in sentence
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    sentence = refused("--simulate", "k40:idle", PATH="/nonexistent", TMPDIR=str(tmp_path))
+    assert "up cannot start setpriv: No such file or directory" in sentence
 
 
 @pytest.mark.parametrize(
