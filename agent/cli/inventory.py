@@ -28,7 +28,7 @@ from agent.config.atomic_file import atomic_write, check_target
 from agent.config.configuration import read_toml
 from agent.config.decoding import Mismatch, decode, shown
 from agent.errors import BadInput, printable
-from agent.hardware.schedulers import all_nodes
+from agent.hardware.schedulers import SlurmNode, all_nodes
 from agent.jobs import allocation
 from agent.model import Absent
 from exporters.access_control import AccessControl
@@ -128,7 +128,7 @@ def expanded(text: str, key: str = "hosts") -> list[str]:
     return found
 
 
-def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
+def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> list[FleetNode]:
     """The nodes that are targets, in the order of the list; raises BadInput.
 
     An empty list is refused, because a slip would make Prometheus forget a whole fleet.
@@ -156,27 +156,34 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str]) -> list[FleetNode]:
     ]
 
 
-def slurm_nodes(listing: str) -> Iterator[FleetNode]:
-    """Yield the nodes with GPUs of `scontrol --oneliner show nodes` that are not switched off."""
+def slurm_nodes(listing: str | list[SlurmNode]) -> Iterator[FleetNode]:
+    """Yield the nodes with GPUs that are not switched off; text is that of `scontrol --oneliner
+    show nodes`."""
+    for node in _of_text(listing) if isinstance(listing, str) else listing:
+        state = "+".join([node.state] if isinstance(node.state, str) else node.state)
+        marked = {name for mark, name in MARKS.items() if mark in state}
+        states = marked | {*re.split(r"\W+", state.upper()), *node.state_flags}
+        if not node.name or "gpu" not in (node.gres or "") or states & OFF_STATES:
+            continue
+        reason = ((node.reason or "").strip() or "no reason given") if states & DRAINED else ""
+        address = node.address or node.name
+        yield FleetNode(node.name, address, drained=printable(reason)[:LONGEST_REASON])
+
+
+def _of_text(listing: str) -> Iterator[SlurmNode]:
     for line in listing.splitlines():
         _, *parts = SLURM_KEY.split(line)
         of: dict[str, str] = {}
         for key, value in zip(parts[::2], parts[1::2], strict=True):
             of.setdefault(key, value)  # free text comes last, and may have any word
         first = {key: value.partition(" ")[0] for key, value in of.items()}
-        state = first.get("State", "")
-        marked = {name for mark, name in MARKS.items() if mark in state}
-        states = marked | set(re.split(r"\W+", state))
-        if "gpu" not in first.get("Gres", "") or states & OFF_STATES:
-            continue
-        drained = ""
-        if states & DRAINED:
-            drained = SIGNED.sub("", of.get("Reason", "")).strip() or "no reason given"
-        name = first.get("NodeName", "")
-        if not name:
-            continue
-        address = first.get("NodeAddr", name)
-        yield FleetNode(name, address, drained=printable(drained)[:LONGEST_REASON])
+        yield SlurmNode(
+            name=first.get("NodeName", ""),
+            address=first.get("NodeAddr", ""),
+            state=first.get("State", ""),
+            gres=first.get("Gres"),
+            reason=SIGNED.sub("", of.get("Reason", "")),
+        )
 
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+import msgspec
+
 ANSWER_BYTES = 16 << 20  # bytes of an answer
 SECONDS = 5.0  # Timeout of a command or of the kubelet
 MOST_SLURM_JOBS = 64
@@ -119,8 +121,32 @@ def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: 
     return " ".join("".join(word.split()) for word in words)
 
 
-def all_nodes() -> str:
-    """Each node of the cluster, as `scontrol --oneliner show nodes` writes it; raises OSError."""
+class SlurmNode(msgspec.Struct):
+    """A node in Slurm's JSON. Until 22.05 the flags of its state stand apart."""
+
+    name: str
+    state: str | list[str]
+    state_flags: list[str] = []
+    address: str = ""
+    gres: str | None = ""
+    reason: str | None = ""
+
+
+class SlurmNodes(msgspec.Struct):
+    nodes: list[SlurmNode]
+
+
+NODES_IN_JSON = (("scontrol", "--json", "--all", "show", "nodes"), ("sinfo", "--json", "--all"))
+"""The second lists nodes in 21.08 and 22.05, where scontrol does not have the first."""
+
+
+def all_nodes() -> str | list[SlurmNode]:
+    """Each node of the cluster, from JSON where Slurm has it, else as `scontrol --oneliner show
+    nodes` writes it; raises OSError."""
+    for words in NODES_IN_JSON:
+        with suppress(OSError, msgspec.DecodeError):
+            if nodes := msgspec.json.decode(_run_command(*words), type=SlurmNodes).nodes:
+                return nodes
     return _run_command("scontrol", "--oneliner", "--all", "show", "nodes")
 
 

@@ -13,12 +13,14 @@ import asyncio
 import ctypes
 import gc
 import logging
+import math
+import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES
@@ -51,7 +53,8 @@ ASLEEP = 1800.0
 agent is warm."""
 
 MOST_GROWTH = 0.05
-"""Share by which the memory may grow between the warm agent and the end."""
+"""Share by which the memory may grow between the warm agent and the end, and in a day by the slope
+of all that lies between, less twice the slope's error."""
 
 
 class Tracebacks(logging.Handler):
@@ -137,8 +140,7 @@ class Day:
                 await self._round()
                 calms.append(self._calm())
                 self.clock.advance(ASLEEP)
-                if len(calms) % 10 == 5:
-                    print(calms[-1], flush=True)
+                print(calms[-1], flush=True)
         finally:
             started = time.monotonic()
             await server.cleanup()
@@ -188,8 +190,21 @@ class Day:
         )
 
 
+def slope(values: Sequence[float]) -> tuple[float, float]:
+    """The growth a day of values that lie a round apart (least squares), and its standard error."""
+    rounds = range(len(values))
+    step, begin = statistics.linear_regression(rounds, values)
+    squares = sum((y - begin - step * x) ** 2 for x, y in zip(rounds, values, strict=True))
+    spread = statistics.pvariance(rounds) * len(values)
+    a_day = 86_400 / (ROUND + ASLEEP)
+    return a_day * step, a_day * math.sqrt(squares / max(1, len(values) - 2) / spread)
+
+
 def verdict(day: Day, calms: list[Calm], log: Tracebacks) -> Iterator[str]:
     warm, last = calms[WARM_UP], calms[-1]
+    growth, error = slope([calm.rss for calm in calms[WARM_UP:]])
+    if growth - 2 * error > MOST_GROWTH * warm.rss:
+        yield f"{growth / 1e6:.2f} MB a day more, give or take {error / 1e6:.2f}"
     if last.rss > (1 + MOST_GROWTH) * warm.rss:
         yield f"{last.rss - warm.rss} bytes more than the warm agent had"
     if last.odd and last.odd == calms[-2].odd:
@@ -211,6 +226,9 @@ def main() -> int:
     middle = calms[len(calms) // 2]
     for name, calm in (("warm", calms[WARM_UP]), ("middle", middle), ("end", calms[-1])):
         print(f"{name:6} {calm}")
+    for what in ("rss", "blocks"):
+        growth, error = slope([getattr(calm, what) for calm in calms[WARM_UP:]])
+        print(f"{what} grows by {growth:,.0f} a day after the warm-up, standard error {error:,.0f}")
     print(f"{len(calms) * ROUND} ticks, {day.answered} scrapes, {log.lines} lines logged")
     print(dict(Counter(day.faults.struck).most_common()))
     found = list(verdict(day, calms, log))

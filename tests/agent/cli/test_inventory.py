@@ -27,6 +27,7 @@ from agent.cli.inventory import (
 from agent.cli.parser import run_command
 from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput
+from agent.hardware import schedulers
 from tests.stack.running import Running, eventually
 from tests.support.certificates import Authority
 from tests.support.served import hashed
@@ -262,6 +263,7 @@ def test_any_text_is_a_list_or_a_sentence(text: str) -> None:
         assert all(name and not set(name) & set("[], \n") for name in expanded(text))
 
 
+TEXT, NO_REASON = "of the text", "no reason given"
 NODE = "NodeName=dgx001 AvailableFeatures=a,State=DOWN Gres=gpu:8 NodeAddr={address} State={state}"
 
 
@@ -292,6 +294,73 @@ def test_states_are_slurms_own_and_free_text_is_none(
     line = f"{NODE.format(address='10.0.0.1', state=state)} ThreadsPerCore=2 {rest}"
     found = [node.drained for node in inventory.slurm_nodes(line)]
     assert found == ([] if drained is None else [drained])
+
+
+NEW: dict[str, object] = {
+    "name": "n1",
+    "hostname": "n1",
+    "address": "10.0.0.1",
+    "gres": "gpu:h100:8(S:0-1)",
+    "state": ["IDLE", "DRAIN"],
+    "reason": "a Gres=(null) State=FUTURE [not a name@x] b",
+    "reason_set_by_user": "ada",
+    "comment": "NodeName=x",
+    "resume_after": {"set": True, "infinite": False, "number": 0},
+}
+"""A node as data_parser/v0.0.39 to v0.0.44 write it (Slurm 23.02 to 25.11)."""
+OLD = NEW | {"state": "idle", "state_flags": ["DRAIN"], "resume_after": 0}
+"""As openapi/v0.0.37 and v0.0.38 do (21.08 and 22.05)."""
+REASON = NEW["reason"]
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sinfo", "drained"),
+    [
+        ({"nodes": [NEW], "errors": []}, "", [REASON]),
+        ({"nodes": [NEW | {"state": ["MIXED", "MAINTENANCE"], "reason": ""}]}, "", [NO_REASON]),
+        ({"nodes": [NEW | {"state": ["IDLE", "CLOUD", "POWERED_DOWN"]}, NEW]}, "", [REASON]),
+        (
+            {"nodes": [NEW | {"gres": ""}, NEW | {"gres": None}, NEW | {"name": ""}, NEW]},
+            "",
+            [REASON],
+        ),
+        ({"nodes": [NEW | {"state": ["MIXED", "PLANNED"]}]}, "", [""]),
+        (None, {"nodes": [OLD]}, [REASON]),
+        (None, {"nodes": [OLD | {"state_flags": []}, OLD | {"state": "future"}]}, [""]),
+        (None, {"sinfo": [{"node": {"state": ["IDLE"]}}]}, [TEXT]),  # of 23.02 and newer
+        (None, None, [TEXT]),
+        ({"nodes": []}, None, [TEXT]),
+        ({"nodes": [NEW | {"state": 3}]}, None, [TEXT]),
+        ({"nodes": [NEW | {"comment": "x" * 99_999}]}, None, [TEXT]),  # longer than the bound
+        ("NodeName=n1 State=IDLE", "{", [TEXT]),
+    ],
+)
+def test_nodes_come_from_json_where_slurm_has_it(
+    scontrol: object,
+    sinfo: object,
+    drained: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """JSON needs no free text to be told from fields; without it the text is read."""
+    text = f"{NODE.format(address='n1', state='IDLE+DRAIN')} Reason={TEXT} [ada@2026]"
+    answers: dict[str, dict[str, object]] = {
+        "scontrol": {"--json --all show nodes": scontrol},
+        "sinfo": {"--json --all": sinfo},
+    }
+    answers["scontrol"]["--oneliner --all show nodes"] = text
+    for name, known in answers.items():
+        lines = ["#!/bin/sh", 'case "$*" in']
+        for number, (words, answer) in enumerate(known.items()):
+            said = tmp_path / f"{name}-{number}"
+            said.write_text(answer if isinstance(answer, str) else json.dumps(answer))
+            lines.append(f"'{words}') {'exit 1' if answer is None else f'cat {said}'} ;;")
+        program = tmp_path / name
+        program.write_text("\n".join([*lines, "*) exit 1 ;;", "esac", ""]))
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(schedulers, "ANSWER_BYTES", 50_000)
+    assert [node.drained for node in slurm_nodes(schedulers.all_nodes())] == drained
 
 
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
