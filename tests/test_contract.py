@@ -129,6 +129,7 @@ dgx_raid_member_failed device member
 dgx_disk_fault device kind
 dgx_infiniband_link_up device port
 dgx_chassis_fault sensor kind
+dgx_dimm_errors_total dimm severity
 dgx_fabric_manager_running
 dgx_bandwidth_spec_bytes_per_second path device G direction
 dgx_gpu_state G state cause

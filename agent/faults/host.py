@@ -21,7 +21,7 @@ from agent.sources import chassis as box
 from agent.sources import disk, infiniband
 
 ERRORS, FLAPPING, RAID = "DgxInfinibandErrors", "DgxInfinibandFlapping", "DgxRaidDegraded"
-FAILING = "DgxDiskFailing"
+FAILING, MEMORY = "DgxDiskFailing", "DgxMemoryErrors"
 CABLE = "Look at cable and transceiver, then at the port of the switch"
 
 HOURLY = {
@@ -72,6 +72,7 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         *arrays(),
         *disks(),
         *chassis(),
+        MEMORY_LOST,
     )
 
 
@@ -294,3 +295,18 @@ def chassis() -> Iterator[Fault]:
             names=("kind",),
             do=f"{do} Run `ipmitool sel list`.",
         )
+
+
+MEMORY_LOST = Fault(
+    alert=MEMORY,
+    kind="dimm_uncorrected",
+    severity=CRITICAL,
+    place=places.DIMM,
+    when=of(box.DIMM_ERRORS, severity="uncorrected") > 0,
+    labels={"sign": "uncorrected"},
+    summary="host memory has lost data",
+    sentence=("memory {device} had {errors:uncorrected error|uncorrected errors} since the boot",),
+    figure="errors",
+    device="dimm",
+    do="Drain the node, and replace the DIMM. Run `ras-mc-ctl --errors` and `ipmitool sel list`.",
+)

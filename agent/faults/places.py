@@ -28,4 +28,5 @@ PORT = Place(f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}", NODE_BO
 DEVICE = Place(f"{{{{ $labels.device }}}} of {ON}", NODE_BOARD)
 SWITCH = Place(f"{{{{ $labels.switch }}}} of {ON}", NODE_BOARD)
 SENSOR = Place(f"{{{{ $labels.sensor }}}} of {ON}", NODE_BOARD)
+DIMM = Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD)
 RACK = Place("Rack {{ $labels.rack }}", FLEET_BOARD)

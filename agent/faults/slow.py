@@ -5,19 +5,19 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.faults import fabric, host, memory, pcie, places
-from agent.faults.model import INFO, SAME_GPU, SAME_PORT, Fault, Group, HiddenBy
+from agent.faults.model import INFO, SAME_GPU, SAME_NODE, SAME_PORT, Fault, Group, HiddenBy
 from agent.faults.promql import NODE, Condition, Recording, grown, increase, of
 from agent.faults.records import EVERY
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import FaultSamples
 from agent.model import Metric
-from agent.sources import ecc, infiniband, nvlink
+from agent.sources import chassis, ecc, infiniband, nvlink
 from agent.sources import pcie as pcie_source
 
 
 class WornPart(NamedTuple):
     """A kind of part: its alert, the counter of its errors, the labels that say which of them, and
-    those that are summed up; so many a day are too many."""
+    those that are summed up; so many a day are too many (of a DIMM those of mcelog)."""
 
     kind: str
     alert: str
@@ -78,6 +78,14 @@ PARTS = (
         "{errors:memory row was|memory rows were} remapped",
         memory.DIAGNOSE,
     ),
+    WornPart(
+        *("dimm", host.MEMORY, chassis.DIMM_ERRORS, {"severity": "corrected"}, ("severity",), 10),
+        "memory {device} had {errors:corrected error|corrected errors}",
+        "Nothing is lost yet. Replace the DIMM when the node is stopped anyway.",
+        place=places.DIMM,
+        device="dimm",
+        same=(*SAME_NODE, "dimm"),
+    ),
 )
 
 LIFE = 10
@@ -120,7 +128,7 @@ def slow_faults(parameters: RuleParameters) -> Iterator[Fault]:
             when=now,
             hold="15m",
             sentence=(f"{part.words} in the last 24 h (limit {part.many}), {OTHERS}",),
-            hidden_by=(*part.hidden_by, HiddenBy(part.alert, part.same, ('severity="warning"',))),
+            hidden_by=(*part.hidden_by, HiddenBy(part.alert, part.same, ('severity!="info"',))),
         )
         of_life = of(part.counter, **part.errors).sum_without(*part.summed)
         rest = [label for label in part.counter.labels if label not in part.summed]

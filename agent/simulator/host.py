@@ -133,6 +133,9 @@ def _sysfs(machine: Machine) -> Tree:
         "in1_label": "PSU 1",
     }
     files |= _below("/sys/class/hwmon/hwmon7", sensors if system.chassis else {})
+    if system.chassis:
+        dimm: Tree = {"dimm_label": "DIMM_A1", "dimm_ce_count": 0, "dimm_ue_count": 0}
+        files |= _below("/sys/devices/system/edac/mc/mc0/dimm0", dimm)
     return files | {"/sys/class/net/lo/operstate": "unknown"}
 
 

@@ -1,17 +1,19 @@
-"""Alarms of fans, power supplies and temperatures of the box, as hwmon shows them to all users."""
+"""Alarms of fans, power supplies and temperatures of the box, and errors of its memory, as hwmon
+and EDAC show them to all users."""
 
 import re
 from collections.abc import Iterator
 from functools import partial
 
-from agent.hardware.files import FileTree, names_in, text_or_nothing
+from agent.hardware.files import FileTree, names_in, read_int, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, ReadKey, Reason, gauge
+from agent.model import Absent, InDefault, ReadKey, Reason, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.context import HostOptions, bounded, flag
 
 CLASS = "/sys/class/hwmon"
+EDAC = "/sys/devices/system/edac/mc"
 
 FAULT = gauge(
     "dgx_chassis_fault",
@@ -20,6 +22,20 @@ FAULT = gauge(
     "/sys/class/hwmon: *_alarm and *_fault of the chips of the chassis",
     ("sensor", "kind"),
 )
+DIMM_ERRORS = event_counter(
+    "dgx_dimm_errors_total",
+    "Corrected or uncorrected errors of a DIMM or a rank of the host's memory since the boot.",
+    f"{EDAC}: dimm_ce_count, dimm_ue_count; ce_noinfo_count, ue_noinfo_count of no known DIMM",
+    ("dimm", "severity"),
+    shown=InDefault.MOVED,
+    parts=("dimm", "severity"),
+    which=lambda labels: "uncorrected" in labels,
+)
+COUNTS = {
+    f"{place}_count": severity
+    for severity, short in (("corrected", "ce"), ("uncorrected", "ue"))
+    for place in (f"dimm_{short}", f"{short}_noinfo")
+}
 
 FLAG = re.compile(r"((fan|in|curr|power|temp)\d+)_(?:\w+_)?(?:alarm|fault)")
 ALARM_KINDS = {"fan": "fan", "in": "power_supply", "curr": "power_supply", "power": "power_supply"}
@@ -51,6 +67,24 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
         out.add(FAULT, UNREADABLE if value is None else value, *labels)
 
 
+def _dimms(files: FileTree, out: ReadOutput) -> None:
+    """By DIMM or rank; errors for which its controller names neither are the controller's."""
+    found: list[tuple[str, str, str]] = []
+    for controller in names_in(files, EDAC):
+        for part in ("", *names_in(files, f"{EDAC}/{controller}")):
+            folder = f"{EDAC}/{controller}/{part}".rstrip("/")
+            label = text_or_nothing(files, f"{folder}/dimm_label")
+            dimm = f"{label} ({controller} {part})".strip() if part else controller
+            counts = (name for name in names_in(files, folder) if name in COUNTS)
+            found += ((dimm, COUNTS[name], f"{folder}/{name}") for name in counts)
+    if not found:
+        raise Absent(Reason.MISSING, f"{EDAC} lists no memory: no driver of EDAC is loaded")
+    for dimm, severity, file in bounded(out, DIMM_ERRORS, found):
+        out.ask(DIMM_ERRORS, partial(read_int, files, file), dimm, severity)
+
+
 def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
     alarms, every = partial(_alarms, host.files), fixed(intervals.CHASSIS)
     yield Read(ReadKey("chassis_faults", "alarms"), (FAULT,), alarms, every)
+    dimms = partial(_dimms, host.files)
+    yield Read(ReadKey("chassis_faults", "memory"), (DIMM_ERRORS,), dimms, fixed(intervals.ECC))

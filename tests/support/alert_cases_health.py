@@ -228,6 +228,10 @@ def chassis(_: System) -> Iterator[Case]:
         yield Case(name, kind, {named(chassis_source.FAULT, **one): steady(1.0, 2.25)}, fires)
     well = named(chassis_source.FAULT, sensor="fan1 (pmbus hwmon1)", kind="fan")
     yield Case(name, "turning", {well: steady(0.0, 5)})
+    lost = {"dimm": "DIMM_A1 (mc0 dimm3)", "severity": "uncorrected"}
+    fires = ({**lost, "severity": "critical", "sign": "uncorrected"},)
+    lasting = {named(chassis_source.DIMM_ERRORS, **lost): steady(1.0, 1)}
+    yield Case("DgxMemoryErrors", "an uncorrected error before the agent", lasting, fires)
 
 
 def slow_long(s: System) -> Iterator[Case]:
@@ -254,6 +258,13 @@ def slow_long(s: System) -> Iterator[Case]:
     port = {named(infiniband.ERRORS, **PORT, kind="symbol_error"): errs}
     shown = {"severity": "info", "sign": "slow", **PORT}
     yield Case("DgxInfinibandErrors", "a symbol error now and then", port, (shown,), every=600)
+    for daily in (13, 7):
+        dimm = {"dimm": "DIMM_A1 (mc0 dimm3)"}
+        count = named(chassis_source.DIMM_ERRORS, **dimm, severity="corrected")
+        series = {count: growing((1440, daily / 86_400), every=600)}
+        slow = {"severity": "info", "sign": "slow", **dimm}
+        title = f"{daily} corrections a day"
+        yield Case("DgxMemoryErrors", title, series, (slow,) if daily > 10 else (), every=600)
 
 
 TABLES = (

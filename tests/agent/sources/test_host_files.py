@@ -94,7 +94,7 @@ def member(array: str, working: int, missing: int) -> dict[Labels, float]:
     }
 
 
-MD = "/sys/block/md7/md"
+MD, EDAC = "/sys/block/md7/md", chassis.EDAC
 NIC, FAN = "/sys/class/net/eth0", "/sys/class/hwmon/hwmon0"
 CASES |= {
     "a set of disks of the firmware is no array": Found(
@@ -136,6 +136,25 @@ CASES |= {
         | {f"{FAN}/fan2_fault": "N/A", f"{FAN}/fan3_fault": "4294967295"},
         {(chassis.FAULT.name, "fan1 (ibmpowernv hwmon0)", "fan"): 0},
         {(chassis.FAULT.name, f"fan{n} (ibmpowernv hwmon0)", "fan"): Reason.FAILED for n in (2, 3)},
+    ),
+    "memory of DIMMs, of ranks, and of no known place": Found(
+        *(chassis, "memory"),
+        {f"{EDAC}/mc0/mc_name": "i10nm", f"{EDAC}/mc0/ue_noinfo_count": "2"}
+        | {f"{EDAC}/mc0/dimm3/dimm_{name}": "7" for name in ("ce_count", "ue_count")}
+        | {f"{EDAC}/mc0/dimm3/dimm_label": "CPU0_DIMM_A1", f"{EDAC}/mc0/csrow0/ce_count": "7"}
+        | {f"{EDAC}/mc1/rank0/dimm_{name}": "-1" for name in ("ce_count", "ue_count")},
+        {
+            (chassis.DIMM_ERRORS.name, "CPU0_DIMM_A1 (mc0 dimm3)", "corrected"): 7,
+            (chassis.DIMM_ERRORS.name, "CPU0_DIMM_A1 (mc0 dimm3)", "uncorrected"): 7,
+            (chassis.DIMM_ERRORS.name, "mc0", "uncorrected"): 2,
+        },
+        {
+            (chassis.DIMM_ERRORS.name, "(mc1 rank0)", kind): Reason.IMPLAUSIBLE
+            for kind in ("corrected", "uncorrected")
+        },
+    ),
+    "no driver for the memory": Found(
+        *(chassis, "memory"), {}, absent={(chassis.DIMM_ERRORS.name,): Reason.MISSING}
     ),
 }
 KERNEL, SERVICE = {"2": ("kthreadd", 0)}, {"77": ("nv-fabricmanage", 0)}
