@@ -133,6 +133,8 @@ class SlurmNode(msgspec.Struct):
 
 
 class SlurmNodes(msgspec.Struct):
+    """An answer in JSON; that of sinfo since 23.02 has no nodes."""
+
     nodes: list[SlurmNode]
 
 
