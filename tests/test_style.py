@@ -191,6 +191,7 @@ IDENTITY = {
         "owner",
         "origin",
         "sensor",
+        "dimm",
         "job",
         "key",
         "gpu_instance",
