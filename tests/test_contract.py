@@ -15,6 +15,7 @@ CONTRACT = """
 dgx_system_info system title product driver_version nvml_version
 dgx_system_gpus
 dgx_cost_gpu_hour
+dgx_cost_info currency
 dgx_system_gpus_expected
 dgx_agent_build_info version python
 dgx_gpu_info G model architecture pci_bus_id serial vbios_version

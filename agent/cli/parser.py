@@ -14,6 +14,7 @@ from agent.cli.doctor import CHECK_SECONDS, SHORTEST_TIMEOUT
 from agent.errors import BadInput, printable
 
 USAGE_ERROR = 2
+ROWS = "node", "job", "user", "account", "namespace"
 
 
 class UsageError(BadInput):
@@ -241,7 +242,7 @@ COMMANDS = {
                 _flag("--agent", "query this agent; default: the local one", metavar="URL"),
             ],
             _flag("--since", "how far back; default 7d", type=SPAN, default="7d", metavar="SPAN"),
-            _flag("--by", choices=("node", "job", "user", "account"), default="node"),
+            _flag("--by", choices=ROWS, default="node"),
             [
                 _flag("--job", "only this job, with its history", type=JOB_ID, metavar="ID"),
                 _flag(

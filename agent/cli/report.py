@@ -2,37 +2,50 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import UNKNOWN, local, number, prose, share, table, terminal_width
+from agent.cli.table import (
+    GUTTER,
+    NARROWEST,
+    UNKNOWN,
+    local,
+    prose,
+    share,
+    table,
+    terminal_width,
+)
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
 from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
-from agent.jobs.job import amount
+from agent.jobs.job import amount, percent
 from agent.model import BUSY, State
 from agent.report.gpu_time import (
     HOUR,
     KWH,
     GpuTime,
+    Price,
     Report,
     as_csv,
-    costs,
+    cost_line,
     document,
-    together,
+    summary,
     words,
 )
 from agent.report.questions import (
+    Hours,
+    covered,
     failed_scrapes,
     from_agent,
     from_hours,
     from_prometheus,
+    now_and_price,
     price_of,
 )
 from exporters.settings import HttpConfig
@@ -41,12 +54,23 @@ MANY_FAILED = 0.01
 """Share of scrapes that failed from which a report says so."""
 
 MOST_ROWS = 40
-"""Rows of a table; files have all."""
+"""Rows of a table and of a page, which prints on one sheet; --csv and --json have all."""
+
+POINTS = ".1%"
+"""Form of shares, whose changes are in points."""
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body{{font:15px/1.5 system-ui,sans-serif;margin:2em}}td,th{{padding:.2em .7em;text-align:left}}
-</style></head><body><h1>{title}</h1><table>
+@page{{size:A4;margin:12mm}}
+body{{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em}}
+h1{{font-size:1.3em}} table{{border-collapse:collapse;font-size:.9em}}
+td,th{{padding:.2em .6em;text-align:right;border-bottom:1px solid #ccc}}
+td:first-child,th:first-child,td:last-child,th:last-child{{text-align:left}}
+@media print{{body{{font-size:11px;margin:0}} td,th{{padding:.1em .3em}}}}
+</style></head><body><h1>{title}</h1>
+<ul>
+{sentences}
+</ul><table>
 {rows}
 </table><p>{sums}</p></body></html>
 """
@@ -55,20 +79,13 @@ body{{font:15px/1.5 system-ui,sans-serif;margin:2em}}td,th{{padding:.2em .7em;te
 def run(arguments: argparse.Namespace) -> int:
     """Ask for the rows, print or write them, and end."""
     settings = settings_of(arguments)
-    job = arguments.job or ""
-    by = "job" if job or arguments.compare else arguments.by
     for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
         if url == "":
             raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
-    since, source, rows = _rows(arguments, settings[HttpConfig], by)
-    if not rows:
-        raise BadInput(_nothing(arguments))
-    asked = arguments.prometheus and not job  # scrapes do not explain the loss of a job
-    failed = failed_scrapes(arguments.prometheus, arguments.since) if asked else 0.0
-    price = settings[CostConfig].gpu_hour or price_of(
-        arguments.prometheus, arguments.agent or address_of(settings[HttpConfig]), arguments.since
-    )
-    report = Report(by, since, source, price, rows, failed)
+    report = _report(arguments, arguments.agent or address_of(settings[HttpConfig]))
+    if settings[CostConfig].gpu_hour:
+        here = settings[CostConfig]
+        report = report._replace(price=Price(here.gpu_hour, here.currency))
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -76,74 +93,81 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         print(as_csv(report), end="")
     elif arguments.compare:
-        print("\n".join(compared(rows, report.price, terminal_width())))
-    elif job:
-        for row in rows:  # a row for each user with a job of this name
+        print("\n".join(compared(report.rows, report.price, terminal_width())))
+    elif arguments.job:
+        for row in report.rows:  # a row for each user with a job of this name
             print("\n".join(efficiency(row, report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))
     return 0
 
 
-def compared(rows: Sequence[GpuTime], price: float | None, width: int) -> Iterator[str]:
-    """Two jobs side by side: speed, GPU-hours, their yield, and their time by state."""
+def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]:
+    """Two jobs side by side: speed, GPU-hours, their yield, and their time by state. Changes of
+    shares are in points: a per cent of a per cent misleads."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
-    costs = [job.cost(price) for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
         ("steps a second", [job.rate for job in rows], ".3g"),
         ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
-        ("at work", [job.goodput.at_work for job in rows], ".1%"),
-        ("tensor throughput at work", [job.goodput.of_peak for job in rows], ".1%"),
+        ("at work", [job.goodput.at_work for job in rows], POINTS),
+        ("tensor throughput at work", [job.goodput.of_peak for job in rows], POINTS),
         ("kWh", kwh, ".3g"),
-        ("cost", costs, ".2f"),
+        (f"cost {price.currency}".rstrip(), [job.cost(price.gpu_hour) for job in rows], ".2f"),
     ]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
         shares = [job.seconds.get(pair, 0.0) / job.total for job in rows]
         if pair != BUSY and max(shares) >= 0.005:
-            figures.append((words(pair), [*shares], ".1%"))
+            figures.append((words(pair), [*shares], POINTS))
     lines = []
-    for what, (before, after), form in figures:
+    for name, (before, after), form in figures:
         texts = (UNKNOWN if one is None else f"{one:{form}}" for one in (before, after))
-        change = f"{100 * (after / before - 1):+.0f} %" if before and after is not None else UNKNOWN
-        lines.append((what, *texts, change))
+        change = UNKNOWN
+        if before is not None and after is not None and form == POINTS:
+            change = f"{100 * (after - before):+.0f} points"
+        elif before and after is not None:
+            change = f"{100 * (after / before - 1):+.0f} %"
+        lines.append((name, *texts, change))
     yield from table(("", *(job.name for job in rows), "change"), lines, width=width)
 
 
-def _rows(
-    arguments: argparse.Namespace, here: HttpConfig, by: str
-) -> tuple[str, str, tuple[GpuTime, ...]]:
-    """The start, the source, and the rows; of two jobs to compare a row each. Raises BadInput."""
+def _report(arguments: argparse.Namespace, agent: str) -> Report:
+    """The rows, or of two jobs to compare a row each. Raises BadInput if there are none."""
     if not arguments.compare:
-        return _asked(arguments, here, by, arguments.job or "")
-    found = [_asked(arguments, here, by, job) for job in arguments.compare]
-    for job, (*_, rows) in zip(arguments.compare, found, strict=True):
-        if not rows:
+        report = _asked(arguments, agent, arguments.job or "")
+        if not report.rows:
+            raise BadInput(_nothing(arguments))
+        return report
+    found = [_asked(arguments, agent, job) for job in arguments.compare]
+    for job, report in zip(arguments.compare, found, strict=True):
+        if not report.rows:
             raise BadInput(f"nothing is known of job {job}")
-    return *found[0][:2], tuple(rows[0] for *_, rows in found)
+    return found[0]._replace(rows=tuple(report.rows[0] for report in found))
 
 
-def _asked(
-    arguments: argparse.Namespace, here: HttpConfig, by: str, job: str
-) -> tuple[str, str, tuple[GpuTime, ...]]:
-    """The start, the source, and the rows of Prometheus or the agent; raises NoAnswer."""
-    if arguments.prometheus:
-        rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
-        return f"last {arguments.since}", "Prometheus", rows
-    url = arguments.agent or address_of(here)
-    first, rows = (0.0, ()) if job else from_hours(url, arguments.since, by, "")
-    if rows:
-        return counted_from(arguments.since, time(), first), "one agent's hourly sums", rows
-    # the receipt of a job says more; and nameless jobs are in no hour
-    rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)[1]
-    return "jobs that this agent remembers", "one agent", rows
-
-
-def counted_from(since: str, now: float, recorded: float = 0.0) -> str:
-    """Return the recorded hours that are counted: sums of hours begin with a whole hour."""
-    first = (now - seconds_of(since)) // HOUR * HOUR
-    words = "recorded since" if recorded > first else f"last {since} in whole hours, from"
-    at = local(max(first, recorded))
-    return f"{words} {at:%Y-%m-%d %H:%M}"
+def _asked(arguments: argparse.Namespace, agent: str, job: str) -> Report:
+    """The rows of Prometheus, or of the agent at this address. Raises NoAnswer."""
+    by = "job" if job else arguments.by
+    url, since = arguments.prometheus, arguments.since
+    if url:
+        now = time()
+        rows = from_prometheus(url, since, by, job)
+        price = price_of(url, since)
+        # scrapes do not explain the loss of a job
+        failed, share_of_time = (
+            (0.0, None) if job or not rows else (failed_scrapes(url, since), covered(url, since))
+        )
+        begin = now - seconds_of(since)
+        return Report(by, begin, now, share_of_time, "Prometheus", price, rows, failed)
+    now, price = now_and_price(agent)
+    source = "one agent's hourly sums"
+    # The receipt of a job says more than the hours, which nameless jobs are not in.
+    hours = None if job else from_hours(agent, now, since, by, "")
+    if hours and hours.begin > now - seconds_of(since):
+        source += ", which begin then"
+    if hours is None and (hours := from_agent(agent, now, by, job)):
+        source = "the jobs that one agent remembers"
+    hours = hours or from_hours(agent, now, "7d", by, job) or Hours(now, now, None, ())
+    return Report(by, hours.begin, hours.end, hours.covered, source, price, hours.rows)
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
@@ -159,58 +183,91 @@ def _nothing(arguments: argparse.Namespace) -> str:
     return f"this agent has watched no job yet: wait for one{named}"
 
 
-HEADER = "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh", "cost"
+def _columns(price: Price) -> Mapping[str, Callable[[GpuTime], str]]:
+    """The columns of a table after the name, by their titles."""
+    each = (price.gpu_hour or 0.0) / HOUR
+    money = {
+        f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}",
+        f"held {price.currency or 'cost'}": lambda row: f"{row.of(State.HELD) * each:,.2f}",
+    }
+    return {
+        "GPU-h": lambda row: amount(row.total / HOUR),
+        "given": lambda row: amount(row.goodput.given / HOUR),
+        "at work": lambda row: share(row.goodput.at_work),
+        "of peak": lambda row: share(row.goodput.of_peak),
+        "lost": lambda row: amount(row.lost / HOUR),
+        "of all": lambda row: share(row.lost / row.total),
+        "held": lambda row: amount(row.of(State.HELD) / HOUR),
+        **(money if price.gpu_hour else {}),
+        "exposed": lambda row: share(row.of(State.COMMUNICATING) / row.total),
+        "idle": lambda row: share(row.of(State.IDLE) / row.total),
+        "kWh": lambda row: UNKNOWN if row.joules is None else amount(row.joules / KWH),
+        "largest loss": lambda row: words(row.worst),
+    }
+
+
+DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
+"""Columns that go, in this order, where a terminal is too narrow."""
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """A table, and the sum below it."""
+    """A title, sentences, a table that cuts no name, and notes."""
     yield from prose(_title(report), width, indent="")
-    rows = [_row(row, report.price) for row in report.rows[:MOST_ROWS]]
-    yield from table((report.by, *HEADER), rows, width=width)
-    if len(report.rows) > MOST_ROWS:
-        yield f"  and {len(report.rows) - MOST_ROWS} more: --csv, --json or --html has all"
-    for line in _sums(report):
-        yield from prose(line, width, indent="")
+    yield ""
+    for sentence in summary(report):
+        yield from prose(sentence, width, indent="", hanging="  ")
+    yield ""
+    rows, columns = report.rows[:MOST_ROWS], dict(_columns(report.price))
+    names = max(len(cell) for cell in (*map(_name, rows), report.by))
+    for title in DISPENSABLE:
+        cells = (len(max(t, *(f(row) for row in rows), key=len)) for t, f in columns.items())
+        *figures, _ = (GUTTER + cell for cell in cells)
+        if names + sum(figures) + GUTTER + NARROWEST + GUTTER <= width:
+            break
+        columns.pop(title)
+    texts = [(_name(row), *(cell(row) for cell in columns.values())) for row in rows]
+    numbers = [*columns][:-1]
+    yield from table((report.by, *columns), texts, numbers, width=width, whole=[report.by])
+    yield from (line for note in _notes(report) for line in prose(note, width, indent=""))
 
 
 def as_html(report: Report) -> str:
-    """The same as a page without any other file."""
-    cells = [(report.by, *HEADER), *(_row(row, report.price) for row in report.rows)]
-    rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in cells)
-    sums = "<br>".join(map(escape, _sums(report)))
-    lines = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    return PAGE.format(title=escape(_title(report)), rows=lines, sums=sums)
+    """The same as a page without any other file, which prints on one sheet."""
+    columns = _columns(report.price)
+    cells = [
+        (_name(row), *(cell(row) for cell in columns.values())) for row in report.rows[:MOST_ROWS]
+    ]
+    lines = [
+        "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+        for tag, row in [("th", (report.by, *columns)), *(("td", row) for row in cells)]
+    ]
+    return PAGE.format(
+        title=escape(_title(report)),
+        sentences="\n".join(f"<li>{escape(one)}</li>" for one in summary(report)),
+        rows="\n".join(f"<tr>{line}</tr>" for line in lines),
+        sums="<br>".join(map(escape, _notes(report))),
+    )
 
 
 def _title(report: Report) -> str:
-    return f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
+    begin, end = (f"{local(at):%Y-%m-%d %H:%M}" for at in (report.begin, report.end))
+    known = f"{percent(report.covered)} of it counted, " if report.covered is not None else ""
+    return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 
-def _sums(report: Report) -> Iterator[str]:
-    total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
-    lost_text = f"{amount(lost / HOUR)} lost ({share(lost / total)})"
-    yield f"together {amount(total / HOUR)} GPU-hours, {lost_text}"
-    yield costs(report.rows, report.price)
-    yield str(together(report.rows))
+def _notes(report: Report) -> Iterator[str]:
+    if len(report.rows) > MOST_ROWS:
+        yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
+    yield cost_line(report.rows, report.price)
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
 
 
-def _row(row: GpuTime, price: float | None) -> tuple[str, ...]:
-    apart = (State.COMMUNICATING, State.BUSY, State.IDLE)
-    shares = (row.lost, *(row.of(state) for state in apart))
-    return (
-        " ".join(filter(None, (row.name, *row.about.values()))),
-        amount(row.total / HOUR),
-        amount(row.lost / HOUR),
-        *(share(part / row.total) for part in shares),
-        words(row.worst),
-        UNKNOWN if row.joules is None else amount(row.joules / KWH),
-        number(row.cost(price), digits=2),
-    )
+def _name(row: GpuTime) -> str:
+    return " ".join(filter(None, (row.name, *row.about.values())))
 
 
-def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
+def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
     """A job, for its user: the use of its GPUs, and the remedies."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
@@ -223,7 +280,7 @@ def efficiency(row: GpuTime, price: float | None, width: int) -> Iterator[str]:
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {amount(row.joules / KWH)} kWh"
-    yield from prose(costs([row], price), width, indent="")
+    yield from prose(cost_line([row], price), width, indent="")
     if row.receipt:
         yield from prose(f"Its receipt: {row.receipt}", width)
     if row.worst and row.lost >= 0.03 * row.total:

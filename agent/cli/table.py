@@ -39,33 +39,34 @@ def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     figures: Collection[str] = (),
-    indent: str = "  ",
     width: int = USUAL_COLUMNS,
+    whole: Collection[str] = (),
 ) -> list[str]:
     """Lines with columns as wide as their widest cell, those of `figures` set right and whole; if
-    that is wider than `width`, the widest columns of text are wrapped."""
+    that is wider than `width`, the widest columns of text are wrapped, but not those of `whole`."""
     numeric = [name in figures for name in header]
-    widths = _fitted([header, *rows], numeric, width - len(indent))
+    kept = [name in (*figures, *whole) for name in header]
+    widths = _fitted([header, *rows], kept, width - GUTTER)
     lines = []
     for row in (header, *rows):
         cells = (textwrap.wrap(text, n or 1) or [""] for text, n in zip(row, widths, strict=True))
         for line in zip_longest(*cells, fillvalue=""):
             columns = zip(line, widths, numeric, strict=True)
             set_out = (text.rjust(n) if right else text.ljust(n) for text, n, right in columns)
-            lines.append(indent + (" " * GUTTER).join(set_out).rstrip())
+            lines.append("".join(" " * GUTTER + text for text in set_out).rstrip())
     return lines
 
 
-def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int) -> list[int]:
+def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) -> list[int]:
     """Columns for each cell of a row, in all as many as the terminal has, if possible."""
-    columns = range(len(numeric))
+    columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
     words = [max(len(word) for row in cells for word in [*row[i].split(), ""]) for i in columns]
     # Words are cut only as a last resort.
     for least in ([max(NARROWEST, n) for n in words], words, [NARROWEST] * len(widths)):
         while excess > 0 and (
-            texts := [i for i in columns if not numeric[i] and widths[i] > least[i]]
+            texts := [i for i in columns if not kept[i] and widths[i] > least[i]]
         ):
             widths[max(texts, key=lambda i: widths[i])] -= 1
             excess -= 1

@@ -40,10 +40,13 @@ from agent.sources import process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """The price of a GPU-hour, in any currency; 0 if no price is known."""
+    """The price of a GPU-hour, 0 if no price is known, and its currency."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
+    currency: Annotated[
+        str, Meta(pattern=r"^\w{0,8}$", description="a currency such as EUR, of 8 letters at most")
+    ] = ""
 
 
 REFERENCE = GpuMetric.gauge(
@@ -61,8 +64,14 @@ HUNG = gauge(
 )
 PRICE = gauge(
     "dgx_cost_gpu_hour",
-    "Price of a GPU-hour on this machine, in any currency; absent if none is configured.",
+    "Price of a GPU-hour on this machine; absent if none is configured.",
     "cost.gpu_hour of the configuration",
+)
+CURRENCY = gauge(
+    "dgx_cost_info",
+    "1, with the currency of dgx_cost_gpu_hour; absent if none is configured.",
+    "cost.currency of the configuration",
+    ("currency",),
 )
 KEY = ReadKey("jobs", "running")
 
@@ -113,8 +122,11 @@ class JobWatch:
     def report(self, snapshot: Snapshot) -> Reading:
         """The price, the reference of each GPU's steps, and the processes that hung jobs await."""
         out = ReadOutput(snapshot.at)
-        if price := self.configuration.current[CostConfig].gpu_hour:
-            out.add(PRICE, price)
+        cost = self.configuration.current[CostConfig]
+        if cost.gpu_hour:
+            out.add(PRICE, cost.gpu_hour)
+        if cost.currency:
+            out.add(CURRENCY, 1, cost.currency)
         for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)

@@ -24,14 +24,16 @@ class JobSpeed:
         """Steps a second in each ten seconds, oldest first; None without a rhythm."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # seconds with a rhythm, and steps in them, of this value
-        self._all_seen = self._all_steps = 0.0
+        self._all_seen = self._all_steps = self._all = 0.0
         self._first: float | None = None  # when the rhythm was first seen
         self._first_hour: list[float] = []
 
     @property
     def mean(self) -> float | None:
-        """Steps a second over all the time with a rhythm."""
-        return self._all_steps / self._all_seen if self._all_seen else None
+        """Steps a second since the rhythm was first seen; None if for more of that time than may
+        hide a slower job there was no rhythm: the pauses may be what slows it."""
+        known = self._all_seen and self._all_seen >= (1 - SLOWER) * self._all
+        return self._all_steps / self._all_seen if known else None
 
     @property
     def reference(self) -> float | None:
@@ -45,6 +47,8 @@ class JobSpeed:
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step
+        if self._first is not None:
+            self._all += seconds
         if now < self._end:
             return
         self._end = max(self._end + BIN, now)

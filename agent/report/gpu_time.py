@@ -1,19 +1,29 @@
-"""GPU-seconds by node, job, user or account: rows, the worst first. Pure."""
+"""GPU-seconds by node, job, user, account or namespace: rows, the largest loss first. Pure."""
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
-from agent.jobs.job import Goodput
+from agent.jobs.job import Goodput, amount, percent
 from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
 
-LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "account"}
+LABELS = {
+    "node": "instance",
+    "job": "job_id",
+    "user": "user",
+    "account": "account",
+    "namespace": "namespace",
+}
 """Groupings of a report, and the label of each."""
+
+IN_NAMESPACE = "([^/]+)/.+"
+"""Kubernetes names a job NAMESPACE/POD."""
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
@@ -23,11 +33,22 @@ MANY_PRICES = (
 )
 
 
+class Price(NamedTuple):
+    """Price of a GPU-hour, 0 if none is known, None if nodes differ; the currency may be empty."""
+
+    gpu_hour: float | None = 0.0
+    currency: str = ""
+
+    def text(self, cost: float | None) -> str:
+        """`12.00 EUR`; a dash if the cost is not known."""
+        return "-" if cost is None else f"{cost:,.2f} {self.currency}".rstrip()
+
+
 class GpuTime(NamedTuple):
-    """GPU-seconds by state and cause of a node, job, user or account; `joules` is None if the
-    energy is not known, and so is `tensor`, seconds at the peak of the tensor cores. Of a job
-    `about` has its labels, `receipt` the agent's report on it, `rate` its steps a second. Of a node
-    some hours are `unassigned`: those without a process."""
+    """GPU-seconds by state and cause of a row; `joules` is None if the energy is not known, and so
+    is `tensor`, seconds at the peak of the tensor cores. Of a job `about` has its labels, `receipt`
+    the agent's report on it, `rate` its steps a second. Of a node some hours are `unassigned`:
+    those without a process."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -71,24 +92,64 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Rows, the worst first; `price` of a GPU-hour, 0 if no price is known, None if nodes differ;
-    `since` and `source` in words; `failed` is the share of scrapes that failed, 0 if unknown."""
+    """Rows, the largest loss first, from `begin` to `end` (wall time, s). `covered` is the share of
+    the GPUs' time in between that was counted, None if unknown; `failed` is the share of scrapes
+    that failed, 0 if unknown."""
 
     by: str
-    since: str
+    begin: float
+    end: float
+    covered: float | None
     source: str
-    price: float | None
+    price: Price
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
 
 
-def costs(rows: Sequence[GpuTime], price: float | None) -> str:
+def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
     """Return the cost of rows and of their losses, with the price of an hour."""
-    if not price:
-        return MANY_PRICES if price is None else NO_PRICE
-    total = sum(row.cost(price) or 0.0 for row in rows)
-    lost = sum(row.lost for row in rows) * price / HOUR
-    return f"Cost {total:.2f} ({price:.2f} per GPU-hour), of which lost {lost:.2f}."
+    if not price.gpu_hour:
+        return MANY_PRICES if price.gpu_hour is None else NO_PRICE
+    total = sum(row.cost(price.gpu_hour) or 0.0 for row in rows)
+    lost = sum(row.lost for row in rows) * price.gpu_hour / HOUR
+    each = price.text(price.gpu_hour)
+    return f"Cost {price.text(total)} ({each} per GPU-hour), of which lost {price.text(lost)}."
+
+
+def summary(report: Report) -> Iterator[str]:
+    """Yield sentences for readers who read no table: given and at work; lost; held; do first."""
+    rows, every = report.rows, together(report.rows)
+    all_of = sum(row.total for row in rows)
+    text = f"Of {amount(all_of / HOUR)} GPU-hours, {amount(every.given / HOUR)} were given to jobs"
+    if every.at_work is not None:
+        text += f"; the GPUs worked in {amount(every.worked / HOUR)} ({percent(every.at_work)})"
+    yield text + (
+        "." if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak."
+    )
+    pairs: Counter[Pair] = Counter()
+    for row in rows:
+        pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
+    lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
+    if lost:
+        (pair, part), *_ = pairs.most_common(1)
+        most = f"most of it {words(pair)}: {amount(part / HOUR)}"
+        yield f"Lost: {_priced(lost, report.price)}, {percent(lost / all_of)} of all; {most}."
+    else:
+        yield "No time was lost."
+    if held:
+        most_held = max(rows, key=lambda row: row.of(State.HELD))
+        hours = amount(most_held.of(State.HELD) / HOUR)
+        first = f"reclaim {report.by} {most_held.name} first ({hours} GPU-hours)"
+        yield f"Held without work: {_priced(held, report.price)}; {first}."
+    if rows and (worst := rows[0].worst):
+        hours = amount(rows[0].seconds[worst] / HOUR)
+        where = f"{report.by} {rows[0].name}, {words(worst)} for {hours} GPU-hours"
+        yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
+
+
+def _priced(seconds: float, price: Price) -> str:
+    hours = f"{amount(seconds / HOUR)} GPU-hours"
+    return f"{hours} ({price.text(seconds / HOUR * price.gpu_hour)})" if price.gpu_hour else hours
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
@@ -124,13 +185,18 @@ def pair_of(state: str, cause: str) -> Pair | None:
 
 
 def document(report: Report) -> Document:
+    """The report for programs; unknown values are null."""
     return {
         "by": report.by,
-        "since": report.since,
+        "begin": report.begin,
+        "end": report.end,
+        "covered_share": report.covered,
         "source": report.source,
-        "price_of_gpu_hour": report.price or None,
+        "price_of_gpu_hour": report.price.gpu_hour or None,
+        "currency": report.price.currency or None,
         "failed_scrapes_share": report.failed,
-        "rows": [row_document(row, report.price) for row in report.rows],
+        "summary": list(summary(report)),
+        "rows": [row_document(row, report.price.gpu_hour) for row in report.rows],
     }
 
 
@@ -145,6 +211,7 @@ def row_document(row: GpuTime, price: float | None) -> Document:
         "lost_gpu_hours": row.lost / HOUR,
         "lost_share": row.lost / row.total,
         "exposed_gpu_hours": row.of(State.COMMUNICATING) / HOUR,
+        "held_gpu_hours": row.of(State.HELD) / HOUR,
         "idle_gpu_hours": row.of(State.IDLE) / HOUR,
         "busy_share": row.of(State.BUSY) / row.total,
         "gpu_hours_by_state": {
@@ -162,8 +229,9 @@ def row_document(row: GpuTime, price: float | None) -> Document:
 
 
 COLUMNS = (
-    *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "exposed_gpu_hours"),
-    *("idle_gpu_hours", "lost_share", "busy_share", "worst", "kwh", "cost", "cost_lost"),
+    *("name", "user", "partition", "account", "gpu_hours", "given_gpu_hours", "lost_gpu_hours"),
+    *("held_gpu_hours", "exposed_gpu_hours", "idle_gpu_hours", "lost_share", "busy_share"),
+    *("tensor_throughput", "worst", "kwh", "cost", "cost_lost"),
 )
 
 
@@ -174,7 +242,7 @@ def as_csv(report: Report) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in report.rows:
-        cells = row_document(row, report.price).items()
+        cells = row_document(row, report.price.gpu_hour).items()
         formula = {name: str(value)[:1] in "=+-@\t\r" for name, value in cells if value}
         writer.writerow({name: f"'{v}" if formula.get(name) else v for name, v in cells})
     return text.getvalue()

@@ -11,20 +11,23 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, cast
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 
-from agent.diagnosis.job_watch import PRICE
+from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
 from agent.faults.promql import seconds as seconds_of
-from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, TENSOR_RECORD
+from agent.faults.records import JOULES_RECORD, REPORT_EVERY, SECONDS_RECORD, TENSOR_RECORD
 from agent.faults.silence import UP
 from agent.model import Pair
 from agent.report.gpu_time import (
     HOUR,
+    IN_NAMESPACE,
     JOB_LABELS,
     LABELS,
     Document,
     GpuTime,
+    Price,
     known_sum,
     ordered,
     pair_of,
@@ -46,19 +49,19 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
-    inside = ", ".join((*names, "state", "cause"))
-    seconds = f"sum by ({inside}) (sum_over_time({SECONDS_RECORD}{chosen}[{since}]))"
+
+    def summed(record: object, *further: str) -> list[tuple[Mapping[str, str], float]]:
+        sums = f"sum_over_time({record}{chosen}[{since}])"
+        if by == "namespace":
+            sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
+        return _query(url, f"sum by ({', '.join((*names, *further))}) ({sums})")
+
     energy, tensor = (
-        {
-            _key(one, names): value
-            for one, value in _query(
-                url, f"sum by ({', '.join(names)}) (sum_over_time({record}{chosen}[{since}]))"
-            )
-        }
+        {_key(one, names): value for one, value in summed(record)}
         for record in (JOULES_RECORD, TENSOR_RECORD)
     )
     by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
-    for labels, value in _query(url, seconds):
+    for labels, value in summed(SECONDS_RECORD, "state", "cause"):
         pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
         if pair is not None:
             parts = by_name.setdefault(_key(labels, names), {})
@@ -79,64 +82,110 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
 def failed_scrapes(url: str, since: str) -> float:
     """Share of the scrapes of agents that failed, 0-1: no row counts the time of failed scrapes."""
     good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
-    answer = _query(url, f"1 - {good} / {all_of}")
-    share = answer[0][1] if answer else 0.0
-    return share if 0.0 < share <= 1.0 else 0.0
+    return _share(url, f"1 - {good} / {all_of}") or 0.0
 
 
-def price_of(prometheus: str, agent: str, since: str) -> float | None:
-    """The price of a GPU-hour that Prometheus has of all nodes, or an agent of its own; 0 if no
-    price is configured, None if nodes differ. Raises NoAnswer."""
+def covered(url: str, since: str) -> float | None:
+    """Share of the GPUs' time in this span that was counted, 0-1, if at any time there were as many
+    GPUs as in its fullest five minutes; None if nothing was."""
+    counted = f"sum(sum_over_time({SECONDS_RECORD}[{since}]))"
+    fullest = f"max_over_time(sum({SECONDS_RECORD})[{since}:{REPORT_EVERY}])"
+    spans = seconds_of(since) / seconds_of(REPORT_EVERY)
+    return _share(url, f"clamp_max({counted} / ({fullest} * {spans:g}), 1)")
+
+
+def _share(url: str, promql: str) -> float | None:
+    answer = _query(url, promql)
+    return answer[0][1] if answer and 0.0 < answer[0][1] <= 1.0 else None
+
+
+def price_of(prometheus: str, since: str) -> Price:
+    """The price of a GPU-hour that Prometheus has of all nodes. Raises NoAnswer."""
+    asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
+    found = _query(prometheus, asked)
+    named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
+    currencies = {labels.get("currency", "") for labels, _ in named}
     try:
-        if not prometheus:
-            host = fetched(f"{agent.rstrip('/')}/api/v1/snapshot").get("host", {})
-            return float(host.get(PRICE.name, 0.0))
-        asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
-        prices = {float(labels["price"]) for labels, _ in _query(prometheus, asked)} or {0.0}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        where = place(prometheus or agent)
-        raise NoAnswer(f"{where} answers with no price: {error!r}") from error
-    return prices.pop() if len(prices) == 1 else None
+        prices = {float(labels["price"]) for labels, _ in found} or {0.0}
+    except (KeyError, ValueError) as error:
+        raise NoAnswer(f"{place(prometheus)} answers with no price: {error!r}") from error
+    same = len(prices) == 1 and len(currencies) < 2
+    return Price(prices.pop() if same else None, "".join(currencies) if same else "")
 
 
-def from_hours(url: str, since: str, by: str, job: str) -> tuple[float, tuple[GpuTime, ...]]:
-    """The start of the record (wall time) and the hourly sums of an agent, of 7 days at most; no
-    rows by job, user or account if the agent may not name jobs. Raises NoAnswer."""
-    now = time.time()
-    begun = now - seconds_of(since)
+def now_and_price(agent: str) -> tuple[float, Price]:
+    """The wall time of an agent, and its price of a GPU-hour. Raises NoAnswer."""
+    snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
+    try:
+        host = snapshot["host"]
+        currency = str(host.get(CURRENCY.name, [{"currency": ""}])[0]["currency"])
+        return float(snapshot["timestamp"]), Price(float(host.get(PRICE.name, 0.0)), currency)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise NoAnswer(f"{place(agent)} does not answer as an agent does: {error!r}") from error
+
+
+class Hours(NamedTuple):
+    """Rows of an agent's hourly sums, the time that they span (wall time, s), and the share of its
+    GPUs' time that was counted, None if unknown."""
+
+    begin: float
+    end: float
+    covered: float | None
+    rows: tuple[GpuTime, ...]
+
+
+def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | None:
+    """The hourly sums of an agent, of 7 days at most; None without a row, by job, user, account or
+    namespace also if the agent may not name jobs. Raises NoAnswer."""
+    begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
-    names = LABELS | {"node": ""}
     found: list[GpuTime] = []
-    first = now
+    counted, gpus, first = 0.0, set[str](), now
     try:
-        for hour in answer.get("hours", ()):
-            first = min(first, max(hour["hour"] * HOUR, hour.get("since", 0.0)))
-            if not begun // HOUR * HOUR <= hour["hour"] * HOUR <= now:
+        for hour in answer["hours"]:
+            if not begin <= hour["hour"] * HOUR <= now:
                 continue
+            first = min(first, max(hour["hour"] * HOUR, hour.get("since", 0.0)))
+            gpus |= hour["gpus"].keys()
+            counted += sum(sum(seconds.values()) for seconds in hour["gpus"].values())
             for row in hour["rows"]:
                 if by != "node" and not (row["job_id"] and job in ("", row["job_id"])):
                     continue
-                name = row[names[by]] or NONE if names[by] else node
+                name = node if by == "node" else _name(row, by)
                 about = {k: row[k] for k in JOB_LABELS[1:]} if by == "job" else {}
                 parts, tensor = _parts(row["seconds"]), row.get("tensor")
                 sums = GpuTime(name, parts, row["joules"], about, tensor=tensor)
                 found.append(sums._replace(unassigned=by == "node"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
-    return first, _merged(found)
+    if not (rows := _merged(found)):
+        return None
+    asked = len(gpus) * (now - first)
+    return Hours(first, now, min(1.0, counted / asked) if asked else 0.0, rows)
 
 
-def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
-    """The jobs that an agent watches, and the last 50 that ended. Raises NoAnswer."""
+def _name(row: Mapping[str, str], by: str) -> str:
+    if by == "namespace":
+        named = re.fullmatch(IN_NAMESPACE, row["job_id"])
+        return named[1] if named else NONE
+    return row[LABELS[by]] or NONE
+
+
+def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
+    """The jobs that an agent watches, and the last 50 that ended; None without a row. Raises
+    NoAnswer."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
         node = urllib.parse.urlsplit(url).hostname or url
-        rows = [_row(one, by, node) for one in receipts if not job or job in _ids(one)]
+        chosen = [one for one in receipts if not job or job in _ids(one)]
+        rows = _merged(_row(one, by, node) for one in chosen)
+        begun = (datetime.fromisoformat(one["began"]).timestamp() for one in chosen)
+        begin = min(begun, default=now)
     except (KeyError, TypeError, ValueError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
-    return _merged(rows)
+    return Hours(begin, now, None, rows) if rows else None
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
@@ -157,13 +206,14 @@ def _ids(receipt: Document) -> set[str | None]:
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
-    name, parts = node if by == "node" else receipt.get(by) or NONE, _parts(receipt["gpu_seconds"])
+    labels = {name: receipt.get(name) or "" for name in JOB_LABELS}
+    name, parts = node if by == "node" else _name(labels, by), _parts(receipt["gpu_seconds"])
     row = GpuTime(name, parts, receipt["joules"], tensor=receipt.get("tensor_peak_seconds"))
     if by != "job":
         return row
     return row._replace(
         name=receipt.get("job_id") or receipt.get("title") or receipt["id"],
-        about={name: receipt.get(name) or "" for name in JOB_LABELS[1:]},
+        about={name: labels[name] for name in JOB_LABELS[1:]},
         receipt=receipt["receipt"],
         rate=receipt.get("mean_steps_per_second"),
         advice=(receipt.get("hang") or {}).get("action", ""),

@@ -30,6 +30,16 @@ def test_the_mean_counts_the_time_with_steps_alone() -> None:
     assert list(speed.rates)[:10] == [None] * 10
 
 
+@pytest.mark.parametrize(("paused", "mean"), [(2, 2.0), (10, None)])
+def test_a_job_whose_pauses_show_no_rhythm_has_no_mean(paused: int, mean: float | None) -> None:
+    """A starved job steps as fast as a healthy one, between its waits."""
+    speed, now = JobSpeed(0.0), 0
+    for _ in range(10):
+        now = run(speed, now, 100 - paused, 0.5)
+        now = run(speed, now, paused, None)
+    assert speed.mean == (mean and pytest.approx(mean))
+
+
 def test_a_job_without_steps_has_no_speed() -> None:
     speed = JobSpeed(0.0)
     run(speed, 0, 5000, None)

@@ -1,16 +1,15 @@
 """A report of one agent: which hours it counts, its price, and by which names a job is found."""
 
-import time
-from datetime import UTC, datetime
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.cli.report import counted_from
-from agent.report.gpu_time import costs
+from agent.cli.table import local
+from agent.report.gpu_time import Price, cost_line
 from agent.report.questions import from_agent, price_of
-from tests.agent.report.test_report import report, server
+from tests.agent.report.test_report import of_agent, report, server
 
 HOUR = 3600
 
@@ -19,45 +18,56 @@ def hours(newest: int) -> dict[str, Any]:
     """Three hours, in each of which one GPU was busy for half an hour and starved for half."""
     seconds = {"busy/none": 1800.0, "starved/disk": 1800.0}
     row = {"job_id": "", "user": "", "seconds": seconds, "joules": None}
-    return {"hours": [{"hour": newest - age, "rows": [row]} for age in (2, 1, 0)]}
+    gpus = {"GPU-1": seconds}
+    rows = [row, row | {"job_id": "ai/train-0"}]
+    return {
+        "hours": [
+            {"hour": newest - age, "rows": rows[: 1 + age % 2], "gpus": gpus} for age in (2, 1, 0)
+        ]
+    }
 
 
-@pytest.mark.parametrize(("here", "of_agent"), [(None, None), (3.0, 2.0), (None, 3.0)])
-def test_whole_hours_and_the_price_are_named(
-    here: float | None,
-    of_agent: float | None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(("here", "there"), [(None, None), (3.0, 2.0), (None, 3.0)])
+def test_the_period_its_coverage_and_the_price_are_named(
+    here: float | None, there: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now, config = time.time(), tmp_path / "config.toml"
-    config.write_text("" if here is None else f"[cost]\ngpu_hour = {here}\n")
-    host = {"dgx_cost_gpu_hour": of_agent} if of_agent else {}
-    with server(lambda *_: {**hours(int(now // HOUR)), "host": host}) as (address, _):
-        words = ("--config", str(config), "--agent", f"http://{address}", "--since", "60m")
-        assert report(*words) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"GPU-hours by node, {counted_from('60m', now)}, from one agent's" in said
-    assert "last 60m in whole hours, from 20" in said
-    recorded = counted_from("7d", now, now - 600)
-    assert (
-        recorded
-        == f"recorded since {datetime.fromtimestamp(now - 600, UTC).astimezone():%Y-%m-%d %H:%M}"
-    )
-    assert "together 2.00 GPU-hours, 1.00 lost (50 %)" in said
-    cost = "Cost 6.00 (3.00 per GPU-hour), of which lost 3.00."
+    end, config = 500_000 * HOUR + 1800.0, tmp_path / "config.toml"
+    config.write_text("" if here is None else f'[cost]\ngpu_hour = {here}\ncurrency = "EUR"\n')
+    host: dict[str, Any] = {"dgx_cost_info": [{"currency": "EUR", "value": 1.0}]}
+    host |= {"dgx_cost_gpu_hour": there} if there else {}
+    answer = of_agent(**hours(500_000), host=host, timestamp=end)
+    with server(answer) as (address, _):
+        words = ("--config", str(config), "--agent", f"http://{address}")
+        assert report(*words, "--since", "60m") == 0
+        short = " ".join(capsys.readouterr().out.split())
+        assert report(*words, "--by", "namespace", "--json") == 0
+        named = json.loads(capsys.readouterr().out)
+    begin, until = (f"{local(at):%Y-%m-%d %H:%M}" for at in (end - 5400, end))
+    assert f"{begin} to {until}, 100 % of it counted, from one agent's hourly sums Of" in short
+    assert "Of 3.00 GPU-hours, 3.00 were given to jobs; the GPUs worked in 1.50 (50 %)." in short
+    cost = "Cost 9.00 EUR (3.00 EUR per GPU-hour), of which lost 4.50 EUR."
     none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
-    assert (cost if of_agent else none) in said
+    assert (cost if there else none) in short
+    assert [(row["name"], row["gpu_hours"]) for row in named["rows"]] == [("ai", 1.0)]
+    assert named["begin"] == end - 9000, "the hours begin later than was asked"
+    assert named["source"] == "one agent's hourly sums, which begin then"
+    assert named["summary"][1].startswith("Lost: 0.50 GPU-hours")
 
 
-@pytest.mark.parametrize(("prices", "expected"), [([], 0.0), (["2.5"], 2.5), (["2", "3"], None)])
-def test_the_price_of_a_fleet_is_that_of_all_its_nodes(
-    prices: list[str], expected: float | None
-) -> None:
-    found = [{"metric": {"price": price}, "value": [1, "4"]} for price in prices]
-    with server(lambda *_: {"data": {"result": found}}) as (address, asked):
-        assert price_of(f"http://{address}", "", "7d") == expected
-    assert asked[0][0] == "count_values('price', last_over_time(dgx_cost_gpu_hour[7d]))"
-    assert costs([], None).startswith("No cost: nodes have different prices")
+@pytest.mark.parametrize(
+    ("prices", "expected"),
+    [([], Price()), (["2.5"], Price(2.5, "EUR")), (["2", "3"], Price(None))],
+)
+def test_the_price_of_a_fleet_is_that_of_all_its_nodes(prices: list[str], expected: Price) -> None:
+    def answer(_: str, query: str) -> Any:
+        found = [{"price": price} for price in prices]
+        if "group" in query:
+            found = [{"currency": "EUR"}] if prices else []
+        return {"data": {"result": [{"metric": labels, "value": [1, "4"]} for labels in found]}}
+
+    with server(answer) as (address, _):
+        assert price_of(f"http://{address}", "7d") == expected
+    assert cost_line([], Price(None)).startswith("No cost: nodes have different prices")
 
 
 def test_a_job_is_found_by_the_process_in_its_name() -> None:
@@ -66,6 +76,7 @@ def test_a_job_is_found_by_the_process_in_its_name() -> None:
         "name": "train.py:20000",
         "job_id": "train.py:20000",
         "title": "train.py:20000",
+        "began": "2026-11-27T10:00:00+00:00",
         "pids": [20001, 20002],
         "receipt": "",
         "joules": None,
@@ -73,5 +84,5 @@ def test_a_job_is_found_by_the_process_in_its_name() -> None:
     }
     with server(lambda *_: {"running": [job], "ended": []}) as (address, _):
         for name in ("train.py:20000", "20000", "20001", "20002", "1795652412-20001"):
-            assert from_agent(f"http://{address}", "job", name), name
-        assert not from_agent(f"http://{address}", "job", "2000")
+            assert from_agent(f"http://{address}", 2e9, "job", name), name
+        assert not from_agent(f"http://{address}", 2e9, "job", "2000")

@@ -6,6 +6,7 @@ import re
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.cli.parser import run_command
-from agent.cli.report import as_html
+from agent.cli.report import DISPENSABLE, as_html, overview
 from agent.model import Cause, State
-from agent.report.gpu_time import GpuTime, Report, as_csv, document, ordered
+from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered, summary
 from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
 from tests.support.certificates import Authority, Pair
@@ -32,7 +33,7 @@ ROWS = (
     GpuTime("idle", {IDLE: 7200.0}),
     GpuTime("nothing", {}),
 )
-REPORT = Report("job", "last 7d", "Prometheus", 2.0, ordered(ROWS))
+REPORT = Report("job", 0.0, 7200.0, 0.98, "Prometheus", Price(2.0, "EUR"), ordered(ROWS))
 SECONDS = [
     ({"instance": "n1", "state": "busy", "cause": "none"}, 3600.0),
     ({"instance": "n1", "state": "starved", "cause": "disk"}, 1800.0),
@@ -82,9 +83,18 @@ def prometheus(path: str, query: str) -> Any:
     assert path == "/prom/api/v1/query"
     if "dgx_cost_gpu_hour" in query:
         return {"data": {"result": []}}
+    if "max_over_time" in query:
+        return {"data": {"result": [{"metric": {}, "value": [1.0, "0.95"]}]}}
     found = SECONDS if "state_seconds" in query else [({"instance": "n2"}, 7.2e6)]
     result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
     return {"data": {"result": result}}
+
+
+def of_agent(**answers: Any) -> Any:
+    """An agent that answers all of this at each address, from hours on."""
+    now = time.time()
+    known = {"host": {}, "timestamp": now, "hours": [], "running": [], "ended": [], **answers}
+    return lambda *_: known
 
 
 def report(*arguments: str) -> int:
@@ -103,7 +113,7 @@ def test_json_has_hours_prices_and_what_is_not_known_is_null() -> None:
     assert (worst["cost"], worst["cost_lost"]) == (4.0, 3.0)
     assert (idle["idle_gpu_hours"], idle["worst"], idle["advice"]) == (2.0, None, None)
     assert good["kwh"] == 1.0
-    free = document(REPORT._replace(price=0.0))
+    free = document(REPORT._replace(price=Price()))
     assert (free["price_of_gpu_hour"], free["rows"][0]["cost"]) == (None, None)
 
 
@@ -128,12 +138,42 @@ def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
     assert "<b>" not in page
     assert "http" not in page
     assert "<script" not in page
-    cells = ("=bad&lt;b&gt; eve bio", "2.00", "1.50", "75 %", "0 %", "25 %", "0 %")
-    assert "".join(f"<td>{cell}</td>" for cell in (*cells, "starved by disk")) in page
-    assert (
-        "together 6.00 GPU-hours, 1.50 lost (25 %)<br>Cost 12.00 "
-        "(2.00 per GPU-hour), of which lost 3.00" in page
+    cells = ("=bad&lt;b&gt; eve bio", "2.00", "2.00", "25 %", "-", "1.50", "75 %", "0.00", "3.00")
+    assert "".join(f"<td>{cell}</td>" for cell in cells) in page
+    assert "Cost 12.00 EUR (2.00 EUR per GPU-hour), of which lost 3.00 EUR." in page
+
+
+def test_a_report_begins_with_what_matters() -> None:
+    held = GpuTime("n2", {(State.HELD, Cause.NONE): 3600.0, IDLE: 3600.0}, unassigned=True)
+    report = REPORT._replace(by="node", rows=ordered((*ROWS[:2], held)))
+    given, lost, kept, first = summary(report)
+    assert given == "Of 6.00 GPU-hours, 5.00 were given to jobs; the GPUs worked in 2.50 (50 %)."
+    assert lost == (
+        "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all; most of it starved by disk: 1.50."
     )
+    reclaim = "reclaim node n2 first (1.00 GPU-hours)"
+    assert kept == f"Held without work: 1.00 GPU-hours (2.00 EUR); {reclaim}."
+    assert first.startswith(
+        "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours. If "
+    )
+    assert list(summary(REPORT._replace(rows=ordered(ROWS[:1]))))[1:] == ["No time was lost."]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (60, ["job", "GPU-h", "lost", "lost EUR", "held EUR", "largest"]),
+        (80, ["job", "GPU-h", "at work", "lost", "held", "lost EUR", "held EUR", "largest loss"]),
+        (130, ["job", "GPU-h", *DISPENSABLE, "lost", "lost EUR", "held EUR", "largest loss"]),
+    ],
+)
+def test_a_terminal_shows_whole_names(width: int, columns: list[str]) -> None:
+    shown = list(overview(REPORT, width))
+    assert max(map(len, shown)) <= width
+    head = next(line for line in shown if "GPU-h " in line)
+    assert sorted(re.split(r"\s{2,}", head.strip())) == sorted(columns)
+    names = [re.split(r"\s{2,}", line.strip())[0] for line in shown]
+    assert {"=bad<b> eve bio", "idle", "good"} <= {*names}
 
 
 def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,8 +187,8 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         ("n1", 0.5, None),
         ("n2", 0.0, 2.0),
     ]
-    assert "together 4.00 GPU-hours, 0.50 lost (12 %)" in table
-    assert re.search(r"n1 +1\.50 +0\.50 +33 % +", table)
+    assert "Lost: 0.50 GPU-hours, 12 % of all; most of it starved by disk: 0.50." in table
+    assert re.search(r"n1 +1\.50 +1\.50 +67 % +- +0\.50 +33 %", table)
     assert all("[24h]" in query for query, _ in asked[:2])
     assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
 
@@ -202,7 +242,7 @@ def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixtur
     one = shown["running"][0]
     names = one["id"], one["title"], one["title"].split()[-1], *map(str, one["pids"])
     page = tmp_path / "report.html"
-    with server(lambda *_: shown) as (address, _):
+    with server(of_agent(**shown)) as (address, _):
         url = f"http://{address}"
         for name in names:
             assert report("--agent", url, "--job", name) == 0
@@ -226,7 +266,7 @@ def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
     for number, job in enumerate(jobs):
         job["id"], job["title"], job["pids"] = f"run-{number}", f"job run-{number}", []
     jobs[0]["mean_steps_per_second"], jobs[1]["mean_steps_per_second"] = 2.0, 4.0
-    with server(lambda *_: {"running": jobs, "ended": []}) as (address, _):
+    with server(of_agent(running=jobs)) as (address, _):
         asked = "--agent", f"http://{address}", "--compare", "run-0"
         assert report(*asked, "run-1") == 0
         said = capsys.readouterr().out
@@ -236,7 +276,7 @@ def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
         assert capsys.readouterr().err == "dgx-telemetry: nothing is known of job run-7\n"
     found = {re.split(r"\s{2,}", line.strip())[0]: line.split() for line in said.splitlines()}
     assert found["steps a second"][-4:-1] == ["2", "4", "+100"]
-    assert found["starved by disk"][-2] == "-100"
+    assert re.fullmatch(r"-[67]\d", found["starved by disk"][-2])
     assert [row["name"] for row in rows] == ["job run-0", "job run-1"]
     for row, worked, peak in zip(rows, (0.24, 0.99), (0.35, 0.45), strict=True):
         assert row["busy_share"] == pytest.approx(worked, abs=0.06)
@@ -281,7 +321,7 @@ def test_an_agent_that_listens_everywhere_is_asked_here(
     host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "config.toml"
-    with server(lambda *_: {"running": [], "ended": []}) as (address, asked):
+    with server(of_agent()) as (address, asked):
         config.write_text(f'listen = "{host}:{address.rpartition(":")[2]}"\n')
         assert report("--config", str(config)) == 2
     assert "this agent has watched no job yet" in capsys.readouterr().err
@@ -343,7 +383,7 @@ def test_a_proxy_is_asked_for_other_hosts(
 
 def test_the_command_knows_who_signs(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    with server(lambda *_: {"running": [], "ended": []}, authority.sign("here")) as (address, _):
+    with server(of_agent(), authority.sign("here")) as (address, _):
         url = f"https://{address}"
         done = run_to_end(
             [sys.executable, "-m", "agent", "report", "--agent", url],
