@@ -1,11 +1,11 @@
 """The record of a job: its use, and its speed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from agent.bounds import HOUR
 from agent.diagnosis.advice import Advice
-from agent.diagnosis.pulses import GpuPulse, JobPulse
+from agent.diagnosis.pulses import JobPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
@@ -13,10 +13,18 @@ from agent.jobs.job import Receipt, Slowdown, savings
 from agent.jobs.speed import SLOWER, JobSpeed
 from agent.model import PAIRS, GpuKey, Pair, Snapshot
 from agent.series import SampleStore
-from agent.sources import activity, workload
+from agent.sources import workload
 
 Totals = dict[tuple[str, Pair | None], float]
 """Seconds and joules by state and cause, and those without a state, each by its name."""
+
+
+def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
+    """The totals of a GPU; `tensor` are seconds at the peak of the tensor cores."""
+    now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
+    now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
+    now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
+    return now if tensor is None else now | {("tensor", None): tensor}
 
 
 @dataclass(slots=True)
@@ -27,13 +35,8 @@ class GpuUse:
     sums: Totals = field(default_factory=dict)
     before: Totals | None = None  # None while the job is not on it
 
-    def take(self, booked: SecondsByState, steps: int, tensor: float | None) -> None:
-        """Take in the totals of a GPU that the job is on; `tensor` are seconds at the peak of the
-        tensor cores."""
-        now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
-        now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
-        now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
-        now |= {} if tensor is None else {("tensor", None): tensor}
+    def take(self, now: Totals) -> None:
+        """Take in the totals of a GPU that the job is on."""
         before = now if self.before is None else self.before
         for key, value in now.items():
             first = value if key[0] == "tensor" else 0.0
@@ -46,7 +49,7 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
     return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class JobRecord:
     """Followed tick by tick; seconds are of the agent's monotonic clock, `wall` since the epoch."""
 
@@ -72,21 +75,19 @@ class JobRecord:
         self,
         snapshot: Snapshot,
         samples: SampleStore,
-        pulses: Mapping[str, GpuPulse],
-        booked: Mapping[str, SecondsByState],
+        known: Set[int],
+        totals: Mapping[str, Totals],
     ) -> None:
-        """Take in a tick; `pulses` and `booked` are by UUID."""
+        """Take in a tick; `known` are the processes that were read, `totals` are by UUID."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
         if self._older is None:
-            self._older = self._age(samples, now)
+            self._older = self._age(samples, known, now)
         there = {gpu.uuid: gpu for gpu in self.group.gpus}
         for uuid, gpu in there.items():
-            if uuid in booked:
-                steps = pulses[uuid].steps if uuid in pulses else 0
-                tensor = samples.value(activity.TENSOR_SECONDS, *gpu.labels)
-                self.uses.setdefault(uuid, GpuUse(gpu)).take(booked[uuid], steps, tensor)
+            if uuid in totals:
+                self.uses.setdefault(uuid, GpuUse(gpu)).take(totals[uuid])
         for uuid in self.uses.keys() - there.keys():
             self.uses[uuid].before = None
         self.speed.take(now, seconds, self.pulse.step)
@@ -105,11 +106,10 @@ class JobRecord:
         """Seconds since its newest process came, as far as that is known."""
         return now - self.began + (self._older or 0.0)
 
-    def _age(self, samples: SampleStore, now: float) -> float | None:
+    def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
         """Return how long it had run when it was met. An age read before its own processes were
         read is the age of others: of the step of a Slurm job that ran on these GPUs before."""
-        read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
-        known = self.group.gpus if read & self.group.pids else ()
+        known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)
         return None if oldest is None else max(0.0, oldest - (now - self.began))

@@ -13,7 +13,7 @@ from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import late_gpus
-from agent.diagnosis.job_record import JobRecord
+from agent.diagnosis.job_record import JobRecord, Totals, totals
 from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses
 from agent.diagnosis.tick_context import RankActivity
 from agent.jobs.grouping import JobGroup, JobMember
@@ -36,7 +36,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
-from agent.sources import process, workload
+from agent.sources import activity, process, workload
 
 
 class CostConfig(Section, frozen=True):
@@ -97,12 +97,13 @@ class JobWatch:
     ) -> frozenset[str]:
         """Take in a tick; return the UUIDs of GPUs whose job has the rhythm of a training."""
         self._follow(groups, snapshot, samples)
-        booked = {uuid: account.booked for uuid, account in accounts.items()}
+        totals = self._totals(samples, pulses.of_gpus, accounts)
+        known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
         for record in self._records:
             record.pulse = pulses.of_jobs.get(record.group, record.pulse)
             there = (accounts[g.uuid] for g in record.group.gpus if g.uuid in accounts)
             record.advice = most_fitting(account.advice for account in there)
-            record.take(snapshot, samples, pulses.of_gpus, booked)
+            record.take(snapshot, samples, known, totals)
         self._judge(snapshot, accounts, workload.stopped(samples))
         price, lost = self.configuration.current[CostConfig].gpu_hour, self.inventory().lost
         self._current = WatchedJobs(
@@ -137,14 +138,15 @@ class JobWatch:
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""
-        left = list(self._records)
+        left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:
-            known = [record for record in left if record.group.pids & group.pids]
+            known = dict.fromkeys(left[pid] for pid in group.pids & left.keys())
             if known:
                 first = min(known, key=lambda record: record.began)
                 for other in known:
-                    left.remove(other)
+                    for pid in other.group.pids:
+                        left.pop(pid, None)
                     if other is not first:
                         first.join(other)
                 first.group = group
@@ -153,7 +155,7 @@ class JobWatch:
                 name = f"{snapshot.wall:.0f}-{min(group.pids)}"
                 following.append(JobRecord(name, group, snapshot.wall, snapshot.at))
         lost = self.inventory().lost
-        for record in left:
+        for record in dict.fromkeys(left.values()):
             # none of its processes is left on any of its GPUs that answer
             there = [gpu.labels for gpu in record.group.gpus if gpu.uuid not in lost]
             if not all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
@@ -162,8 +164,28 @@ class JobWatch:
                 price = self.configuration.current[CostConfig].gpu_hour
                 self._ended.appendleft(record.receipt(snapshot.at, price, ended=snapshot.wall))
         self._records = sorted(following, key=lambda record: record.group.gpus)
+        names = _names(samples)
         for record in self._records:
-            record.names = _names(record.group, samples) or record.names
+            shown = (names[member.key] for member in record.group.members if member.key in names)
+            record.names = min(shown, default=record.names)
+
+    def _totals(
+        self,
+        samples: SampleStore,
+        pulses: Mapping[str, GpuPulse],
+        accounts: Mapping[str, GpuStateTime],
+    ) -> dict[str, Totals]:
+        """The totals of every GPU that has a job, by UUID."""
+        gpus = {gpu for record in self._records for gpu in record.group.gpus}
+        return {
+            gpu.uuid: totals(
+                accounts[gpu.uuid].booked,
+                pulses[gpu.uuid].steps if gpu.uuid in pulses else 0,
+                samples.value(activity.TENSOR_SECONDS, *gpu.labels),
+            )
+            for gpu in gpus
+            if gpu.uuid in accounts
+        }
 
     def _judge(
         self,
@@ -226,15 +248,13 @@ def _waited_for(
     return tuple(found)
 
 
-def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | None:
-    """Return the name of the job, as far as it may be shown."""
-    keys = {member.key for member in group.members}
-    found = sorted(
-        (job["job"], JobLabels(*(job[name] for name in JobLabels._fields)))
-        for job in samples.labelled(workload.JOB_PIDS)
-        if job["key"] in keys
-    )
-    return found[0] if found else None
+def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
+    """Return the name of each job by its key, as far as it may be shown."""
+    names: dict[str, tuple[str, JobLabels]] = {}
+    for job in samples.labelled(workload.JOB_PIDS):
+        name = job["job"], JobLabels(*(job[label] for label in JobLabels._fields))
+        names[job["key"]] = min(name, names.get(job["key"], name))
+    return names
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:

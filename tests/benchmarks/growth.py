@@ -1,10 +1,10 @@
 """Growth of an agent's cost with its machine: `python -m tests.benchmarks.growth`.
 
 Each case is a process of its own that plays a simulated DGX H100 with a training job: more GPUs,
-more processes on two GPUs, more threads of their trainers, more open pages. CPU is the lower
-quartile of a tick, without and with the reads of the simulated hardware, which cost more than real
-ones of NVML; memory is Rss. The order of growth is the slope between the two largest cases on
-logarithmic scales: 1.0 is proportional.
+more processes of one job or of a job each, more threads of their trainers, more open pages. CPU is
+the lower quartile of a tick, without and with the reads of the simulated hardware, which cost more
+than real ones of NVML; memory is Rss. The order of growth is the slope between the two largest
+cases on logarithmic scales: 1.0 is proportional.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from statistics import quantiles
 from typing import NamedTuple
 
 from agent import simulator
+from agent.bounds import MOST_MET
 from agent.simulator.gpu import SimulatedGpuProcess
 from agent.simulator.jobs import TRAINER
 from exporters.live.feed import Client
@@ -31,12 +32,13 @@ from tests.benchmarks.tick import ROOT, machine
 from tests.support.frozen_clock import FrozenClock
 
 SYSTEM = "dgx-h100:training"
-FEW = 2
-"""GPUs of the cases that grow in something else."""
+FEW, ALL = 2, 8
+"""GPUs of the cases that grow in something else; processes and jobs take turns on all GPUs."""
 
 CASES: dict[str, tuple[int, ...]] = {
     "gpus": (1, 8, 16, 72),
     "processes": (10, 1_000, 10_000),
+    "jobs": (10, 300, 1_000),
     "threads": (100, 5_000),
     "pages": (1, 10),
 }
@@ -60,18 +62,20 @@ def built(clock: FrozenClock, gpus: int) -> simulator.SimulatedSystem:
     return simulator.build(replace(parsed, system=system), clock)
 
 
-def crowd(machine: simulator.SimulatedSystem, processes: int, threads: int) -> None:
-    """Put further processes at rest on the GPUs, in turns, each with so many threads."""
+def crowd(machine: simulator.SimulatedSystem, what: str, size: int) -> None:
+    """Put further processes at rest on the GPUs, in turns."""
+    processes, threads = (FEW, size) if what == "threads" else (size, 1)
     for number in range(processes):
         gpu = machine.gpus[number % len(machine.gpus)]
-        parent = machine.jobs.teams[0].trainer.parent  # one job
+        parent = 1 if what == "jobs" else machine.jobs.teams[0].trainer.parent
         started = machine.jobs.start(machine.now, parent, "python3", TRAINER, ("x",) * threads)
         gpu.processes.append(SimulatedGpuProcess(started.pid, SIZE))
 
 
 async def measure(what: str, size: int) -> Cost:
     agent, feed, clock, workers, system = machine(
-        SYSTEM, lambda clock: built(clock, size if what == "gpus" else FEW)
+        SYSTEM,
+        lambda clock: built(clock, {"gpus": size, "processes": ALL, "jobs": ALL}.get(what, FEW)),
     )
     exposition = Exposition(lambda: agent.poller.latest, clock.monotonic, process=False)
     agent.poller.listeners.append(exposition.look)
@@ -79,20 +83,21 @@ async def measure(what: str, size: int) -> Cost:
     for client in clients:
         feed.join(client)
     costs, with_reads = [], []
-    for tick in range(WARM_UP + TICKS):
-        if tick == WARM_UP:
+    warm_up = WARM_UP + size // MOST_MET * (what in ("processes", "jobs"))  # all were looked into
+    for tick in range(warm_up + TICKS):
+        if tick == warm_up:
             gc.collect()
             gc.freeze()  # as the agent does once it is built
         began = time.thread_time()
-        if what in ("processes", "threads") and tick == 1:  # the job has begun
-            crowd(system, *((size, 1) if what == "processes" else (FEW, size)))
+        if what in ("processes", "jobs", "threads") and tick == 1:  # the job has begun
+            crowd(system, what, size)
         for worker in workers:
             worker.read()
         read = time.thread_time()
         await agent.poller.tick()
         for client in clients:
             feed.news(client)
-        if tick >= WARM_UP:
+        if tick >= warm_up:
             costs.append((time.thread_time() - read) * 1e3)
             with_reads.append((time.thread_time() - began) * 1e3)
         clock.advance(1.0)

@@ -44,6 +44,6 @@ def test_steps_that_grow_little_by_little_are_slower_since_they_were_too_long() 
     for second in range(1, 200):
         step = 0.2 if second < 120 else 0.2 * (1 + 0.001 * (second - 120))
         one.pulse = JobPulse(step, lag=8.0)
-        one.take(Snapshot(second, second, second), SampleStore(), {}, {})
+        one.take(Snapshot(second, second, second), SampleStore(), set(), {})
     assert one.slower is not None
     assert one.slower.since == pytest.approx(143, abs=2)
