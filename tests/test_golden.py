@@ -43,7 +43,7 @@ def _xid() -> AgentBench:
 
 def _allocated() -> AgentBench:
     """No one is on any GPU, and one was given to a job; an hour has a price."""
-    config = Settings(JobConfig(info=True), AllocationConfig(slurm=True), CostConfig(gpu_hour=2.5))
+    config = Settings(JobConfig(info=True), AllocationConfig(slurm=True), CostConfig(2.5, "EUR"))
     return machines.simulated("dgx-station-v100:idle", config).run(2)
 
 

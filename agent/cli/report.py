@@ -64,9 +64,10 @@ PAGE = """<!doctype html>
 @page{{size:A4;margin:12mm}}
 body{{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em}}
 h1{{font-size:1.3em}} table{{border-collapse:collapse;font-size:.9em}}
-td,th{{padding:.2em .6em;text-align:right;border-bottom:1px solid #ccc}}
+td,th{{padding:.2em .6em;text-align:right;border-bottom:1px solid #ccc}} td{{white-space:nowrap}}
 td:first-child,th:first-child,td:last-child,th:last-child{{text-align:left}}
-@media print{{body{{font-size:11px;margin:0}} td,th{{padding:.1em .3em}}}}
+td:last-child{{white-space:normal}}
+@media print{{body{{font-size:10px;margin:0}} td,th{{padding:.1em .4em}}}}
 </style></head><body><h1>{title}</h1>
 <ul>
 {sentences}

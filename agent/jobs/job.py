@@ -37,8 +37,9 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """GPU-hours or kWh to a hundredth, like costs; a value above 0 is never shown as 0."""
-    return "< 0.01" if 0 < value < 0.01 else f"{value:.2f}"
+    """GPU-hours or kWh to a hundredth, like costs, from a thousand on without fractions; a value
+    above 0 is never shown as 0."""
+    return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
 def percent(share: float) -> str:
