@@ -52,7 +52,7 @@ HEALTHY = (
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
     ill = played(machine, 2)
-    assert WRONG[machine] in "\n".join(seen(ill, 125 if machine in SLOWLY else 12))
+    assert WRONG[machine] in "\n".join(seen(ill, 75 if machine in SLOWLY else 12))
 
 
 @pytest.mark.parametrize("code", [10, 999])
