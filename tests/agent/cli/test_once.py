@@ -14,15 +14,18 @@ from agent.faults.monitoring import ABSENT
 from agent.model import Reason
 from agent.ranges import device_ranges, ranges
 from agent.simulator import SYSTEMS
-from tests.support.nightly import covering
+from tests.support.nightly import covering, shortly
 from tests.support.statuses import shown as machine_of
+
+NARROW = ("dgx-1-v100", "dgx-h100", "gb200-tray", "dgx-spark", "gtx-1080", "sixteen")
+"""The widest rows of paths and of GPUs, and single GPUs with and without a sheet of their host."""
 
 
 def lines(name: str, width: int = 80, seconds: int = 8) -> list[str]:
     return list(page(machine_of(name).run(seconds).look, width))
 
 
-@pytest.mark.parametrize("name", [*SYSTEMS, "sixteen"])
+@pytest.mark.parametrize("name", shortly([*SYSTEMS, "sixteen"], NARROW))
 def test_it_fits_the_terminal(name: str) -> None:
     look = machine_of(f"{name}:training").run(6).look
     for width in (80, 120):

@@ -81,7 +81,7 @@ def test_samples_of_20_ms_divide_a_second() -> None:
 @pytest.mark.parametrize("system", ["dgx-h100:starved-disk", "k40:training"])
 def test_the_sums_are_the_counter(system: str) -> None:
     """Over minutes with a driver that is loaded again, with and without a counter."""
-    bench = machines.simulated(system, gpus=2)
+    bench = machines.simulated(system, gpus=1)
 
     def both() -> tuple[dict[str, float], dict[str, float]]:
         snapshot = bench.agent.poller.latest

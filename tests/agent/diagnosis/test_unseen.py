@@ -30,7 +30,7 @@ WAYS = {
 
 def bench_of(hidden: str = "^$", error: int = ENOENT) -> AgentBench:
     clock = FrozenClock()
-    machine = simulation.build(first_gpus("dgx-h100:held", 2), clock)
+    machine = simulation.build(first_gpus("dgx-h100:held", 1), clock)
     host = replace(
         machine.host, files=cast(FileTree, HiddenFiles(machine.host.files, hidden, error))
     )

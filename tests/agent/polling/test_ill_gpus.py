@@ -54,8 +54,7 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
     assert bench.threads == 2
 
 
-@pytest.mark.parametrize("short", [0.0, 0.6])
-@pytest.mark.parametrize("delay", [2.0, 45.0])
+@pytest.mark.parametrize(("delay", "short"), [(2.0, 0.6), (45.0, 0.0)])
 def test_a_slow_gpu_is_named_alone_also_by_an_agent_short_of_processors(
     delay: float, short: float
 ) -> None:
@@ -107,9 +106,9 @@ def test_a_gpu_that_hangs_again_costs_the_others_nothing() -> None:
         if round(at) % 45 == 5:
             bench.hold_up(3, 35.0)
 
-    bench.run(90.0, step)
+    bench.run(60.0, step)
     assert [bench.lost(gpu) for gpu in range(4) if gpu != 3] == [0] * 3
-    assert bench.lost(3) > 45
+    assert bench.lost(3) > 30
     assert bench.threads == 2
 
 
@@ -153,9 +152,9 @@ def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
         assert (counted["0"], counted["1"] > 0) == (0, counts)
 
 
-@pytest.mark.parametrize("code", [1, 9, 18])
-@pytest.mark.parametrize("ill", [0, 1])
-@pytest.mark.parametrize("before", [0, 5])
+@pytest.mark.parametrize(
+    ("code", "ill", "before"), [(1, 0, 0), (1, 1, 5), (9, 1, 0), (9, 0, 5), (18, 0, 5), (18, 1, 0)]
+)
 def test_one_that_says_there_is_no_driver_is_lost_alone(code: int, ill: int, before: int) -> None:
     bench = simulated("dgx-h100:training", gpus=2)
     bench.run(before)
@@ -175,7 +174,7 @@ def test_one_that_is_divided_answers_otherwise_and_is_not_ill() -> None:
     assert set(failures(bench.run(5).skip(60).run(5)).values()) == {0.0}
 
 
-@pytest.mark.parametrize("ill", [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("ill", [(0, 1), (2, 3)])
 def test_two_gpus_that_hang_at_once_cost_no_other(ill: tuple[int, int]) -> None:
     bench = IllGpus("dgx-station-v100")
     bench.run(4.0)
