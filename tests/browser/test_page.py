@@ -52,16 +52,19 @@ def test_the_policy_is_set_and_holds(page: Page, served: Serve) -> None:
     page.errors.clear()  # what the policy caught
 
 
-@pytest.mark.parametrize("size", [PHONE, NARROW, DESKTOP, (1920, 1080)])
 @pytest.mark.parametrize("name", STATUSES)
-def test_every_machine_fits_every_width(
-    page: Page, served: Serve, name: str, size: tuple[int, int]
-) -> None:
+def test_every_machine_fits_every_width(page: Page, served: Serve, name: str) -> None:
     status = STATUSES[name]()
-    page.resize(size)
     server = served(status)
+    page.resize(PHONE)
     arrive(page, server)
-    assert page.run(SIDEWAYS) <= 0
+    for size in (PHONE, NARROW, DESKTOP, (1920, 1080)):
+        page.resize(size)
+        assert page.run(SIDEWAYS) <= 0, size
+        if status["gpus"]:
+            page.run("document.querySelector('.tile button').click()")
+            assert page.run("document.querySelector('#evidence').scrollWidth") <= size[0], size
+            page.run("document.querySelector('#evidence').close()")
     assert words(page, "#headline > li > div > .words") == [
         one["text"] for one in status["headline"]
     ]
@@ -69,9 +72,6 @@ def test_every_machine_fits_every_width(
     assert page.all(".tile", "data-gpu") == [str(gpu) for gpu in order]
     assert page.text("#gpus").count("undefined") == 0
     assert strangers(page, server) == []
-    if status["gpus"]:
-        page.run("document.querySelector('.tile button').click()")
-        assert page.run("document.querySelector('#evidence').scrollWidth") <= size[0]
 
 
 def strangers(page: Page, server: StatusServer) -> list[str]:
@@ -79,27 +79,28 @@ def strangers(page: Page, server: StatusServer) -> list[str]:
     return [url for url in page.requests if not url.startswith((server.address, "about:", "data:"))]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["lost", "starved", "none"])
-def test_the_page_is_accessible(page: Page, served: Serve, name: str, theme: str) -> None:
-    page.use_theme(theme)
+def test_the_page_is_accessible(page: Page, served: Serve, name: str) -> None:
     status = STATUSES[name]()
     arrive(page, served(status))
     page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    assert grave(page) == []
-    if status["gpus"]:
-        page.run("document.querySelector('.tile button').click()")
-        assert page.run(OPEN)
+    for theme in ("light", "dark"):
+        page.use_theme(theme)
         assert grave(page) == []
+        if status["gpus"]:
+            page.run("document.querySelector('.tile button').click()")
+            assert page.run(OPEN)
+            assert grave(page) == []
+            page.run("document.querySelector('#evidence').close()")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_runbook_is_read_on_a_phone(page: Page, served: Serve, theme: str) -> None:
-    page.use_theme(theme)
+def test_the_runbook_is_read_on_a_phone(page: Page, served: Serve) -> None:
     page.resize(PHONE)
     page.go(f"{served(example()).address}runbook.html")
     page.until(lambda p: p.run("document.querySelectorAll('h2').length > 5"), "runbook")
-    assert grave(page) == []
+    for theme in ("light", "dark"):
+        page.use_theme(theme)
+        assert grave(page) == []
     assert page.run(SIDEWAYS) <= 0
 
 

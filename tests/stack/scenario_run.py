@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import yaml
 
 from agent.config.settings import Settings
+from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds, Duration
 from agent.stack import programs
 from agent.stack.programs import choose
@@ -34,12 +35,15 @@ SPEED = 2.0
 """Of the simulated machines' clock: what is read every minute is read every half minute."""
 
 SCRAPE = 1.0  # s: a quarter of the shortest range, `silent_for`
+EVALUATED = "1s"
+"""The shortest interval of a group of rules: half a minute of the users'."""
+
 PROCESSES = 6
 
 HELD_AFTER = 60 * SCALE * SPEED
 """Seconds of the machines' clock: what `held_after` is to the windows that users have."""
 
-LEAST = 60.0
+LEAST = 40.0
 """Seconds that each scenario plays at least: an alert that must not come has its time too."""
 
 KILLED = "killed"
@@ -80,6 +84,9 @@ def texts(
         )
     config = Settings(shown, AlertThresholds(silent_for=silent_for))
     groups = [g for text in rules(config, scale).values() for g in yaml.safe_load(text)["groups"]]
+    for group in groups:
+        if seconds(group["interval"]) < seconds(EVALUATED):
+            group["interval"] = EVALUATED
     return json.dumps({"groups": groups}), alertmanager(config, scale)["alertmanager.yaml"]
 
 
@@ -89,7 +96,7 @@ def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Flee
     names = list(machines)
     with ExitStack() as stack:
         hosts: dict[str, Any] = {}
-        for number in range(PROCESSES):
+        for number in range(min(PROCESSES, len(names))):
             part = {name: machines[name] for name in names[number::PROCESSES]}
             fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER, HELD_AFTER / 60))
             hosts |= dict.fromkeys(part, fleet)
