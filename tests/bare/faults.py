@@ -9,7 +9,6 @@ reported; once the fault is gone, the same clone must set itself up. Needs what 
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -73,9 +72,6 @@ FAULTS = {
     "no-home": Fault(environment=(("HOME", "/nonexistent"),)),
 }
 
-KILLED_AFTER = tuple(float(second) for second in range(1, 31))
-"""Seconds after which all of it is killed with signal 9."""
-
 
 def judge(name: str, fault: Fault) -> str:
     """In one line, what came of it; raises AssertionError where it is not what should."""
@@ -101,21 +97,8 @@ def judge(name: str, fault: Fault) -> str:
         return f"{name}: {shown[0]}"
 
 
-def judge_killed(after: float) -> str:
-    with BareMachine(SYSTEMS["debian-12"], "none") as machine:
-        with machine.start(SETUP) as inside:
-            while inside.seconds < after and inside.process.poll() is None:
-                time.sleep(0.05)
-            inside.kill()
-        stood = [text for _, text in inside.said if text.startswith("[")][-1:]
-        with machine.start(WHOLE) as again:
-            assert again.status() == 0, again.text()
-    return f"killed after {after:g} s, at {stood}: the next run repairs it in {again.seconds:.0f} s"
-
-
 def main() -> int:
     cases = {name: partial(judge, name, fault) for name, fault in FAULTS.items()}
-    cases |= {f"killed-{after:g}": partial(judge_killed, after) for after in KILLED_AFTER}
     parser = argparse.ArgumentParser(prog="python -m tests.bare.faults", description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(cases))
     good = True

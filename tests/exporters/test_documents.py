@@ -125,43 +125,11 @@ def test_an_absence_without_labels_belongs_to_the_host() -> None:
     ]
 
 
-def test_an_empty_snapshot_has_every_key() -> None:
-    content = document(snapshot(), 0.0)
-    assert content == {
-        "time": "2023-11-14T22:13:20.250Z",
-        "timestamp": 1_700_000_000.25,
-        "tick": 1,
-        "system": {},
-        "gpus": [],
-        "host": {},
-        "absent": [],
-        "sources": [],
-    }
-
-
-def test_the_reference_is_exact() -> None:
+def test_a_text_of_the_reference_breaks_no_table() -> None:
+    """The page itself is compared with METRICS.md."""
     odd = Metric("dgx_gpu_odd_ratio", "Either |a|\nor <b>.", "x")
-    page = reference([LOADERS, POWER, odd, READ, POWER])
-    tables = page[page.index("## Disks") :]
-    assert tables == (
-        "## Disks\n\n"
-        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        "| `dgx_disk_read_bytes_total` | counter | `device` | all | Read. | /proc/diskstats |\n\n"
-        "## GPU\n\n"
-        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        "| `dgx_gpu_odd_ratio` | gauge |  | all | Either \\|a\\| or &lt;b>. | x |\n"
-        "| `dgx_gpu_power_watts` | gauge | `gpu`, `uuid` | all | Power drawn. |"
-        " nvmlDeviceGetPowerUsage |\n\n"
-        "## Signals\n\n"
-        "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`,"
-        " and free to change.\n\n"
-        "| Name | Type | Labels | Default set | Meaning | Origin |\n"
-        "| --- | --- | --- | --- | --- | --- |\n"
-        "| `dgx_loader_sleep_ratio` | internal | `gpu`, `uuid` |  | Loaders asleep. |"
-        " /proc/*/stat |\n"
-    )
+    row = "| `dgx_gpu_odd_ratio` | gauge |  | all | Either \\|a\\| or &lt;b>. | x |"
+    assert row in reference([odd]).splitlines()
 
 
 def test_the_reference_says_where_it_comes_from_and_does_not_depend_on_order() -> None:

@@ -81,11 +81,10 @@ def hanging(driver: object, now: float) -> int:
 
 
 class IllGpus:
-    """The machine, its agent, and what was counted tick by tick once all was read. On a settled
-    clock, or one that runs at this speed."""
+    """The machine, its agent, and what was counted tick by tick once all was read."""
 
-    def __init__(self, machine: str, speed: float | None = None) -> None:
-        self.clock = SettledClock() if speed is None else SystemClock(speed)
+    def __init__(self, machine: str) -> None:
+        self.clock = SettledClock()
         self._before = _threads()  # of other agents in this process
         self.machine: Any = simulation.build(simulation.parse(machine), self.clock)
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
@@ -93,8 +92,7 @@ class IllGpus:
         self.ticks = 0
         self.samples: Counter[str] = Counter()  # by the number of the GPU
         self.threads = 0  # the most at a time that read GPUs
-        if isinstance(self.clock, SettledClock):
-            self.clock.settled = self._settled
+        self.clock.settled = self._settled
         self._turns: dict[str, asyncio.Future[None]] = {}
         for worker in self.agent.poller.workers:
             vars(worker)["start_turn"] = partial(self._start_turn, worker.name, worker.start_turn)
@@ -107,9 +105,8 @@ class IllGpus:
         return self
 
     async def _run(self, seconds: float, step: Step) -> None:
-        tasks = [asyncio.create_task(self._tick(seconds, step))]
-        if isinstance(self.clock, SettledClock):
-            tasks.append(asyncio.create_task(self.clock.run()))
+        running = (self._tick(seconds, step), self.clock.run())
+        tasks = [asyncio.create_task(one) for one in running]
         done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in others:
             task.cancel()
@@ -159,7 +156,6 @@ class IllGpus:
 
     def short_of_processors(self, share: float) -> None:
         """Let this process be without a processor for this share of the time."""
-        assert isinstance(self.clock, SettledClock)
         self.clock.short = share
 
     def slow(self, gpu: int, seconds: float) -> None:

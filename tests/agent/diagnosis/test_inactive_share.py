@@ -314,14 +314,6 @@ def test_row(name: str) -> None:
     assert all(fact_text(fact) for share in shares.values() for fact in share.facts)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_each_cause_has_its_advice(name: str) -> None:
-    row = ROWS[name]
-    for cause, share in divide_inactive(evidence(row.figures, row.wires)).items():
-        pair = State.STARVED, cause
-        assert advised(pair, share.facts)
-
-
 @pytest.mark.parametrize(
     ("name", "checkpoint"),
     [("writes a checkpoint", True), ("reads more than it writes", False), ("loaders read", False)],

@@ -54,28 +54,6 @@ def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(
     assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 5
 
 
-def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: HostBench) -> None:
-    bench.disk("sda")
-    bench.psutil.disks = {"sda": (10_000, 0, 10)}
-    bench.read(disk, "counters")
-    bench.psutil.disks = {"sda": (50, 0, 10)}
-    doubtful = bench.read(disk, "counters")
-    assert ("dgx_disk_read_bytes_total", "sda") not in values(doubtful)
-    assert reasons(doubtful.absences) == {("dgx_disk_read_bytes_total", "sda"): Reason.UNKNOWN}
-    bench.psutil.disks = {"sda": (60, 0, 10)}
-    assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 60
-
-
-def test_a_leap_that_is_taken_back_is_never_exported(bench: HostBench) -> None:
-    bench.disk("sda")
-    exported = []
-    for raw in (1000, 2000, 1 << 62, 3000, 4000):
-        bench.psutil.disks = {"sda": (raw, 0, 10)}
-        reading = values(bench.read(disk, "counters"))
-        exported.append(reading.get(("dgx_disk_read_bytes_total", "sda")))
-    assert exported == [1000, 2000, None, 3000, 4000]
-
-
 def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) -> None:
     bench.array("md0", "raid0", "1")
     bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
