@@ -16,6 +16,9 @@ from exporters.settings import Families
 
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
+ROUNDING = 1e-9
+"""A part up to this, such as a state of 1e-19 s, is the rest of a sum, and counts as 0."""
+
 CLIENTS_COUNTED = 64
 """Clients whose answers are counted for a part: the first 64."""
 
@@ -84,7 +87,7 @@ class DefaultSet:
         for sample in samples:
             there.add(place := device(sample.labels))
             if sample.labels not in kept:
-                if not sample.value:
+                if sample.value <= ROUNDING:
                     continue
                 at_once = (
                     metric.kind is Kind.GAUGE or place not in devices or metric.which(sample.labels)

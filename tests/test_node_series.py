@@ -54,7 +54,7 @@ def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -
 def test_a_large_node_is_small() -> None:
     """What a hosted Prometheus bills for a DGX H100 with one job."""
     series, kilobytes = shown(settled("dgx-h100"), MetricsConfig())
-    assert series <= 700
+    assert series <= 660
     assert kilobytes <= 100
 
 

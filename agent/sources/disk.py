@@ -71,7 +71,7 @@ FAULT = gauge(
     "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
     "udisks2",
     ("device", "kind"),
-    shown=InDefault.MOVED,
+    shown=InDefault.GROWN,
     parts=("kind",),
 )
 

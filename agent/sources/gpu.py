@@ -55,6 +55,7 @@ ENGINES: dict[Metric, str] = {
         f"Share of time, 0-1, in which the {engine} worked, over the driver's last sampling "
         "period (1/6 to 1 s).",
         f"nvmlDeviceGet{call}Utilization",
+        shown=InDefault.GROWN,
     ): call
     for name, call, engine in (
         ("decoder", "Decoder", "video decoder (NVDEC)"),

@@ -44,6 +44,7 @@ WAIT = counter(
     f"{_PORT}/counters/port_xmit_wait",
     PORT_LABELS,
     fastest=FASTEST_WIRE,
+    shown=InDefault.GROWN,
 )
 ERRORS = event_counter(
     "dgx_infiniband_errors_total",

@@ -147,3 +147,9 @@ def test_a_spec_shows_where_the_hardware_falls_short(
     found = DefaultSet().choose(families, 0.0)
     assert len(found.get(paths.SPEC.name, [])) == series
     assert len(found.get(paths.LIMIT_INFO.name, [])) == series
+
+
+def test_the_rest_of_a_sum_is_no_state() -> None:
+    default, busy, unknown = DefaultSet(), (*GPU, "busy", "none"), (*GPU, "starved", "unknown")
+    values: dict[Labels, float] = {busy: 188.0, unknown: 1.1e-19}
+    assert chosen(default, accounting.STATE_SECONDS, values, 0.0) == {busy: 188.0}

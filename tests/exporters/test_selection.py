@@ -28,6 +28,7 @@ FULL = MetricsConfig(set="full")
 UNASKED = {
     "dgx_gpu_utilization_ratio",  # the one figure that everyone knows
     "dgx_gpu_fan_ratio",  # of workstations
+    "dgx_cost_info",  # the currency that a report asks for
 }
 """Of the default set though no rule and no board asks for them; rows of MIG besides."""
 
