@@ -81,7 +81,6 @@ CHART = {ACCESS, "Chart.yaml", "values.yaml", "values.schema.json", ".helmignore
 IMAGE = {"image": {"repository": "registry.example/dgx-telemetry"}}
 
 needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="no Helm for this processor")
-needs_kubectl = pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
 
 
 def helm(values: object) -> subprocess.CompletedProcess[str]:

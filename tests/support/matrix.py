@@ -19,7 +19,7 @@ SYSTEM, GPUS = "dgx-h100", 4
 CODES = ("xid-31", "xid-48", "xid-79")
 """XIDs of a program, of results in doubt, and of a GPU that is lost."""
 
-CI = 19
+CI = 29
 """Of so many pairs one is tried in the short form: each fault in turn."""
 
 TEXTS = ("text", "name", "do", "brief")
@@ -45,7 +45,7 @@ PAIRS = tuple(_pairs())
 
 
 def tried(names: Sequence[str]) -> list[Any]:
-    """Return these names as parameters; one of nineteen in the short form."""
+    """Return these names as parameters; one in twenty-nine in the short form."""
     return [
         pytest.param(name, marks=() if place % CI == 0 else NIGHTLY)
         for place, name in enumerate(names)
@@ -70,6 +70,10 @@ def check(status: Status) -> None:
     for one in status.findings:
         assert _root(one, by_id), f"{one.id} is hidden by nothing that is shown"
     assert all(by_id.keys() >= {*clause.findings} for clause in status.headline)
+    assert sorted(n for group in status.groups for n in group.gpus) == sorted(
+        gpu.gpu for gpu in status.gpus
+    )
+    assert (status.sound is None) == bool(status.findings)
     grave = [f for f in status.findings if f.level is Level.CRITICAL and not f.over]
     ill = {device for one in grave for device in one.devices}
     assert (status.level is Level.CRITICAL) >= bool(grave)
