@@ -5,8 +5,6 @@ An agent with its default settings watches a training of two ranks (PyTorch, NCC
 never comes; in a third it sleeps four seconds in a slow batch and goes on, which is no hang.
 Printed is after how many seconds the gauge and the API say that the job hangs, when the API names
 the process, whether it is the right one, and what was wrong. Less than four minutes.
-
-`--simulate` tries the same without a GPU: the agent's own scenario of a hang, and no load.
 """
 
 import argparse
@@ -41,8 +39,6 @@ WITHIN = 20.0
 ALL = 235.0
 """Seconds for everything; what is late then is left out and counts as missed."""
 
-SIMULATED = "dgx-h100:hang"
-SIMULATED_AT, SIMULATED_PID = 10.0, 20_008
 WAYS = ("stopped", "input", "slow")
 STATE = re.compile(r'^dgx_gpu_state\{.*?gpu="(\d+)".*?state="hung".*\} 1(?:\.0)?$', re.MULTILINE)
 NAMED = re.compile(r'^dgx_gpu_hung_info\{.*?pid="(\d*)".*\} 1(?:\.0)?$', re.MULTILINE)
@@ -272,15 +268,6 @@ def play(way: str, url: str, out: Path) -> Seen:
         return seen
 
 
-def simulated(out: Path) -> Iterator[Seen]:
-    """The agent's own scenario: rank 1 waits for input ten seconds after the start."""
-    seen, begun = Seen("input", SIMULATED_PID), time.monotonic()
-    with agent(out / "agent.log", "--simulate", SIMULATED) as url:
-        watch(seen, url, begun + SIMULATED_AT - time.monotonic())
-        watch(seen, url, WATCHED, begun + SIMULATED_AT)
-    yield seen
-
-
 def real(out: Path) -> Iterator[Seen]:
     end = time.monotonic() + ALL
     with agent(out / "agent.log") as url:
@@ -295,7 +282,6 @@ def main() -> int:
     """Print a line a figure; 1 if one is out of its bounds or a run is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path())
-    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--way", choices=WAYS, default="stopped")
@@ -304,14 +290,14 @@ def main() -> int:
         train(given.rank, given.port, given.way)
     given.out.mkdir(parents=True, exist_ok=True)
     runs, right = [], True
-    for seen in simulated(given.out) if given.simulate else real(given.out):
+    for seen in real(given.out):
         runs.append(asdict(seen))
         (given.out / "hang_trial.json").write_text(json.dumps(runs, indent=2))
         for figure in seen.figures():
             print(figure, flush=True)
             right = right and figure.holds
         print(*seen.sentences, sep="\n", flush=True)
-    return int(not right or len(runs) < (1 if given.simulate else len(WAYS)))
+    return int(not right or len(runs) < len(WAYS))
 
 
 if __name__ == "__main__":

@@ -5,19 +5,19 @@ they hold the CPU time of whole processes, and schedstat of the threads that wer
 `two-h100-threads`, `two-h100-servers` and `two-h200-traced-*` are of `tests.hardware.traced.trial`
 and hold all threads, at the moments at which they were listed then.
 `python -m tests.hardware.share_replay tests/tapes/shares/NAME` prints each load. Every load whose
-shares are right must stay within the bound of its signals; every other one stands in `KNOWN_WRONG`
-with the reason and its largest error, and leaves that table when it becomes right. What NCCL
-answered is on no tape.
+shares are right must stay within the bound of its signals; every other one stands in
+`tests/tapes/shares/known_wrong.toml` with the reason and its largest error, and leaves that file
+when it becomes right. What NCCL answered is on no tape.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.agent.diagnosis.known_wrong import KNOWN_WRONG
 from tests.hardware.share_comparison import WITHIN, Judged
 from tests.hardware.share_replay import replayed
 from tests.support.nightly import NIGHTLY, shortly
@@ -25,6 +25,11 @@ from tests.support.repository import TAPES
 
 SHARES = TAPES / "shares"
 CPU, HOST_THREAD = "starved/cpu", "starved/host_thread"
+KNOWN = tomllib.loads((SHARES / "known_wrong.toml").read_text())
+WHY: Mapping[str, str] = KNOWN.pop("why")
+KNOWN_WRONG: Mapping[tuple[str, str], Mapping[str, Mapping[str, Any]]] = {
+    (tape, signals): loads for tape, each in KNOWN.items() for signals, loads in each.items()
+}
 
 MEANS: dict[str, str] = {
     "main-process": CPU,
@@ -105,14 +110,19 @@ def test_shares_are_right_but_for_what_is_known_to_be_wrong(tape: str, signals: 
     errors, known = largest_errors(found), KNOWN_WRONG[tape, signals]
     lines = "\n".join(str(one) for one in found if not one.is_within)
     assert sorted(errors) == sorted(known), lines
-    assert all(error <= known[load].most for load, error in errors.items()), lines
-    assert all(wrong.most > WITHIN[signals] for wrong in known.values())
+    assert all(error <= known[load]["most"] for load, error in errors.items()), lines
+    assert all(wrong["most"] > WITHIN[signals] for wrong in known.values())
     causes = {
         str(one): one.right_cause for one in found if one.is_within and one.right_cause is not None
     }
     assert {text for text, part in causes.items() if part < RIGHT_CAUSE[signals]} == set()
     hung = {one.span.load for one in found if one.shares.get("hung", 0.0) > 0.0}
     assert hung == {one.span.load for one in found if one.span.shares.get("hung", 0.0) > 0.0}
+
+
+def test_each_wrong_load_has_a_reason() -> None:
+    named = {wrong["why"] for loads in KNOWN_WRONG.values() for wrong in loads.values()}
+    assert named == WHY.keys()
 
 
 @pytest.mark.parametrize("tape", shortly(RIGHT_STEPS, ("two-h200",)))

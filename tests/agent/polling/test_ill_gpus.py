@@ -17,7 +17,6 @@ from agent.sources.agent_health import (
     GPU_READ_SECONDS,
     SOURCE_UP,
 )
-from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
 from tests.support.machine_controls import restore, set_mig
@@ -290,12 +289,6 @@ def test_a_call_that_returns_shows_that_the_lock_is_free() -> None:
 def _labels(bench: IllGpus, gpu: int) -> tuple[str, str]:
     """Labels of the metrics of one GPU."""
     return str(gpu), bench.machine.gpus[gpu].uuid
-
-
-def test_random_trouble_of_some_costs_the_others_nothing() -> None:
-    bench, troubles = soak(1.0, seed=3)
-    assert troubles.count >= 2
-    assert list(wrong(bench)) == []
 
 
 def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
