@@ -3,7 +3,7 @@ too. Labels of the target (instance, job, and the owner's additions) are kept ev
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -150,17 +150,37 @@ class Condition:
     def _compared(self, sign: str, other: "Condition | float") -> "Condition":
         """A row without a partner on the other side is left out."""
         holds = COMPARISONS[sign]
-        if not isinstance(other, Condition):
-            return self.made(
-                f"{self} {sign} {other:g}",
-                lambda samples: {r: v for r, v in self.rows(samples).items() if holds(v, other)},
-            )
+        if isinstance(other, Condition):
+            text = f"{self} {sign} {other}"
+            return self._paired(text, other, lambda v, limit: v if holds(v, limit) else None)
+        return self._mapped(f"{self} {sign} {other:g}", lambda v: v if holds(v, other) else None)
+
+    def _mapped(self, text: str, change: Callable[[float], float | None]) -> "Condition":
+        """The rows with another value each; without a value they are left out."""
 
         def rows(samples: FaultSamples) -> Vector:
-            left, right = self.rows(samples), other.rows(samples)
-            return {row: v for row, v in left.items() if row in right and holds(v, right[row])}
+            found = ((row, change(value)) for row, value in self.rows(samples).items())
+            return {row: value for row, value in found if value is not None}
 
-        return self.made(f"{self} {sign} {other}", rows, other)
+        return self.made(text, rows)
+
+    def _paired(
+        self,
+        text: str,
+        other: "Condition",
+        joined: Callable[[float, float], float | None],
+        ignored: str = "",
+    ) -> "Condition":
+        """A value from each row and the row of the other that has all its labels but `ignored`; a
+        row without a partner, or without a value then, is left out."""
+
+        def rows(samples: FaultSamples) -> Vector:
+            right = other.rows(samples)
+            left = ((without(row, ignored), value) for row, value in self.rows(samples).items())
+            found = ((row, joined(value, right[row])) for row, value in left if row in right)
+            return {row: value for row, value in found if value is not None}
+
+        return self.made(text, rows, other)
 
     def having(self, other: "Condition", *on: str) -> "Condition":
         """The rows that share these labels with a row of the other (none: of the same machine)."""
@@ -171,13 +191,10 @@ class Condition:
         return self._joined("unless", other, on)
 
     def _joined(self, word: str, other: "Condition", on: tuple[str, ...]) -> "Condition":
-        def key(row: Row) -> Row:
-            return frozenset(pair for pair in row if pair[0] in on)
-
         def rows(samples: FaultSamples) -> Vector:
-            partners, keep = set(map(key, other.rows(samples))), word == "and"
+            partners, keep = {_only(row, on) for row in other.rows(samples)}, word == "and"
             left = self.rows(samples).items()
-            return {row: value for row, value in left if (key(row) in partners) is keep}
+            return {row: value for row, value in left if (_only(row, on) in partners) is keep}
 
         right = f"({other})" if SIGNED.search(str(other)) else other
         return self.made(f"{self} {word} on ({', '.join((NODE, *on))}) {right}", rows, other)
@@ -193,43 +210,36 @@ class Condition:
         return self.made(pick(record, **labels), self.rows)
 
     def rounded(self) -> "Condition":
-        return self.made(
-            f"round({self})",
-            lambda samples: {row: float(round(v)) for row, v in self.rows(samples).items()},
-        )
+        return self._mapped(f"round({self})", lambda value: float(round(value)))
 
     def count_without(self, *labels: str) -> "Condition":
         """The number of rows for all values of these labels."""
-
-        def rows(samples: FaultSamples) -> Vector:
-            counts: dict[Row, float] = {}
-            for row in self.rows(samples):
-                rest = without(row, *labels)
-                counts[rest] = counts.get(rest, 0.0) + 1
-            return counts
-
-        return self.made(f"count without ({', '.join(labels)}) ({self})", rows)
+        return self._aggregated("count", labels, len)
 
     def max_without(self, *labels: str) -> "Condition":
         """The largest value for all values of these labels."""
+        return self._aggregated("max", labels, max)
 
+    def sum_without(self, *labels: str) -> "Condition":
+        """Sums over some labels: a row for all their values."""
+        return self._aggregated("sum", labels, sum)
+
+    def _aggregated(
+        self, name: str, labels: tuple[str, ...], of_all: Callable[[list[float]], float]
+    ) -> "Condition":
         def rows(samples: FaultSamples) -> Vector:
-            found: dict[Row, float] = {}
+            groups: dict[Row, list[float]] = {}
             for row, value in self.rows(samples).items():
-                rest = without(row, *labels)
-                found[rest] = max(value, found.get(rest, value))
-            return found
+                groups.setdefault(without(row, *labels), []).append(value)
+            return {row: float(of_all(values)) for row, values in groups.items()}
 
-        return self.made(f"max without ({', '.join(labels)}) ({self})", rows)
+        return self.made(f"{name} without ({', '.join(labels)}) ({self})", rows)
 
     def over(self, other: "Condition") -> "Condition":
         """The quotient of rows that have the same labels."""
-
-        def rows(samples: FaultSamples) -> Vector:
-            right, left = other.rows(samples), self.rows(samples)
-            return {row: value / right[row] for row, value in left.items() if right.get(row)}
-
-        return self.made(f"{self} / {other}", rows, other)
+        return self._paired(
+            f"{self} / {other}", other, lambda v, whole: v / whole if whole else None
+        )
 
     def copied(self, label: str, source: str) -> "Condition":
         """The same rows with another label, of the value of `source`."""
@@ -245,19 +255,9 @@ class Condition:
         """The rows that share these labels with a row of the other, with `label` of that row."""
 
         def rows(samples: FaultSamples) -> Vector:
-            partners = {
-                frozenset(pair for pair in row if pair[0] in on): dict(row).get(label, "")
-                for row in other.rows(samples)
-            }
-            found = (
-                (row, value, frozenset(pair for pair in row if pair[0] in on))
-                for row, value in self.rows(samples).items()
-            )
-            return {
-                row | {(label, partners[key])}: value
-                for row, value, key in found
-                if key in partners
-            }
+            partners = {_only(row, on): dict(row).get(label, "") for row in other.rows(samples)}
+            found = ((row, v, _only(row, on)) for row, v in self.rows(samples).items())
+            return {row | {(label, partners[key])}: v for row, v, key in found if key in partners}
 
         left = f"({self})" if SIGNED.search(str(self)) else self
         text = f"{left} * on ({', '.join((NODE, *on))}) group_left ({label}) {other}"
@@ -265,9 +265,7 @@ class Condition:
 
     def grouped(self) -> "Condition":
         """The same rows, each with the value 1."""
-        return self.made(
-            f"group without () ({self})", lambda samples: dict.fromkeys(self.rows(samples), 1.0)
-        )
+        return self._mapped(f"group without () ({self})", lambda _: 1.0)
 
     def or_else(self, other: "Condition") -> "Condition":
         """The rows of this condition, and rows of the other that this lacks."""
@@ -277,34 +275,13 @@ class Condition:
             other,
         )
 
-    def sum_without(self, *labels: str) -> "Condition":
-        """Sums over some labels: a row for all their values."""
-
-        def rows(samples: FaultSamples) -> Vector:
-            sums: dict[Row, float] = {}
-            for row, value in self.rows(samples).items():
-                rest = without(row, *labels)
-                sums[rest] = sums.get(rest, 0.0) + value
-            return sums
-
-        return self.made(f"sum without ({', '.join(labels)}) ({self})", rows)
-
     def minus(self, other: "Condition | float", ignored: str = "") -> "Condition":
         """The difference to a number, or to the rows of the other, which have all labels but
         `ignored`; a row without a partner is left out."""
         if not isinstance(other, Condition):
-            return self.made(
-                f"{self} - {other:g}",
-                lambda samples: {row: v - other for row, v in self.rows(samples).items()},
-            )
-
-        def rows(samples: FaultSamples) -> Vector:
-            right = other.rows(samples)
-            left = ((without(row, ignored), value) for row, value in self.rows(samples).items())
-            return {rest: value - right[rest] for rest, value in left if rest in right}
-
+            return self._mapped(f"{self} - {other:g}", lambda value: value - other)
         match = f"ignoring ({ignored}) " if ignored else ""
-        return self.made(f"{self} - {match}{other}", rows, other)
+        return self._paired(f"{self} - {match}{other}", other, operator.sub, ignored)
 
 
 SIGNED = re.compile(r" (?:and|unless|[<>=]=?) ")
@@ -313,6 +290,10 @@ SIGNED = re.compile(r" (?:and|unless|[<>=]=?) ")
 
 def without(row: Row, *labels: str) -> Row:
     return frozenset(pair for pair in row if pair[0] not in labels)
+
+
+def _only(row: Row, labels: Collection[str]) -> Row:
+    return frozenset(pair for pair in row if pair[0] in labels)
 
 
 def _matching(
@@ -364,8 +345,7 @@ def share_of(
     def rows(samples: FaultSamples) -> Vector:
         observed = {row: v for row, v in whole.rows(samples).items() if v >= enough}
         names = {name for row in observed for name, _ in row}
-        found = part.rows(samples).items()
-        keys = ((row, value, frozenset(p for p in row if p[0] in names)) for row, value in found)
+        keys = ((row, value, _only(row, names)) for row, value in part.rows(samples).items())
         return {row: value / observed[key] for row, value, key in keys if key in observed}
 
     text = f"{part} / ignoring ({but}) group_left () ({whole} >= {enough:g})"
