@@ -1,12 +1,10 @@
 """Parts of a board: rows that ask questions, panels that answer them, variables, colours."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from string import ascii_uppercase
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent.model import Cause, Pair, State
-from dashboards.queries import Query, Value
 
 # Colours were searched so that people with any colour vision distinguish states: busy from starved,
 # held from idle. Reds and oranges are kept for causes that starve a GPU or need a person, yellows
@@ -71,70 +69,25 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 NEUTRAL: Steps = (Step(None, PLAIN),)
-PART: Steps = (Step(None, DASHED),)
-"""A bar that is neither good nor bad: darker than its empty part."""
-
 WELL: Steps = (Step(None, GOOD),)
-LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
-"""Share of GPU time that was lost; from a quarter on an alert reports it."""
-
-FULL: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD))
-"""Share of time for which a data path was saturated."""
-
-ANY: Steps = (Step(None, GOOD), Step(1, BAD))
-"""A count of things that should not exist."""
-
-SOME: Steps = (Step(None, GOOD), Step(1, WARNING))
-"""A count of things that need attention."""
-
-SHORT: Steps = (Step(None, BAD), Step(1, GOOD))
-"""Found over expected, or 1 for yes: anything below 1 is bad."""
-
-MARGIN: Steps = (Step(None, BAD), Step(0, WARNING), Step(3, GOOD))
-"""Degrees Celsius left to the end of the operating range."""
-
-
+STEPS: Mapping[str, Steps] = {
+    "neutral": NEUTRAL,
+    "part": (Step(None, DASHED),),  # a bar neither good nor bad, darker than its empty part
+    "well": WELL,
+    # share of GPU time that was lost; from a quarter on an alert reports it
+    "lost": (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD)),
+    # share of time for which a data path was saturated
+    "full": (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD)),
+    "any": (Step(None, GOOD), Step(1, BAD)),  # a count of things that should not exist
+    "some": (Step(None, GOOD), Step(1, WARNING)),  # a count of things that need attention
+    "short": (Step(None, BAD), Step(1, GOOD)),  # found over expected, or 1 for yes
+    # degrees Celsius left to the end of the operating range
+    "margin": (Step(None, BAD), Step(0, WARNING), Step(3, GOOD)),
+    "behind": (Step(None, GOOD), Step(0.04, WARNING)),  # share by which a node holds up its job
+}
+"""Colours of figures by their name in the files of the boards."""
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """A panel: its queries and its look. Width in 24ths of the board, height in units of 30 px.
-
-    `empty` names the hardware or the situation that leaves the panel empty.
-    """
-
-    kind: str
-    title: str
-    about: str
-    queries: Sequence[Query]
-    width: int = 12
-    height: int = 8
-    steps: Steps = NEUTRAL
-    empty: str = ""
-    instant: bool = False
-    table: bool = False
-    defaults: Json = field(default_factory=dict)
-    options: Json = field(default_factory=dict)
-    overrides: Sequence[Json] = ()
-    transformations: Sequence[Json] = ()
-    names: Sequence[str] = tuple(ascii_uppercase)  # of the queries: refIds
-    every: str = ""  # the least time between two points, as Grafana writes it: 2m
-
-    @property
-    def description(self) -> str:
-        return f"{self.about} Empty {self.empty}." if self.empty else self.about
-
-    @property
-    def without_data(self) -> str:
-        """Text in place of missing data."""
-        word = "None" if self.empty.startswith("while") else "Empty"
-        return f"{word} {self.empty}" if self.empty else "Nothing in this time range"
-
-    @property
-    def unit(self) -> str:
-        """The unit of the first query; the others of a panel share it, or bring overrides."""
-        return self.queries[0].value.unit
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +95,7 @@ class Row:
     """Panels that answer one question, which is the title."""
 
     question: str
-    panels: Sequence[Panel]
+    panels: Sequence[Json]  # as Grafana reads them, but for their places
     collapsed: bool = False
 
 
@@ -165,4 +118,4 @@ class Board:
     about: str
     rows: Sequence[Row]
     variables: Sequence[Variable]
-    alerts: Value
+    alerts: str  # the expression of the annotation

@@ -15,14 +15,10 @@ from typing import Any
 from grafanalib import core
 
 from agent.faults.thresholds import AlertThresholds
-from dashboards.agent import agent_board
-from dashboards.board import BAD, DASHED, Board, Json, Panel, Row, Variable
-from dashboards.fleet import fleet_board
-from dashboards.gpu import gpu_board
-from dashboards.node import node_board
-from dashboards.queries import Query
+from dashboards.board import BAD, DATASOURCE, Board, Json, Row, Variable
+from dashboards.read import board
+from dashboards.scope import BOARDS
 
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA_VERSION = 41
 TAG = "dgx-telemetry"
 COLUMNS = 24
@@ -31,23 +27,11 @@ OF_BOARD = {
     *("title", "uid", "description", "tags", "editable", "graphTooltip", "refresh", "time"),
     *("timezone", "schemaVersion", "panels", "templating", "annotations", "links"),
 }
-OF_TARGET = {"expr", "legendFormat", "format", "instant", "refId", "datasource"}
 OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
     *("refresh", "sort", "options", "regex"),
 }
 """Keys that Grafana reads of each; it ignores the rest of grafanalib's keys."""
-
-LIMIT_LINE: Json = {
-    "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
-    "custom.fillOpacity": 0,
-    "custom.lineWidth": 1,
-    "custom.stacking": {"mode": "none", "group": "limit"},
-    "color": {"mode": "fixed", "fixedColor": DASHED},
-}
-"""A series without area, without stack, and without a colour of the palette."""
-
-SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
 
 
 def text_of(board: Board) -> str:
@@ -71,7 +55,7 @@ def text_of(board: Board) -> str:
                     "name": "Alerts",
                     "datasource": DATASOURCE,
                     "enable": True,
-                    "expr": board.alerts.expr,
+                    "expr": board.alerts,
                     "iconColor": BAD,
                     "titleFormat": "{{alertname}}",
                     "textFormat": "{{instance}} {{gpu}}{{device}}",
@@ -113,64 +97,17 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
     return out
 
 
-def _flow(panels: Sequence[Panel], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
+def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
     """Panels from left to right, in as many lines as they need; and the end of the last line."""
     out = []
     left = tallest = 0
     for panel in panels:
-        if left + panel.width > COLUMNS:
+        size = panel["gridPos"]
+        if left + size["w"] > COLUMNS:
             top, left, tallest = top + tallest, 0, 0
-        place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
-        out.append({"id": next(ids), "gridPos": place, **_shown(panel)})
-        left, tallest = left + panel.width, max(tallest, panel.height)
+        out.append({**panel, "id": next(ids), "gridPos": {**size, "x": left, "y": top}})
+        left, tallest = left + size["w"], max(tallest, size["h"])
     return out, top + tallest
-
-
-def _shown(panel: Panel) -> Json:
-    named = list(zip(panel.queries, panel.names, strict=False))
-    drawn = [(name, LIMIT_LINE) for query, name in named if query.limit]
-    drawn += [(name, SINGLE_POINTS) for query, name in named if query.points]
-    steps = [{"color": step.colour, "value": step.value} for step in panel.steps]
-    return {
-        "type": panel.kind,
-        "title": panel.title,
-        "description": panel.description,
-        "datasource": DATASOURCE,
-        "interval": panel.every or None,
-        "targets": [_target(panel, query, name) for query, name in named],
-        "transformations": list(panel.transformations),
-        "options": panel.options,
-        "fieldConfig": {
-            "defaults": {
-                "unit": panel.unit,
-                "noValue": panel.without_data,
-                "thresholds": {"mode": "absolute", "steps": steps},
-                **panel.defaults,
-            },
-            "overrides": [
-                *panel.overrides,
-                *(
-                    {
-                        "matcher": {"id": "byFrameRefID", "options": name},
-                        "properties": [{"id": key, "value": value} for key, value in look.items()],
-                    }
-                    for name, look in drawn
-                ),
-            ],
-        },
-    }
-
-
-def _target(panel: Panel, query: Query, name: str) -> Json:
-    made = core.Target(
-        expr=query.value.expr,
-        legendFormat=query.legend or "__auto",
-        format="table" if panel.table else "time_series",
-        instant=panel.instant,
-        refId=name,
-        datasource=DATASOURCE,
-    ).to_json_data()
-    return {**_kept(made, OF_TARGET), "range": not panel.instant, "editorMode": "code"}
 
 
 SOURCE = core.Template(
@@ -214,5 +151,4 @@ def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
     runbook, as alerts have it."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     runbook = of_row if "://" in of_row else ""
-    boards = fleet_board(runbook), node_board(runbook), gpu_board(runbook), agent_board()
-    return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}
+    return {f"grafana/dashboards/dgx-{name}.json": text_of(board(name, runbook)) for name in BOARDS}

@@ -6,7 +6,7 @@ import pytest
 
 from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
-from dashboards.scope import DECIDING, ON_ITS_PAGE
+from dashboards.alerts import DECIDING, ON_ITS_PAGE
 from tests.support.boards import queries
 
 CASES = [

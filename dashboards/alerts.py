@@ -1,0 +1,92 @@
+"""The table of firing alerts, which several boards have: each alert with its first step."""
+
+from functools import partial
+
+from agent.faults.findings import HARDWARE, monitoring
+from agent.faults.fleet import fleet, racks
+from agent.faults.model import Fault
+from agent.faults.thresholds import AlertThresholds, RuleParameters
+from agent.faults.workload import WORKLOAD
+from dashboards.board import BAD, PLAIN, WARNING, Json
+from dashboards.kinds import override, worded
+from dashboards.promql import aggregated, scoped
+from dashboards.tables import Column, Table
+
+SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
+"""Severities, the worst first, as the table lists them."""
+
+DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
+"""Labels whose values decide the steps that an alert asks for."""
+
+ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
+
+
+def first_steps() -> dict[str, str]:
+    """The first step after each alert, by a pattern of its name and of its deciding labels."""
+    found = {}
+    parameters = RuleParameters(AlertThresholds())
+    for group in (*HARDWARE, *WORKLOAD, fleet, racks, monitoring):
+        for fault in (rule for rule in group(parameters).rules if isinstance(rule, Fault)):
+            labels = {**fault.labels, "severity": str(fault.severity)}
+            words = (rf"/{labels[kind]}\b.*" for kind in DECIDING if kind in labels)
+            found[f"{fault.alert}{''.join(words)}"] = fault.do if isinstance(fault.do, str) else ""
+    return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
+
+
+def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
+    """Return the table of firing alerts, the worst first, by these labels; a name links to its page
+    of the runbook if that has an address."""
+    page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
+    decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
+    counts, begins = [], []
+    for severity in SEVERITIES:
+        of = f'{{severity=~"{severity}"}}'
+        began = f"(ALERTS_FOR_STATE{of} and ignoring (alertstate) ALERTS{of}) * 1000"
+        firing, since = (
+            f'label_join({one}, "do", "/", {decisions})' for one in (f"ALERTS{of}", began)
+        )
+        counts.append(_rows("count", firing, firing, by))
+        begins.append(_rows("min", since, firing, by))
+    coloured = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
+    severities = {
+        "mappings": [{"type": "value", "options": coloured}],
+        "custom.cellOptions": {"type": "color-background", "mode": "basic"},
+    }
+    return Table(
+        title="Firing alerts",
+        about="Firing alerts, with the number of GPUs and devices, since when the condition of the "
+        "alert holds, and the first step. More than three of one kind share a row. An alert on a "
+        "whole rack has no node. A name links to its page of RUNBOOK.md.",
+        columns=(
+            Column("Alerts", " or ".join(counts), "none"),
+            Column("Alert since", " or ".join(begins), "dateTimeFromNow"),
+        ),
+        links={"instance": "node", **page},
+        more=(
+            override("severity", severities),
+            worded("do", first_steps(), displayName="What to do first", **WRAPPED),
+        ),
+        widths=WIDTHS,
+        as_asked=True,
+        empty="while no alert fires",
+        width=24,
+        height=10,
+        cells="lg",
+    ).drawn(partial(scoped, places=places))
+
+
+def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
+    """A row for each alert, but a common row for alerts of many GPUs, devices or links."""
+    each = aggregated(operator, expr, by)
+    rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
+    if rest == by:
+        return each
+    on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)
+    return f"{aggregated(operator, expr, rest)} and {on} {number} > 3 or {on} {each}"
+
+
+WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
+"""Settings for Grafana 13, and for versions before it."""
+
+WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
+WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}

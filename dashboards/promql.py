@@ -1,0 +1,112 @@
+"""The PromQL of boards: a metric is held to the variables of its board, and a name that a board
+defines stands for an expression.
+
+The files of the boards have `sum by (gpu) (dgx_gpu_processes)`; Grafana gets the metric with
+`{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
+"""
+
+import re
+from collections.abc import Mapping
+
+from agent.catalogue import EXPORTED
+from agent.faults import records
+from agent.model import WHAT_LOST, Metric, counter, gauge
+
+FOREIGN = (
+    gauge("up", "1 if the last scrape succeeded.", "Prometheus"),
+    gauge("ALERTS", "1 for each alert.", "Prometheus", ("alertname", "alertstate", "severity")),
+    gauge("ALERTS_FOR_STATE", "When each began.", "Prometheus", ("alertname", "severity")),
+    gauge("scrape_duration_seconds", "How long the scrape took.", "Prometheus"),
+    counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat"),
+    gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat"),
+)
+"""Metrics on the boards besides the catalogue: Prometheus' own, and the agent's process."""
+
+RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
+METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}
+
+Definitions = Mapping[str, str]
+GIVEN: Definitions = {
+    "LOSING": f'state=~"{WHAT_LOST}"',
+    "BUSY_DISK": f"{records.BUSY_DISK:g}",
+}
+"""Definitions that every board has: the states whose time is lost, and a disk that is full."""
+
+PLACES_OF_NODES = 'instance=~"$instance"'
+PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
+"""Alerts of a rack or a cluster too: they have no instance."""
+
+OF_GPU = {"nvlink", "pcie", "hbm"}
+"""Data paths that belong to a GPU; the label `gpu` of the others is empty."""
+
+TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
+MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
+OURS = re.compile(r"dgx_|.*:")
+"""Names that only a metric of the agent, or a record of its rules, can have."""
+
+
+def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
+    """Return PromQL for Grafana; raises ValueError for an unknown metric or label."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name, given = found[1], found[2] or ""
+        if name in definitions:
+            return scoped(definitions[name].replace("{*}", f"{{{given}}}"), definitions, places)
+        if name in METRICS:
+            return _selector(METRICS[name], _matchers(given, definitions), places)
+        if name and OURS.match(name):
+            raise ValueError(f"{name} is no metric of the catalogue, and no record")
+        return found[0]
+
+    return TOKEN.sub(replaced, expr)
+
+
+def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
+    """Operator and quoted value by label; a defined name stands for matchers."""
+    found: dict[str, tuple[str, str]] = {}
+    for label, operator, value, name in MATCHER.findall(given):
+        found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
+    return found
+
+
+def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: str) -> str:
+    for label in matchers:
+        if label not in metric.labels:
+            raise ValueError(f"{metric} has no label {label}")
+    own = [f"{label}{operator}{value}" for label, (operator, value) in matchers.items()]
+    if metric.name.startswith("ALERTS"):  # of ours, without the alert that always fires
+        firing = ['alertstate="firing"'] * ("alertstate" in metric.labels)
+        ours = [*firing, 'alertname=~"Dgx.+"', 'alertname!="DgxWatchdog"']
+        scope = [*ours, *own, 'job=~"$job|"', places]
+    else:
+        scope = ['job=~"$job"', 'instance=~"$instance"', *_of_gpus(metric, matchers), *own]
+    return f"{metric.name}{{{','.join(scope)}}}"
+
+
+def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Only the GPUs chosen; if kinds of paths are mixed, also the paths of the host."""
+    if "gpu" not in metric.labels:
+        return []
+    operator, path = matchers.get("path", ("=~", ""))
+    if "path" not in metric.labels or path.strip('"') in OF_GPU:
+        return ['gpu=~"$gpu"']
+    return ['gpu=~"$gpu|"'] if operator == "=~" else []
+
+
+def aggregated(operator: str, expr: str, by: tuple[str, ...]) -> str:
+    return f"{operator} by ({', '.join(by)}) ({expr})"
+
+
+def spread(expr: str) -> tuple[str, str, str, str]:
+    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
+    others of its node: more than twice the standard deviation, and more than a tenth, from the
+    mean. Of one GPU the mean is all there is."""
+    several, mean = f"and on () count({expr}) > 1", f"avg by (instance) ({expr})"
+    joined = "on (instance) group_left ()"
+    far = f"(2 * stddev by (instance) ({expr}) > 0.1 * {mean} or 0.1 * {mean})"
+    return (
+        f"min by () ({expr}) {several}",
+        f"avg by () ({expr})",
+        f"max by () ({expr}) {several}",
+        f"{expr} and (abs({expr} - {joined} {mean}) > {joined} {far})",
+    )

@@ -1,0 +1,77 @@
+"""Boards out of their files in `boards/`: rows that ask questions, panels that answer them in
+PromQL. A panel of `shared.toml` stands in several boards by its name."""
+
+import re
+import tomllib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, convert
+
+from dashboards.alerts import firing_alerts
+from dashboards.board import Board, Json, Row
+from dashboards.kinds import Bars, Graph, Number, Scope
+from dashboards.promql import GIVEN, METRICS, PLACES_OF_FLEET, PLACES_OF_NODES, scoped
+from dashboards.scope import VARIABLES
+from dashboards.tables import Matrix, Table
+
+FOLDER = Path(__file__).parent / "boards"
+Kind = type[Graph | Number | Bars | Table | Matrix]
+KINDS: dict[str, Kind] = {
+    "graph": Graph,
+    "stat": Number,
+    "bars": Bars,
+    "table": Table,
+    "matrix": Matrix,
+}
+"""The kind of a panel by the key of its title."""
+
+
+class RowTable(Struct, forbid_unknown_fields=True):
+    """A row; `alerts.py` makes the panel of firing alerts, by these labels."""
+
+    question: str
+    panel: tuple[Json, ...] = ()
+    collapsed: bool = False
+    firing_alerts: tuple[str, ...] = ()
+
+
+class BoardTable(Struct, forbid_unknown_fields=True):
+    """A file."""
+
+    title: str
+    about: str
+    variables: tuple[str, ...]
+    row: tuple[RowTable, ...]
+    define: dict[str, str] = {}  # names in expressions; {*} takes the matchers that are given
+
+
+def _file(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def board(name: str, runbook: str = "") -> Board:
+    """A board; `runbook` is the address of the runbook."""
+    found, shared = convert(_file(name), BoardTable), _file("shared")
+    scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
+    places = PLACES_OF_FLEET if name == "fleet" else PLACES_OF_NODES
+    rows = []
+    for row in found.row:
+        panels = [
+            _panel({**shared.get(one.pop("shared", ""), {}), **one}, scope) for one in row.panel
+        ]
+        if row.firing_alerts:
+            panels.append(firing_alerts(runbook, row.firing_alerts, places))
+        rows.append(Row(row.question, panels, row.collapsed))
+    variables = [VARIABLES[one] for one in found.variables]
+    marked = scoped("ALERTS", places=places)
+    return Board(found.title, f"dgx-{name}", found.about, rows, variables, marked)
+
+
+def _panel(asked: Json, scope: Scope) -> Json:
+    """The name of a metric in braces stands for its meaning."""
+    (kind,) = asked.keys() & KINDS.keys()
+    title = asked.pop(kind)
+    about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])
+    return convert({**asked, "title": title, "about": about}, KINDS[kind]).drawn(scope)

@@ -1,0 +1,138 @@
+"""Tables: rows of labels with figures beside them, or two labels against each other."""
+
+import re
+from collections.abc import Iterator
+from string import ascii_uppercase
+
+from msgspec import Struct, field
+
+from dashboards.board import PAINTLESS, STEPS, Json, Steps
+from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override, painted
+from dashboards.scope import link_to
+
+LABEL_ORDER = (
+    *("cluster", "rack", "alertname", "severity", "instance", "gpu", "error", "path", "device"),
+    *("link", "kind", "xid", "direction", "port", "cause", "title", "product", "system"),
+    *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
+    *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
+)
+"""Order of the label columns, left of the figures; the others follow by alphabet."""
+
+CELLS: Json = {
+    "unit": "string",  # of labels: else GPU 3 would read 300 % beside a share
+    "color": {"mode": "thresholds"},
+    "custom": {
+        "align": "auto",
+        "cellOptions": {"type": "auto"},
+        "minWidth": 50,  # columns share the panel: at Grafana's 150 the figures fall off it
+    },
+}
+
+BLANK = override("string", {"noValue": " "}, "byType")
+"""A label that a row does not have: else its cell shows the text of an empty panel."""
+
+
+class Column(Struct, forbid_unknown_fields=True):
+    """A column of a table: a figure with its own unit and colours."""
+
+    title: str
+    expr: str
+    unit: str
+    steps: str = "neutral"
+    absent: str = "-"  # why a row has no figure, or a figure that is no number
+
+    def drawn(self) -> Json:
+        steps = STEPS[self.steps]
+        nan = {"match": "nan", "result": {"text": self.absent}}
+        properties = {
+            "unit": self.unit,
+            "noValue": self.absent,
+            "mappings": [{"type": "special", "options": nan}],
+            **decimals(self.unit),
+            "thresholds": painted(steps, PAINTLESS),
+            "custom.cellOptions": _cells(steps),
+        }
+        return override(self.title, properties)
+
+
+class Table(Panel, kw_only=True):
+    """A row for each set of labels, the worst of the first column on top."""
+
+    columns: tuple[Column, ...]
+    links: dict[str, str] = field(default_factory=dict)  # by label: a board, or an address
+    hidden: tuple[str, ...] = ()
+    ascending: bool = False
+    as_asked: bool = False  # in the order of the query's answer instead
+    cells: str = "sm"
+
+    def drawn(self, scope: Scope) -> Json:
+        first = self.columns[0]
+        worst = {"displayName": first.title, "desc": not self.ascending}
+        queries = [Query(scope(column.expr)) for column in self.columns]
+        return self._made(
+            "table",
+            queries,
+            {"thresholds": painted(STEPS[first.steps]), **CELLS},
+            {
+                "showHeader": True,
+                "cellHeight": self.cells,
+                "sortBy": [] if self.as_asked else [worst],
+            },
+            transformations=self._merged(" ".join(query.expr for query in queries)),
+        )
+
+    def _overrides(self) -> Iterator[Json]:
+        yield BLANK
+        yield from (column.drawn() for column in self.columns)
+        for label, to in self.links.items():
+            address = to if "/" in to else link_to(to)
+            yield override(label, {"links": [{"title": "Open", "url": address}]})
+        yield from super()._overrides()
+
+    def _merged(self, asked: str) -> list[Json]:
+        """A table of all queries: rows by their labels, columns by their titles."""
+        titles = [column.title for column in self.columns]
+        values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
+        merge: list[Json] = [{"id": "merge", "options": {}}]
+        if len(titles) == 1:
+            values, merge = ["Value"], []
+        labels = [label for label in LABEL_ORDER if re.search(rf"\b{label}\b", asked)]
+        organised = {
+            "excludeByName": dict.fromkeys(("Time", "job", *self.hidden), True),
+            "renameByName": dict(zip(values, titles, strict=True)),
+            "indexByName": {name: place for place, name in enumerate([*labels, *values])},
+        }
+        return [*merge, {"id": "organize", "options": organised}]
+
+
+class Matrix(OfFigures, kw_only=True):
+    """A table of two labels, those of rows and of columns; each cell is a coloured value, else
+    0."""
+
+    width: int = 24
+    of: tuple[str, str]
+
+    def drawn(self, scope: Scope) -> Json:
+        row, column = self.of
+        cells = {"rowField": row, "columnField": column, "valueField": "Value"}
+        first = {"renameByName": {f"{row}\\{column}": row}}
+        steps = STEPS[self.steps]
+        return self._made(
+            "table",
+            [Query(scope(self.expr))],
+            {
+                "color": {"mode": "thresholds"},
+                **decimals(self.unit),
+                "thresholds": painted(steps, PAINTLESS),
+                "custom": {"align": "center", "cellOptions": _cells(steps)},
+            },
+            {"showHeader": True, "cellHeight": "sm"},
+            transformations=[
+                {"id": "groupingToMatrix", "options": {**cells, "emptyValue": "zero"}},
+                {"id": "organize", "options": first},
+            ],
+        )
+
+
+def _cells(steps: Steps) -> Json:
+    return {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
