@@ -41,21 +41,24 @@ OF_GPU = {"nvlink", "pcie", "hbm"}
 
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
-OURS = re.compile(r"dgx_|.*:")
-"""Names that only a metric of the agent, or a record of its rules, can have."""
+OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
+"""Names that only a metric of the agent, a record of its rules or a definition can have."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
-    """Return PromQL for Grafana; raises ValueError for an unknown metric or label."""
+    """Return PromQL for Grafana; raises ValueError for an unknown metric, name or label."""
 
     def replaced(found: re.Match[str]) -> str:
         name, given = found[1], found[2] or ""
         if name in definitions:
-            return scoped(definitions[name].replace("{*}", f"{{{given}}}"), definitions, places)
+            meant = definitions[name]
+            if given and "{*}" not in meant:
+                raise ValueError(f"{name} takes no matchers")
+            return scoped(meant.replace("{*}", f"{{{given}}}"), definitions, places)
         if name in METRICS:
             return _selector(METRICS[name], _matchers(given, definitions), places)
         if name and OURS.match(name):
-            raise ValueError(f"{name} is no metric of the catalogue, and no record")
+            raise ValueError(f"{name} is no metric, no record and no definition")
         return found[0]
 
     return TOKEN.sub(replaced, expr)

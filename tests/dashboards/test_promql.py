@@ -10,6 +10,10 @@ def test_a_wrong_query_is_refused_while_it_is_written() -> None:
         scoped("rate(dgx_gpu_power_wats[1m])")
     with pytest.raises(ValueError, match="no label"):
         scoped('dgx_gpu_power_watts{state="busy"}')
+    with pytest.raises(ValueError, match="no definition"):
+        scoped("TIEM", {"TIME": "up"})
+    with pytest.raises(ValueError, match="no matchers"):
+        scoped('TIME{state="busy"}', {"TIME": "up"})
 
 
 def test_a_name_that_a_board_defines_takes_matchers_through_other_names() -> None:
