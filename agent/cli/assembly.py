@@ -43,6 +43,8 @@ class Hardware:
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
+    playing: Callable[[float], str] = lambda _: ""
+    """The scenario of a simulated machine at a moment (s of the clock)."""
     releasable: bool = True  # a tape holds no driver
     held: Callable[[], set[str]] = device_nodes
     """Device nodes of the driver that this process has open."""
@@ -64,6 +66,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
         library=lambda: built.nvml,
         host=built.host,
         simulated=True,
+        playing=built.playing,
         held=lambda: {"/dev/nvidiactl"} if built.nvml.held()[0] else set(),
     )
 
@@ -83,7 +86,9 @@ def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
-    return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder
+    return Hardware(
+        lambda: recorder.nvml, recorder.host, hardware.simulated, hardware.playing
+    ), recorder
 
 
 SYSTEM = SystemClock()

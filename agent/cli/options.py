@@ -145,6 +145,7 @@ def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
         jobs=lambda: agent.jobs.current,
         thresholds=lambda: agent.settings[AlertThresholds],
         simulated=hardware.simulated,
+        playing=hardware.playing,
         host=gethostname(),
     )
     board = StatusBoard(source)

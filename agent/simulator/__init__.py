@@ -50,6 +50,11 @@ class SimulatedSystem(Machine):
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
             schedulers=SimulatedSlurm(self),
         )
+        self.scenario_given = simulation.scenario
+
+    def playing(self, at: float) -> str:
+        """Return the scenario that plays at a moment (s of the clock), and the next of a tour."""
+        return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
 def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:

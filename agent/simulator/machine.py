@@ -23,7 +23,7 @@ class Machine(MachineState):
         self.scenario_now = ""
         self._changes: Iterator[Change] = iter(())
         self._next: Change = (inf, "")
-        self._began = clock.monotonic()
+        self.began = clock.monotonic()
         self._epoch = clock.time()
         self.set_scenario(scenario)
         for gpu in self.gpus:
@@ -44,7 +44,7 @@ class Machine(MachineState):
     def advance(self) -> None:
         """Advance the machine to the clock."""
         with self.lock:
-            now = max(self.now, self.clock.monotonic() - self._began)
+            now = max(self.now, self.clock.monotonic() - self.began)
             while self._next[0] <= now + SLACK:
                 at, change = self._next
                 self.now = max(self.now, at)

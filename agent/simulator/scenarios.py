@@ -24,7 +24,9 @@ from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.state import MachineState
 
-TOUR, SLOT = "tour", 60.0  # The tour stays with each scenario for so many seconds
+TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
+"""The tour stays so many seconds with each scenario, long enough for its verdict, and with the
+training between two."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios of a machine in a job over several nodes. Only fleets play them."""
@@ -133,9 +135,28 @@ def possible(system: SystemModel) -> tuple[str, ...]:
     return tuple(name for name in NAMES if not missing(system, name))
 
 
-def stops(system: SystemModel) -> tuple[str, ...]:
-    rest = (n for n in possible(system) if n not in ("training", TOUR))
-    return tuple(stop for name in rest for stop in ("training", name))
+def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
+    """The scenarios of the tour, each with its seconds. What is held has no past of work."""
+    stays: list[tuple[str, float]] = []
+    for name in possible(system):
+        if name not in ("training", TOUR):
+            stays.append((name, SLOT))
+            if name != "idle":
+                stays.append(("training", PAUSE))
+    return tuple(stays)
+
+
+def playing(system: SystemModel, name: str, elapsed: float) -> str:
+    """Return the scenario that plays after so many seconds, and the next one of the tour."""
+    if name != TOUR:
+        return name
+    tour = stops(system)
+    left = elapsed % sum(seconds for _, seconds in tour)
+    for (stop, seconds), (after, _) in zip(tour, (*tour[1:], tour[0]), strict=True):
+        if left < seconds:
+            return f"{stop}, in {seconds - left:.0f} s {after}"
+        left -= seconds
+    raise AssertionError(elapsed)
 
 
 SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
@@ -148,8 +169,9 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
     """The changes of a scenario, or of the tour's scenarios in turn, in order."""
     if name != TOUR:
         return _course(name, begin, inf)
-    slots = zip(cycle(stops(system)), count(begin, SLOT))
-    return chain.from_iterable(_course(stop, at, at + SLOT) for stop, at in slots)
+    begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)
+    slots = zip(cycle(stops(system)), begins)
+    return chain.from_iterable(_course(stop, at, at + length) for (stop, length), at in slots)
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:

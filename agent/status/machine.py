@@ -42,16 +42,18 @@ def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
         uptime_seconds=None if uptime is None else int(uptime),
         text="",
     )
-    return replace(found, text=_sentence(found))
+    return replace(found, text=_sentence(found, source.playing(snapshot.at)))
 
 
-def _sentence(machine: MachineStatus) -> str:
+def _sentence(machine: MachineStatus, playing: str) -> str:
     name = machine.title or machine.product or "This machine"
     if machine.gpus is None:
         why = NO_GPUS.get(machine.reason or Reason.UNKNOWN, "its GPUs could not be asked")
         return f"{name}, {why}"
     of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
-    simulated = "Simulated, not this host's GPUs: " * machine.simulated
+    simulated = (
+        f"Simulated{playing and f' ({playing})'}, not this host's GPUs: " * machine.simulated
+    )
     driver = machine.driver_version or "not known"
     count = machine.gpus_expected or machine.gpus
     gpus = f"{machine.gpus}{of} GPU{'s' * (count != 1)}"

@@ -32,6 +32,7 @@ class StatusSource:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
+    playing: Callable[[float], str] = lambda _: ""  # the scenario of a simulated machine
     host: str = ""  # the name of the host that the agent runs on
     version: str = field(default=__version__)
 

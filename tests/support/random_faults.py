@@ -180,7 +180,7 @@ class RandomFaults:
 
     def play(self) -> None:
         stops = scenarios.stops(self.machine.system)
-        self.machine.set_scenario(self.random.choice(stops))
+        self.machine.set_scenario(self.random.choice(stops)[0])
 
 
 STRIKES: dict[str, Callable[[RandomFaults], None]] = {

@@ -157,6 +157,7 @@ def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:
 TRAINERS = {
     "waits a fifth of each step for the network": [0.8 + 0.02 * (n % 3) for n in range(120)],
     "starts, then works evenly": [*([0.0] * 20), 0.1, 0.5, 0.9, *([0.95] * 100)],
+    "works evenly, then rests": [*([0.95] * 60), *([0.0] * 60)],
     "has never worked": [0.0] * 120,
     "a flag is copied now and then": [0.002 * (n % 9 == 0) for n in range(120)],
 }

@@ -50,12 +50,25 @@ def test_samples_are_newer_than_what_was_seen() -> None:
     ]
 
 
+def test_the_tour_begins_with_a_fault_and_says_the_next_scenario() -> None:
+    system = models.ALL["dgx-h100"]
+    stops = scenarios.stops(system)
+    assert [name for name, _ in stops[:3]] == ["starved-disk", "training", "starved-network"]
+    assert scenarios.playing(system, "tour", 0.0) == "starved-disk, in 120 s training"
+    assert scenarios.playing(system, "tour", 119.6) == "starved-disk, in 0 s training"
+    assert scenarios.playing(system, "tour", 120.0) == "training, in 30 s starved-network"
+    whole = sum(seconds for _, seconds in stops)
+    assert scenarios.playing(system, "tour", whole + 1.0) == "starved-disk, in 119 s training"
+    assert scenarios.playing(system, "held", 1e6) == "held"
+
+
 def test_counters_never_fall_on_the_tour() -> None:
     machine, clock = start("dgx-h100@580", 0.1)
     counters = [(i, s) for i in (4, 6, 74, 75, 78, 83, 138, 140, 161, 163, 270) for s in (0, 2)]
     before = [0] * len(counters)
     seen = set()
-    for _ in range(12 * len(scenarios.stops(models.ALL["dgx-h100"]))):
+    stops = scenarios.stops(models.ALL["dgx-h100"])
+    for _ in range(int(sum(seconds for _, seconds in stops)) // 5):
         clock.advance(5.0)
         seen.add(machine.scenario)
         if machine.scenario == "driver-hang":
