@@ -19,7 +19,7 @@ from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
 from agent.sources import power, workload
 from agent.sources.workload import JobConfig
-from tests.agent.report.test_report import report, server
+from tests.agent.report.test_report import of_agent, report, server
 from tests.support.machines import AgentBench, simulated
 
 HOUR = 3600
@@ -260,10 +260,7 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
         listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
         return listed
 
-    with server(lambda path, _: said if "hours" in path else {"running": [], "ended": []}) as (
-        address,
-        _,
-    ):
+    with server(of_agent(**said)) as (address, _):
         (week,), (day,) = asked("--by", "node"), asked("--by", "node", "--since", "1d")
         (user,), (job,) = asked("--by", "user"), asked("--job", "4711")
     assert week["gpu_hours"] * HOUR == pytest.approx(60, abs=1.1)
@@ -283,7 +280,7 @@ def test_what_another_user_calls_alike_is_another_job(
     play(bench, sums, 20, NOW, JOB)
     play(bench, sums, 30, NOW, (JOB[0], "ada", *JOB[2:]))
     reported = json.loads(sums.document())
-    with server(lambda *_: reported | {"running": [], "ended": []}) as (address, _):
+    with server(of_agent(**reported)) as (address, _):
         assert report("--agent", f"http://{address}", "--by", "job", "--json") == 0
         found = json.loads(capsys.readouterr().out)["rows"]
         assert report("--agent", f"http://{address}", "--job", "4711") == 0
