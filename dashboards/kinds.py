@@ -21,7 +21,6 @@ from dashboards.board import (
     Steps,
     name_of,
 )
-from dashboards.promql import spread
 
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
@@ -39,9 +38,6 @@ LIMIT_LINE: Json = {
     "color": {"mode": "fixed", "fixedColor": DASHED},
 }
 """A series without area, without stack, and without a colour of the palette."""
-
-SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
-"""A series that is there at times: Grafana would draw a line across the gap."""
 
 Scope = Callable[[str], str]
 
@@ -136,9 +132,8 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
                     *self._overrides(),
                     *(
                         override(name, query.look, "byFrameRefID")
-                        for look in (LIMIT_LINE, SINGLE_POINTS)
                         for query, name in named
-                        if query.look is look
+                        if query.look
                     ),
                 ],
             },
@@ -160,12 +155,10 @@ class Graph(Panel, kw_only=True):
 
     lines: dict[str, str] = {}  # expressions by legend
     limits: dict[str, str] = {}  # dashed
-    spread: str = ""  # an expression over GPUs, in a few lines
-    named: str = "{{instance}} GPU {{gpu}}"  # one that lies far from the others
     stacked: bool = False
     whole: bool = False  # a share, on an axis that goes to 1
     legends: bool = True  # below; with a hundred names, the tooltip reports them
-    peaks: bool = False  # a legend beside, with the highest value of each
+    figures: bool = False  # a legend beside, with the last, mean and highest value of each
     every: str = ""
     """The least time between two points, for metrics that the agent reads less often than
     Prometheus scrapes it: with it the window of `rate` grows."""
@@ -174,8 +167,8 @@ class Graph(Panel, kw_only=True):
         # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its
         # limit.
         ends: Json = {"min": 0, "max": 1} if self.whole and self.stacked else {"min": 0}
-        if self.unit == "none" or self.peaks:
-            ends["decimals"] = DECIMALS[self.unit]
+        if self.unit == "none" or self.figures:
+            ends["decimals"] = DECIMALS.get(self.unit, 1)
         custom = {
             "drawStyle": "line",
             "lineInterpolation": "linear",
@@ -189,8 +182,9 @@ class Graph(Panel, kw_only=True):
         }
         legend: Json = {"displayMode": "list", "placement": "bottom", "calcs": []}
         legend["showLegend"] = self.legends
-        if self.peaks:
-            legend = {"displayMode": "table", "placement": "right", "calcs": ["max"]}
+        if self.figures:
+            legend = {"displayMode": "table", "placement": "right"}
+            legend["calcs"] = ["lastNotNull", "mean", "max"]
             legend |= {"showLegend": True, "sortBy": "Max", "sortDesc": True}
         return self._made(
             "timeseries",
@@ -201,10 +195,6 @@ class Graph(Panel, kw_only=True):
         )
 
     def _queries(self, scope: Scope) -> Iterator[Query]:
-        if self.spread:
-            least, mean, most, far = map(scope, spread(self.spread))
-            yield from (Query(least, "least"), Query(mean, "mean"), Query(most, "most"))
-            yield Query(far, self.named, SINGLE_POINTS)
         yield from (Query(scope(expr), legend) for legend, expr in self.lines.items())
         yield from (Query(scope(expr), legend, LIMIT_LINE) for legend, expr in self.limits.items())
 

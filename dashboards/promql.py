@@ -98,18 +98,3 @@ def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[st
 
 def aggregated(operator: str, expr: str, by: tuple[str, ...]) -> str:
     return f"{operator} by ({', '.join(by)}) ({expr})"
-
-
-def spread(expr: str) -> tuple[str, str, str, str]:
-    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
-    others of its node: more than twice the standard deviation, and more than a tenth, from the
-    mean. Of one GPU the mean is all there is."""
-    several, mean = f"and on () count({expr}) > 1", f"avg by (instance) ({expr})"
-    joined = "on (instance) group_left ()"
-    far = f"(2 * stddev by (instance) ({expr}) > 0.1 * {mean} or 0.1 * {mean})"
-    return (
-        f"min by () ({expr}) {several}",
-        f"avg by () ({expr})",
-        f"max by () ({expr}) {several}",
-        f"{expr} and (abs({expr} - {joined} {mean}) > {joined} {far})",
-    )

@@ -358,27 +358,8 @@ def test_a_panel_without_data_says_why_in_words(board: Json) -> None:
         assert len(panel["fieldConfig"]["defaults"]["noValue"].split()) >= 3, panel["title"]
 
 
-@every_board
-def test_what_is_there_at_times_is_drawn_as_points(board: Json) -> None:
-    """Grafana draws a line across the time in which a GPU was no outlier."""
-    for panel in panels(board):
-        names = [target.get("legendFormat") for target in panel.get("targets", [])]
-        if {"least", "mean", "most"} <= set(names):
-            outliers = panel["targets"][3]["refId"]
-            (found,) = (
-                override["properties"]
-                for override in panel["fieldConfig"]["overrides"]
-                if override["matcher"]["options"] == outliers
-            )
-            assert {"id": "custom.drawStyle", "value": "points"} in found
-
-
-@pytest.mark.parametrize(
-    ("uid", "question"),
-    [
-        ("dgx-gpu", "Who is on it, and which GPU is it?"),
-    ],
-)
-def test_what_people_ask_first_is_open(uid: str, question: str) -> None:
+@pytest.mark.parametrize("uid", ["dgx-fleet", "dgx-node", "dgx-gpu"])
+def test_one_screen_comes_before_the_first_folded_row(uid: str) -> None:
     board = next(board for board in boards().values() if board["uid"] == uid)
-    assert [row["collapsed"] for row in rows(board) if row["title"] == question] == [False]
+    folded = min(row["gridPos"]["y"] for row in rows(board) if row["collapsed"])
+    assert folded * (30 + 8) <= 1400, "pixels: Grafana's unit of height, and a margin"
