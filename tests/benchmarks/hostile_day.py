@@ -47,14 +47,14 @@ from tests.support.hotplug import Hotplug
 from tests.support.machines import AgentBench
 from tests.support.random_faults import CALM, XIDS, HostileSlurm
 
-GPUS, STORMY, ROUND, WARM_UP = 2, 120, 320, 14
-ASLEEP = 1800.0
-"""Seconds for which the machine sleeps after each round: windows of six hours are full when the
-agent is warm."""
+GPUS, STORMY, ROUND, WARM_UP = 2, 120, 320, 16
+ASLEEP = 5400.0
+"""Seconds for which the machine sleeps after each round: windows of a day are full when the agent
+is warm."""
 
 MOST_GROWTH = 0.05
-"""Share by which the memory may grow between the warm agent and the end, and in a day by the slope
-of all that lies between, less twice the slope's error."""
+"""Share by which the memory may grow between the warm agent and the end, and what is in use in a
+day: the slope of all that lies between, less twice the slope's error."""
 
 
 class Tracebacks(logging.Handler):
@@ -71,13 +71,35 @@ class Tracebacks(logging.Handler):
             self.found.append(f"{record.getMessage()} {record.exc_info}")
 
 
+class MallocCounts(ctypes.Structure):
+    """The answer of glibc's mallinfo2."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def in_use() -> int:
+    """Bytes that were allocated and not freed by malloc, which has all but small Python objects;
+    the pages of the process also have what is free between them."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = MallocCounts
+    counts = ask()
+    return int(counts.uordblks + counts.hblkhd)
+
+
 @dataclass(frozen=True, slots=True)
 class Calm:
-    """The agent once all is well again: bytes of memory, objects, threads, cases so far, and the
-    metrics of which series are new or missing since the first calm: the series themselves would be
-    most of the growth."""
+    """The agent once all is well again: bytes of memory, those in use by malloc, small objects,
+    threads, cases so far, and the metrics of which series are new or missing since the first calm:
+    the series themselves would be most of the growth."""
 
     rss: int
+    used: int
     blocks: int
     threads: int
     cases: int
@@ -85,7 +107,8 @@ class Calm:
 
     def __str__(self) -> str:
         return (
-            f"{self.cases:7} cases, {self.rss / 1e6:7.2f} MB, {self.blocks:8} objects, "
+            f"{self.cases:7} cases, {self.rss / 1e6:7.2f} MB, {self.used / 1e6:7.3f} in use, "
+            f"{self.blocks:8} objects, "
             f"{self.threads} threads, {len(self.odd)} odd metrics"
         )
 
@@ -183,6 +206,7 @@ class Day:
             ctypes.CDLL(None).malloc_trim(0)
         return Calm(
             rss=int(Path("/proc/self/statm").read_text().split()[1]) * PAGE,
+            used=in_use(),
             blocks=sys.getallocatedblocks(),
             threads=threading.active_count(),
             cases=sum(self.faults.struck.values()),
@@ -202,9 +226,10 @@ def slope(values: Sequence[float]) -> tuple[float, float]:
 
 def verdict(day: Day, calms: list[Calm], log: Tracebacks) -> Iterator[str]:
     warm, last = calms[WARM_UP], calms[-1]
-    growth, error = slope([calm.rss for calm in calms[WARM_UP:]])
-    if growth - 2 * error > MOST_GROWTH * warm.rss:
-        yield f"{growth / 1e6:.2f} MB a day more, give or take {error / 1e6:.2f}"
+    for what in ("used", "blocks"):
+        growth, error = slope([getattr(calm, what) for calm in calms[WARM_UP:]])
+        if growth - 2 * error > MOST_GROWTH * getattr(warm, what):
+            yield f"{what}: {growth:,.0f} a day more, give or take {error:,.0f}"
     if last.rss > (1 + MOST_GROWTH) * warm.rss:
         yield f"{last.rss - warm.rss} bytes more than the warm agent had"
     if last.odd and last.odd == calms[-2].odd:
@@ -226,7 +251,7 @@ def main() -> int:
     middle = calms[len(calms) // 2]
     for name, calm in (("warm", calms[WARM_UP]), ("middle", middle), ("end", calms[-1])):
         print(f"{name:6} {calm}")
-    for what in ("rss", "blocks"):
+    for what in ("rss", "used", "blocks"):
         growth, error = slope([getattr(calm, what) for calm in calms[WARM_UP:]])
         print(f"{what} grows by {growth:,.0f} a day after the warm-up, standard error {error:,.0f}")
     print(f"{len(calms) * ROUND} ticks, {day.answered} scrapes, {log.lines} lines logged")

@@ -1,16 +1,20 @@
 """Connections: bounded in number, in size and in time, whatever the other end does."""
 
 import asyncio
+import gc
 import socket
 import struct
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from exporters.access_control import client_of
-from exporters.server import OF_ALL, OF_ONE_CLIENT, serve
+from exporters.server import OF_ALL, OF_ONE_CLIENT, TLS_BUFFER, serve
 from exporters.settings import parse_listen
+from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE
 from tests.support.served import served
 
@@ -162,3 +166,23 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
         assert (await working)[0] == 200
         for _, writer in pairs:
             writer.close()
+
+
+async def test_handshakes_that_end_in_the_middle_leave_no_memory(tmp_path: Path) -> None:
+    """4,000 of them took 680 MB: each left 0.2 in a cycle, and Python seldom looks for cycles."""
+    pair = Authority(tmp_path).pair
+    web = tmp_path / "web.yml"
+    web.write_text(f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}")
+    gc.disable()
+    try:
+        async with served(str(web)) as at:
+            for _ in range(2 * OF_ALL + 8):
+                _, writer = await asyncio.open_connection("127.0.0.1", at.port)
+                writer.write(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
+                await asyncio.sleep(0)
+                writer.close()
+            left = [one for one in gc.get_objects() if isinstance(one, SSLProtocol)]
+            assert len(left) <= OF_ALL + OF_ONE_CLIENT
+            assert {len(one._ssl_buffer) for one in left} == {TLS_BUFFER}  # type: ignore[attr-defined]
+    finally:
+        gc.enable()
