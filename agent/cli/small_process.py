@@ -3,8 +3,8 @@ for every way to start it."""
 
 import ctypes
 import os
-import re
 import sys
+import tomllib
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,11 +27,10 @@ def leave_tls_out(web_config: str | None, config: Path | None) -> None:
     without `ssl`, and hashlib without `_hashlib`, if Python was built with hashes of its own."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
-    text = b""
-    with suppress(OSError):
-        text = in_time((config or DEFAULT_PATH).read_bytes)
-    if re.search(rb"(?m)^[^#\n]*web_config_file", text):
-        return
+    with suppress(OSError, ValueError, RecursionError):  # the start reports what is wrong
+        text = in_time((config or DEFAULT_PATH).read_bytes).decode("utf-8-sig")
+        if tomllib.loads(text).get("web_config_file"):
+            return
     sys.modules["ssl"] = sys.modules["_ssl"] = None  # type: ignore[assignment]
     hashes = ("_sha2",) if sys.version_info >= (3, 12) else ("_sha256", "_sha512")
     if all(map(find_spec, ("_md5", "_sha1", "_sha3", "_blake2", *hashes))):

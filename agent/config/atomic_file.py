@@ -17,6 +17,8 @@ Beside = tuple[os.stat_result | None, Path, BufferedWriter]
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
     """Make a new file beside the target, which is gone at the end."""
+    if str(path) == "-":
+        raise BadInput("- stands for no file here, expected the name of a file")
     try:
         if make:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,10 +38,6 @@ YOUNG, LOOK_EVERY = 60.0, 30.0
 and how often: few fork, and a process may have hundreds."""
 
 
-MOST_REMEMBERED = 4096
-"""Processes whose forking threads are remembered; those that were not seen lately go first."""
-
-
 class Stat(NamedTuple):
     """A process now; `seconds` of CPU time are those of all its threads, `ended` those of its
     descendants that have ended and were waited for, `started` since boot."""
@@ -164,6 +160,7 @@ class Descent:
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._forks: dict[int, _Forks] = {}
+        self._swept = 0.0
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without foreign processes and their
@@ -171,6 +168,9 @@ class Descent:
 
         `now` is in seconds.
         """
+        if now - self._swept >= 2 * LOOK_EVERY:
+            lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)
+            self._forks, self._swept = dict(lately), now
         found: dict[int, None] = {}
         queue = deque(pids)
         while queue and len(found) < most:
@@ -203,10 +203,6 @@ class Descent:
             if thread != main:
                 found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
         if every:
-            if len(self._forks) > MOST_REMEMBERED:
-                self._forks = {
-                    p: one for p, one in self._forks.items() if now - one.seen < 2 * LOOK_EVERY
-                }
             forked = [one for one, children in found.items() if children or one in threads]
             self._forks[pid] = _Forks(met, seen, forked, rest[MOST_ASKED:])
         for children in found.values():

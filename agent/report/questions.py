@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, NamedTuple, cast
 
 from agent.diagnosis.job_watch import CURRENCY, PRICE
@@ -309,8 +310,10 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
     except urllib.error.HTTPError as error:
         said = ""
-        with suppress(OSError, ValueError, http.client.HTTPException):
+        with error, suppress(OSError, ValueError, http.client.HTTPException):
             said = error.read(300).decode(errors="replace").replace("\n", " ")
+        if error.code == HTTPStatus.NOT_FOUND:
+            raise NoAnswer(f"{where} is another program: it has no {parts.path}") from error
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)  # of a URLError: the system's message

@@ -38,6 +38,36 @@ def test_a_place_that_is_no_regular_file_is_refused(tmp_path: Path, name: str) -
     assert precious.read_text() == "precious"
 
 
+def test_a_dash_is_no_name_of_a_file() -> None:
+    """`check --bundle -` left a file called "-"."""
+    with pytest.raises(BadInput, match="- stands for no file here"):
+        atomic_write(Path("-"), b"x")
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("# web_config_file = 'w'", True),
+        ("[listen]\nweb_config_file = 'w'", True),
+        ('"web\\u005fconfig_file" = "w"', False),
+        ("log = {a = '#'}\n\ufeff", True),
+        ("\ufeffweb_config_file = 'w'", False),
+        ("web_config_file = ''", True),
+    ],
+)
+def test_openssl_is_loaded_where_a_file_asks_for_it(
+    tmp_path: Path, text: str, without: bool
+) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    code = "import sys, pathlib; from agent.cli.small_process import leave_tls_out; "
+    code += f"leave_tls_out(None, pathlib.Path({str(tmp_path / 'c.toml')!r})); "
+    code += "print('ssl' in sys.modules and sys.modules['ssl'] is None)"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == f"{without}\n"
+    )
+
+
 def test_what_work_returns_or_raises_comes_back() -> None:
     assert in_time(lambda: 5) == 5
     with pytest.raises(ZeroDivisionError):

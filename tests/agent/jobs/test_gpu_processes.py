@@ -1,11 +1,13 @@
 """The NVML worker writes down who is on which GPU, the host worker reads it: on whole machines."""
 
+from agent.hardware.processes import Descent
 from agent.model import Metric
 from agent.sources import process
 from agent.sources import workload as work
 from tests.support import machines
 from tests.support.machine_controls import start_process
 from tests.support.machines import AgentBench
+from tests.support.process_tree import ProcessTree
 
 SECONDS = 12
 
@@ -57,3 +59,13 @@ def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
     bench.machine.jobs.processes[pid].parent = daemon  # root's daemon serves this user
     bench.run(SECONDS)
     assert not shown(bench, process.PROCESS)
+
+
+def test_forks_of_processes_that_ended_are_forgotten(tree: ProcessTree) -> None:
+    """A job that compiles starts thousands an hour."""
+    descent = Descent(tree.tree)
+    for pid in range(500, 700):
+        tree.start(pid, parent=100)
+        assert pid in descent.below([100], set(), 999, now=2.0 * pid)
+        tree.end(pid)
+    assert len(descent._forks) <= 60

@@ -58,6 +58,13 @@ def test_whatever_a_server_answers_is_one_sentence(
         fetched(url)
 
 
+def test_a_program_without_the_path_is_another() -> None:
+    """Of `--agent` at an exporter of something else `once` said no more than 404."""
+    with answering(404, b"404 page not found") as url, pytest.raises(NoAnswer) as caught:
+        fetched(f"{url}api/v1/stream")
+    assert str(caught.value) == f"{url[:-1]} is another program: it has no /api/v1/stream"
+
+
 @pytest.mark.parametrize("zone", ["AAA-200", "UTC+25", "ZZZ-24:59:59", ":/etc/passwd", "?", ""])
 def test_an_odd_time_zone_is_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
     import time
