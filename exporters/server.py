@@ -26,9 +26,10 @@ if TYPE_CHECKING:  # an agent without TLS does not load it
     from ssl import SSLContext
 
 OF_ONE_CLIENT, OF_ALL = 64, 256
-"""Connections of one client, and of all: a further connection ends the oldest idle one of its
-client, or of the client that has most. A client that does not take an answer may hold half a
-megabyte for each. The agent may open 1,024 files, and every local user has all of 127.0.0.0/8."""
+"""Connections of one client, and of all: a further connection ends the oldest of its client, or of
+the client that has most; an idle one if there is any. A client that does not take an answer may
+hold half a megabyte for each. The agent may open 1,024 files, and every local user has all of
+127.0.0.0/8."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: the kernel discards the rest of an answer."""
@@ -56,8 +57,8 @@ class Listener(socket.socket):
         full = counts[client] >= OF_ONE_CLIENT
         if full or len(before) >= OF_ALL:
             most = client if full else max(counts, key=counts.__getitem__)
-            own = (one for one, who in before if who == most)
-            idle = next((one for one in own if one.fileno() not in self._working), channel)
+            own = [one for one, who in before if who == most]
+            idle = next((one for one in own if one.fileno() not in self._working), own[0])
             del self._open[idle]
             _cut(idle)
         return channel, address

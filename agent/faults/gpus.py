@@ -39,6 +39,7 @@ from agent.sources import (
     nvlink,
     pcie,
     power,
+    process,
     system,
     temperature,
 )
@@ -226,11 +227,17 @@ ANSWERED = {
     ecc.REMAPPED_ROWS: "remapped rows",
     activity.SM_ACTIVE: "GPM",
     pcie.WIDTH: "the PCIe width",
+    pcie.WIDTH_LIMIT: "the PCIe width",
+    pcie.GENERATION: "the PCIe generation",
     pcie.GENERATION_LIMIT: "the PCIe generation",
+    pcie.REPLAYS: "PCIe replays",
     temperature.MARGIN: "the temperature margin",
     power.POWER: "power",
+    power.POWER_LIMIT: "power",
     memory.USED: "memory",
+    process.PROCESSES: "processes",
     clocks.CLOCK: "clocks",
+    clocks.CLOCK_LIMIT: "clocks",
     clocks.REASONS: "reasons for low clocks",
     gpu.RECOVERY_ACTION: "the recovery action",
 }
@@ -240,7 +247,10 @@ GPU without them."""
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 REFUSALS = pick(
     ABSENT_VALUES,
-    metric=f"=~dgx_({'|'.join(metric.name.removeprefix('dgx_') for metric in ANSWERED)})",
+    metric="=~dgx_(gpu_(clock(_limit)?_hertz|ecc_errors_total|memory_used_bytes|"
+    "power(_limit)?_watts|processes|recovery_action|remapped_rows_total|sm_active_ratio|"
+    "temperature_margin_celsius|throttle_state)|nvlink_(fabric_state|links)|"
+    "pcie_((generation|width)(_limit)?|replays_total))",
     reason=f"=~{'|'.join(REFUSED)}",
 )
 FEW = Recording(

@@ -168,6 +168,21 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
             writer.close()
 
 
+async def test_answers_that_last_leave_a_connection_to_a_scrape_from_their_address() -> None:
+    """As many as a client may have, none of them idle: each scrape was cut."""
+    async with served() as at:
+        at.bench.pause.clear()
+        flood = [await asyncio.open_connection("127.0.0.1", at.port) for _ in range(OF_ONE_CLIENT)]
+        for _, writer in flood:
+            writer.write(FIRST + b"\r\n")
+        while len(at.server.listeners[0]._working) < OF_ONE_CLIENT:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert await at.status("/-/healthy") == 200
+        at.bench.pause.set()
+        for _, writer in flood:
+            writer.close()
+
+
 async def test_handshakes_that_end_in_the_middle_leave_no_memory(tmp_path: Path) -> None:
     """4,000 of them took 680 MB: each left 0.2 in a cycle, and Python seldom looks for cycles."""
     pair = Authority(tmp_path).pair

@@ -1,13 +1,16 @@
 """Findings of `check` on simulated machines, and none on a healthy one."""
 
+import re
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.config.settings import Settings
 from agent.faults.findings import Search, findings
+from agent.faults.gpus import ANSWERED, REFUSALS
 from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
@@ -243,6 +246,12 @@ def test_more_gpus_than_the_system_has_are_reported() -> None:
         (("DeviceGetCurrentClocksEventReasons",), "reasons for low clocks"),
         (("DeviceGetFieldValues",), "the recovery action"),
         (("DeviceGetMaxPcieLinkGeneration",), "the PCIe generation"),
+        (("DeviceGetCurrPcieLinkGeneration",), "the PCIe generation"),
+        (("DeviceGetMaxPcieLinkWidth",), "the PCIe width"),
+        (("DeviceGetPcieReplayCounter",), "PCIe replays"),
+        (("DeviceGetMaxClockInfo",), "clocks"),
+        (("DeviceGetEnforcedPowerLimit",), "power"),
+        (("DeviceGetComputeRunningProcesses",), "processes"),
     ],
 )
 def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
@@ -267,3 +276,9 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
     assert len(texts) == 1
     assert named in texts[0]
     assert "GPU 3" in texts[0]
+
+
+def test_the_alert_on_a_gpu_that_refuses_asks_for_what_the_finding_does() -> None:
+    pattern = re.compile(re.findall(r'metric=~"([^"]*)"', str(REFUSALS))[0])
+    declared = {name for name in METRICS if pattern.fullmatch(name)}
+    assert declared == {metric.name for metric in ANSWERED}
