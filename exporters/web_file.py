@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -62,6 +62,7 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
 
     try:
         document = yaml.safe_load(content.decode())
+        check_keys(yaml.compose(content.decode(), yaml.SafeLoader))
         config = decode({} if document is None else document, WebConfig)
         given = [key for key in GUARDS if document and document.get(key) is not None]
         return config, frozenset(GUARDS if document == {} else given)
@@ -73,6 +74,14 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not YAML in UTF-8: {why}") from error
+
+
+def check_keys(root: Any) -> None:
+    """Raise Mismatch if a key stands twice in the file: the last would hold, which may be `{}`."""
+    inside = [value for _, value in root.value] if root and root.id == "mapping" else []
+    for node in (one for one in (root, *inside) if one and one.id == "mapping"):
+        if len({key.value for key, _ in node.value}) < len(node.value):
+            raise Mismatch("", f"a key stands twice below line {node.start_mark.line + 1}")
 
 
 def context_of(certificate: str, key: str) -> "SSLContext":
