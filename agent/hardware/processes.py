@@ -161,6 +161,9 @@ class Descent:
         self._files = files
         self._forks: dict[int, _Forks] = {}
         self._swept = 0.0
+        self.unlisted: set[int] = set()
+        """Processes whose children the last search could not list: they ended, or /proc hides them,
+        or the kernel has no such list (CONFIG_PROC_CHILDREN)."""
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without foreign processes and their
@@ -172,6 +175,7 @@ class Descent:
             lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)
             self._forks, self._swept = dict(lately), now
         found: dict[int, None] = {}
+        self.unlisted.clear()
         queue = deque(pids)
         while queue and len(found) < most:
             pid = queue.popleft()
@@ -185,7 +189,8 @@ class Descent:
     def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
         try:
             return list(self._listed_children(pid, now, first=first))
-        except OSError:  # it has ended, or belongs to another user: /proc hides its children
+        except OSError:
+            self.unlisted.add(pid)
             return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:

@@ -241,6 +241,7 @@ class ProcessTimes:
             found = self._descent.below(pids, foreign, MOST_DESCENDANTS, at)
             known = self._below[gpu] = pids, found, at + SEARCH_FIRST - turn
             unreadable = {pid for pid in found if self._read(pid, at, launches=False) is None}
+            unreadable |= self._descent.unlisted
             self._hidden[gpu] = unreadable & self._unreadable.get(gpu, set())
             self._unreadable[gpu] = unreadable
         return known[1]

@@ -25,6 +25,7 @@ WAYS = {
     "hidepid=1": (r"^/proc/\d+/", EACCES),
     "the main thread": (r"^/proc/\d+/(task/\d+/)?(sched)?stat\b", EACCES),
     "a child of another user": (CHILD, ENOENT),
+    "a kernel without lists of children": (r"/children$", ENOENT),
 }
 
 
