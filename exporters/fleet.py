@@ -80,7 +80,9 @@ class FleetServer:
         node = self.nodes.get(address)
         if node is None:
             raise web.HTTPNotFound
-        page, _ = self._pages[node.scenario].render(PLAIN.content_type)
+        exposition = self._pages[node.scenario]
+        page, _ = exposition.render(PLAIN.content_type)
+        exposition.answered(f"{request.remote} {node.name}")
         headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
         return web.Response(body=node_page(node, page).encode(), headers=headers)
 

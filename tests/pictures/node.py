@@ -51,7 +51,9 @@ class Node:
 
     def metrics(self) -> bytes:
         with self.lock:
-            return self.exposition.render(OPENMETRICS)[0]
+            answer, _ = self.exposition.render(OPENMETRICS)
+            self.exposition.answered("Prometheus")
+            return answer
 
 
 def scrape(node: Node, instance: str) -> Iterator[str]:

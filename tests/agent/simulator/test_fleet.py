@@ -59,6 +59,8 @@ def test_identities_and_the_job_are_the_nodes_own() -> None:
 
 def test_a_fleet_lists_its_nodes_and_those_without_power_do_not_answer() -> None:
     bench, nodes = ExpositionBench(), plan(4)
+    clients: list[str] = []
+    setattr(bench.exposition, "answered", clients.append)  # noqa: B010
     port = choose(FreePorts(agent=0)).agent
     pages = {node.scenario: bench.exposition for node in nodes}
     server = FleetServer(nodes, pages, str, port)
@@ -88,6 +90,7 @@ def test_a_fleet_lists_its_nodes_and_those_without_power_do_not_answer() -> None
 
     page, listed, targets = asyncio.run(asked())
     assert page.startswith("# HELP")
+    assert {one.split()[-1] for one in clients} == {nodes[3].name}, "new series were answered"
     on = f"{nodes[0].address}:{port}"
     assert f'<tr><td>dgx-001<td>r01<td><a href="http://{on}/metrics">{on}</a>' in listed
     assert "<tr><td>dgx-004<td>r01<td>does not answer" in listed
