@@ -21,6 +21,10 @@ def job_document(job: Job) -> Document:
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt, hung=bool(hang)),
+        "gpus": [
+            {"gpu": str(gpu.index), "uuid": gpu.uuid, "share": job.shares.get(gpu, 1.0)}
+            for gpu in job.receipt.gpus
+        ],
         "title": title(job.receipt),
         "sentence": sentence(job),
         "joined_by": job.grouped_by.value,
@@ -59,6 +63,7 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
         "gpu_seconds_lost": time_in(receipt.seconds, *LOST_STATES),
         "gpu_seconds_exposed": time_in(receipt.seconds, State.COMMUNICATING),
         "gpu_seconds_unobserved": receipt.unobserved,
+        "gpu_seconds_undivided": receipt.undivided,
         "steps": receipt.steps,
         "mean_steps_per_second": receipt.mean_rate,
         "joules": receipt.joules,

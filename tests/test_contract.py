@@ -30,6 +30,7 @@ dgx_gpu_step_reference_seconds G
 dgx_gpu_hung_info G rank pid host
 dgx_gpu_allocated G
 dgx_gpu_job_info G job_id user runtime partition account namespace pod container
+dgx_gpu_job_share_ratio G job_id namespace pod
 dgx_gpu_decoder_utilization_ratio G
 dgx_gpu_encoder_utilization_ratio G
 dgx_gpu_fan_ratio G fan

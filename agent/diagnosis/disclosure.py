@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.config.settings import Configuration
+from agent.diagnosis.gpu_shares import JOB_SHARE
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, WatchedJobs
 from agent.model import Labels, Metric, Sample, Snapshot
@@ -17,12 +18,13 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     workload.JOB_PIDS: ("job", *(name for name in JobLabels._fields if name != "runtime"), "key"),
     workload.JOB_PROCESS: ("key", "uid", "owner"),
     workload.JOB_INFO: JobLabels._fields,
+    JOB_SHARE: ("job_id", "namespace", "pod"),
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
 """The labels of each metric that name somebody or something of theirs."""
 
-SOURCES = frozenset({workload.KEY.source, "process"})
+SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 """The sources that such metrics come from."""
 
 
@@ -34,7 +36,7 @@ PLACES = {
 
 def without_names(snapshot: Snapshot) -> Snapshot:
     """A snapshot without names of people: these labels are empty, series that are alike without
-    them are joined, and dgx_gpu_job_info is left out."""
+    them are joined, and dgx_gpu_job_info and shares of jobs are left out."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}
@@ -42,7 +44,7 @@ def without_names(snapshot: Snapshot) -> Snapshot:
             places = PLACES.get(sample.metric.name)
             if places is None:
                 kept[place] = sample
-            elif sample.metric is not workload.JOB_INFO:
+            elif sample.metric not in (workload.JOB_INFO, JOB_SHARE):
                 shown = ("" if at in places else value for at, value in enumerate(sample.labels))
                 labels: Labels = tuple(shown)
                 kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))

@@ -7,7 +7,7 @@ clock are kept and not shown: the clock may have been wrong before, or be wrong 
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import time
 
@@ -17,6 +17,8 @@ from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, LARGES
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
+from agent.diagnosis.gpu_shares import JOB_SHARE
+from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling import intervals
@@ -33,7 +35,8 @@ NAMES = ("job_id", "user", "partition", "account")
 
 class HourRow(msgspec.Struct):
     """GPU-seconds by `state/cause`, and joules, by these too, and seconds at the tensor peak if
-    they are known, of a job; of no job, or of several that shared a GPU, the names are empty."""
+    they are known, of a job; the names are empty for no job, or several that shared a GPU in
+    unknown parts."""
 
     job_id: str = ""
     user: str = ""
@@ -68,14 +71,14 @@ class Hour(msgspec.Struct):
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
-            _grow(row.seconds, more.seconds, {})
-            _grow(row.joules_by_state, more.joules_by_state, {})
+            _add(row.seconds, more.seconds)
+            _add(row.joules_by_state, more.joules_by_state)
             if more.joules is not None:
                 row.joules = (row.joules or 0.0) + more.joules
             if more.tensor is not None:
                 row.tensor = (row.tensor or 0.0) + more.tensor
         for uuid, seconds in other.gpus.items():
-            _grow(self.gpus.setdefault(uuid, {}), seconds, {})
+            _add(self.gpus.setdefault(uuid, {}), seconds)
         return self
 
 
@@ -98,7 +101,7 @@ class HourlySums:
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
         self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
         self._tensor: dict[str, float] = {}
-        self._jobs: dict[str, Who] = {}
+        self._jobs: dict[str, Mapping[Who, float]] = {}
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
@@ -166,19 +169,24 @@ class HourlySums:
             if sample.metric is activity.TENSOR_SECONDS
         }
         for uuid, account in self._accounts.items():
-            row = self._now.row(self._jobs.get(uuid, NO_OWNER))
             seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
-            for total in (row.seconds, self._now.gpus.setdefault(uuid, {})):
-                _grow(total, seconds, self._seen.get(uuid, {}))
+            more = _grown(seconds, self._seen.get(uuid, {}))
             self._seen[uuid] = seconds
+            _add(self._now.gpus.setdefault(uuid, {}), more)
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
-            if spent:  # an estimate made since the counter was read may fall
-                before = self._spent.setdefault(uuid, {})
-                row.joules = (row.joules or 0.0) + _grow(row.joules_by_state, spent, before)
-                before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
-            if uuid in tensor:
-                grown = max(0.0, tensor[uuid] - self._tensor.get(uuid, tensor[uuid]))
-                row.tensor = (row.tensor or 0.0) + grown
+            before = self._spent.setdefault(uuid, {})
+            joules = _grown(spent, before)
+            # an estimate made since the counter was read may fall
+            before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
+            for who, part in self._jobs.get(uuid, {NO_OWNER: 1.0}).items():
+                row = self._now.row(who)
+                _add(row.seconds, more, part)
+                if spent:
+                    _add(row.joules_by_state, joules, part)
+                    row.joules = (row.joules or 0.0) + part * sum(joules.values())
+                if uuid in tensor:
+                    grown = max(0.0, tensor[uuid] - self._tensor.get(uuid, tensor[uuid]))
+                    row.tensor = (row.tensor or 0.0) + part * grown
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
@@ -240,13 +248,14 @@ def _nameless(content: bytes) -> bytes:
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
 
-def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str, float]) -> float:
-    """Add to sums the growth since; return the growth of all together."""
-    grown = {name: value - before.get(name, 0.0) for name, value in now.items()}
-    more = {name: value for name, value in grown.items() if value > 0}
+def _grown(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    grown = ((name, value - before.get(name, 0.0)) for name, value in now.items())
+    return {name: more for name, more in grown if more > 0}
+
+
+def _add(sums: dict[str, float], more: Mapping[str, float], part: float = 1.0) -> None:
     for name, value in more.items():
-        sums[name] = sums.get(name, 0.0) + value
-    return sum(more.values())
+        sums[name] = sums.get(name, 0.0) + part * value
 
 
 STATE = Path("/var/lib/dgx-telemetry")
@@ -259,7 +268,7 @@ def state_folder() -> Path | None:
     return Path(named) if named else None
 
 
-def _jobs(snapshot: Snapshot) -> dict[str, Who]:
+def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
     """The job on each GPU, by UUID; none if several share it, or names are off."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
@@ -268,7 +277,25 @@ def _jobs(snapshot: Snapshot) -> dict[str, Who]:
             labels = dict(zip(workload.JOB_INFO.labels, sample.labels, strict=True))
             job, user, partition, account = (labels[name] for name in NAMES)
             found.setdefault(labels["uuid"], set()).add((job, user, partition, account))
-    return {uuid: next(iter(jobs)) for uuid, jobs in found.items() if len(jobs) == 1}
+    shares = snapshot.readings.get(SHARES)
+    parts = {
+        (sample.labels[1], sample.labels[2]): sample.value
+        for sample in (shares.samples if shares else ())
+        if sample.metric is JOB_SHARE
+    }
+    return {uuid: owners for uuid, jobs in found.items() if (owners := _owners(uuid, jobs, parts))}
+
+
+def _owners(
+    uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
+) -> Mapping[Who, float]:
+    """The parts of a GPU by their owner; empty if several jobs share it in unknown parts."""
+    known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
+    if not known:
+        return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}
+    if len({who[0] for who in known}) < len(known):  # users with jobs of the same name
+        return {}
+    return known | {NO_OWNER: max(0.0, 1.0 - sum(known.values()))}
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:

@@ -35,12 +35,17 @@ class GpuUse:
     sums: Totals = field(default_factory=dict)
     before: Totals | None = None  # None while the job is not on it
 
-    def take(self, now: Totals) -> None:
-        """Take in the totals of a GPU that the job is on."""
+    def take(self, now: Totals, share: float | None) -> None:
+        """Take in the totals of a GPU that the job is on, of which it has this share; seconds of an
+        unknown share (None) are `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
-            first = value if key[0] == "tensor" else 0.0
-            self.sums[key] = self.sums.get(key, 0.0) + value - before.get(key, first)
+            name, first = key[0], value if key[0] == "tensor" else 0.0
+            unknown = share is None and name in ("seconds", "unobserved")
+            part = 1.0 if unknown or name == "steps" else share or 0.0
+            booked: tuple[str, Pair | None] = ("undivided", None) if unknown else key
+            grown = part * (value - before.get(key, first))
+            self.sums[booked] = self.sums.get(booked, 0.0) + grown
         self.before = before | now
 
 
@@ -62,6 +67,8 @@ class JobRecord:
     names: tuple[str, JobLabels] = ("", JobLabels())
     pulse: JobPulse = field(default_factory=JobPulse)
     advice: Mapping[Pair, Advice] = field(default_factory=dict)
+    shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
+    """Its shares of GPUs that others use too, None if unknown."""
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
@@ -87,7 +94,9 @@ class JobRecord:
         there = {gpu.uuid: gpu for gpu in self.group.gpus}
         for uuid, gpu in there.items():
             if uuid in totals:
-                self.uses.setdefault(uuid, GpuUse(gpu)).take(totals[uuid])
+                self.uses.setdefault(uuid, GpuUse(gpu)).take(
+                    totals[uuid], self.shares.get(gpu, 1.0)
+                )
         for uuid in self.uses.keys() - there.keys():
             self.uses[uuid].before = None
         self.speed.take(now, seconds, self.pulse.step)
@@ -150,6 +159,8 @@ class JobRecord:
             watched=now - self.began,
             seconds=seconds,
             unobserved=unobserved,
+            undivided=total.get(("undivided", None), 0.0),
+            held=sum(self.shares.get(gpu, 1.0) or 0.0 for gpu in self.group.gpus),
             steps=int(max([0.0, *(u.sums.get(("steps", None), 0.0) for u in self.uses.values())])),
             mean_rate=self.speed.mean,
             joules=sum(joules.values()) if any(name == "joules" for name, _ in total) else None,

@@ -12,6 +12,7 @@ from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
+from agent.diagnosis.gpu_shares import JOB_SHARE, KEY, GpuShares, Shares
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord, Totals, totals
 from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses
@@ -22,10 +23,11 @@ from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, Receipt, Watc
 from agent.jobs.speed import BIN, SLOWER
 from agent.model import (
     GPU_LABELS,
+    Absent,
     GpuKey,
     GpuMetric,
+    Labels,
     Reading,
-    ReadKey,
     Reason,
     Snapshot,
     State,
@@ -73,7 +75,6 @@ CURRENCY = gauge(
     "cost.currency of the configuration",
     ("currency",),
 )
-KEY = ReadKey("jobs", "running")
 
 
 @dataclass(slots=True)
@@ -85,6 +86,8 @@ class JobWatch:
     _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=JOBS_KEPT))
+    _gpu_shares: GpuShares = field(default_factory=GpuShares)
+    _shares: Shares = field(default_factory=dict)
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
 
     def take(
@@ -99,7 +102,13 @@ class JobWatch:
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses.of_gpus, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
+        self._shares = self._gpu_shares.take(samples, [record.group for record in self._records])
         for record in self._records:
+            record.shares = {
+                gpu: None if isinstance(jobs, Absent) else jobs.get(record.group)
+                for gpu in record.group.gpus
+                if (jobs := self._shares.get(gpu)) is not None
+            }
             record.pulse = pulses.of_jobs.get(record.group, record.pulse)
             there = (accounts[g.uuid] for g in record.group.gpus if g.uuid in accounts)
             record.advice = most_fitting(account.advice for account in there)
@@ -128,13 +137,31 @@ class JobWatch:
             out.add(PRICE, cost.gpu_hour)
         if cost.currency:
             out.add(CURRENCY, 1, cost.currency)
+        if self.configuration.current[workload.JobConfig].info:
+            self._report_shares(out)
         for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
                 rank = "" if culprit.rank is None else str(culprit.rank)
                 out.add(HUNG, 1, *culprit.gpu.labels, rank, str(culprit.pid), "")
-        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
+        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+
+    def _report_shares(self, out: ReadOutput) -> None:
+        """Add the shares of jobs; of those that have no name the sum."""
+        parts: dict[Labels, float] = {}
+        for record in self._records:
+            names = record.names[1]
+            for gpu, share in record.shares.items():
+                labels = (*gpu.labels, names.job_id, names.namespace, names.pod)
+                parts[labels] = parts.get(labels, 0.0) + (share or 0.0)
+        for gpu, shares in self._shares.items():
+            if isinstance(shares, Absent):
+                out.absent(JOB_SHARE, shares, *gpu.labels)
+        unknown = {absence.labels for absence in out.absences}
+        for named, part in parts.items():
+            if named[: len(GPU_LABELS)] not in unknown:
+                out.add(JOB_SHARE, part, *named)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""
@@ -229,6 +256,7 @@ class JobWatch:
             never_waits=_never_waits(record.group.gpus, snapshot.verdicts),
             hang=self._hangs.get(record.id),
             rates=tuple(record.speed.rates),
+            shares=record.shares,
             lost=tuple(gpu for gpu in receipt.gpus if gpu.uuid in lost),
         )
 

@@ -31,6 +31,10 @@ class JobGroup(NamedTuple):
     def pids(self) -> frozenset[int]:
         return frozenset(member.pid for member in self.members)
 
+    def pids_on(self, gpu: GpuKey) -> frozenset[int]:
+        """Its processes on a GPU."""
+        return frozenset(member.pid for member in self.members if member.gpu == gpu)
+
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
         """The GPUs, sorted by index."""

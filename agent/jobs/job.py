@@ -1,7 +1,7 @@
 """Data of a job, running or ended. Times are wall time (s since the epoch) unless said."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -113,8 +113,10 @@ class Receipt:
     """GPU-hours of a job by state and cause, up to its end or up to now (`ended` None).
 
     `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are
-    GPU-seconds by state and cause, `unobserved` those without a known state. `steps` are counted
-    from the first sight of the rhythm, `mean_rate` is steps a second, None without a rhythm;
+    GPU-seconds by state and cause, `unobserved` those without a known state; of a GPU that it
+    shares with other jobs, its part, and if that is not known, `undivided` are the seconds of the
+    whole GPU, which count nowhere else. It has `held` GPUs now, those shared in part. `steps` are
+    counted from the first sight of the rhythm, `mean_rate` is steps a second, None without one;
     `tensor` are GPU-seconds at the peak of the tensor cores. `joules` are those of the energy
     counter in the seconds that were observed, None without a counter; `joules_by` are by state and
     cause. `cost` in the currency of `cost.gpu_hour`, None without a price. `lasted` is since its
@@ -140,6 +142,8 @@ class Receipt:
     savings: tuple[Saving, ...]
     ended_at: float | None = None
     tensor: float | None = None
+    undivided: float = 0.0
+    held: float = 0.0
 
     @property
     def goodput(self) -> Goodput:
@@ -157,7 +161,8 @@ class Job:
     """A running job: its receipt so far, and how it gets on.
 
     `step` in seconds with `confidence` 0-1, or `why_not`. `never_waits` is the GPU that the others
-    wait for. `rates` are steps a second every ten seconds, oldest first. `lost` are those of its
+    wait for. `shares` are those of the GPUs that others use too, None if unknown. `rates` are steps
+    a second every ten seconds, oldest first. `lost` are those of its
     GPUs that no longer answer.
     """
 
@@ -173,6 +178,7 @@ class Job:
     hang: Hang | None = None
     rates: tuple[float | None, ...] = ()
     lost: tuple[GpuKey, ...] = ()
+    shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
 
 
 class WatchedJobs(NamedTuple):

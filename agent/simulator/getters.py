@@ -137,9 +137,13 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
     busy = gpu.buffers.percent("utilisation", now)
     if not busy or not gpu.processes:
         refuse(driver.NOT_FOUND)
-    share = {"smUtil": busy // len(gpu.processes), "memUtil": 0, "encUtil": 0, "decUtil": 0}
-    share["timeStamp"] = nvml.machine.micros(now)
-    return [pynvml.nvmlFriendlyObject({"pid": one.pid, **share}) for one in gpu.processes]
+    whole = sum(one.turns for one in gpu.processes)
+    share = {"memUtil": 0, "encUtil": 0, "decUtil": 0, "timeStamp": nvml.machine.micros(now)}
+    return [
+        pynvml.nvmlFriendlyObject({"pid": p.pid, "smUtil": int(busy * p.turns / whole), **share})
+        for p in gpu.processes
+        if p.turns
+    ]
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:

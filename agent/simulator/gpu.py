@@ -153,11 +153,12 @@ COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller",
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
     """A process on the GPU, as the driver lists it; memory in bytes. A process that `draws` does
-    not compute."""
+    not compute. Processes share the GPU's time by their `turns`."""
 
     pid: int
     memory: int
     draws: bool = False
+    turns: float = 1.0
 
 
 class SimulatedGpu:

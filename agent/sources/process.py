@@ -1,6 +1,6 @@
 """Processes on a GPU: how many, and (on request) which."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from agent.hardware.files import read_text
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
 from agent.jobs.process_table import VISIBLE
-from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
+from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
@@ -69,12 +69,13 @@ HELD = internal(
 )
 SHARE = internal(
     "dgx_gpu_process_share_ratio",
-    "Share of time, 0-1, in which kernels of each of them were on the GPU, while several take "
-    "turns on it (clients of MPS are not distinguished), for the machine's own page and terminal.",
+    "Share of time, 0-1, in which kernels of each process were on the GPU, while several take "
+    "turns on it.",
     "nvmlDeviceGetProcessUtilization (not under MIG)",
     (*GPU_LABELS, "pid"),
     RATIO,
 )
+MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
 """Bytes in use from which a GPU counts as used: in a container without the host's processes the
 driver lists none."""
@@ -126,6 +127,8 @@ class Processes:
         for pid in working:
             out.add(PROCESS, 1, str(pid))
         self._list_largest(listed, out)
+        if len(working) > 1:
+            self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
         """Processes that are no servers: of displays, only those that draw and do not compute."""
@@ -156,7 +159,6 @@ class Processes:
             return False
 
     def _list_largest(self, listed: list[mig.GpuProcess], out: ReadOutput) -> None:
-        shares = self._shares() if len(listed) > 1 else {}
         ranked = sorted(listed, key=lambda p: (-(p.memory or 0), p.pid))
         series = self.gpu.configuration.current[ProcessConfig].series
         for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
@@ -167,21 +169,28 @@ class Processes:
                 out.add(HELD, held, pid)
                 if place < series:
                     out.add(PROCESS_MEMORY, held, pid, name)
-            part = shares.get(process.pid)
-            if part is not None and process.pid not in self._servers:  # the share of its clients
-                out.add(SHARE, part, pid)
 
-    def _shares(self) -> dict[int, float]:
-        """Shares by pid, of processes that used the GPU since then; the driver repeats old
-        figures."""
-        asked = partial(self.gpu.device.get, "ProcessUtilization", self._seen)
-        samples = unless_final(asked, list[Any]())  # none, or the driver does not report
+    def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
+        """Add the shares of the processes since the last read; the driver repeats old figures."""
+        samples: Sequence[Any] = ()
+        try:
+            if self._servers:
+                raise MPS_CLIENTS.without_traceback()
+            samples = self.gpu.device.get("ProcessUtilization", self._seen)
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            if absent.reason is not Reason.UNKNOWN:  # NOT_FOUND: none of them used the GPU
+                out.absent(SHARE, absent)
+                return
         parts: dict[int, list[int]] = {}
         for one in samples:
             if one.timeStamp > self._seen:
                 parts.setdefault(one.pid, []).append(min(one.smUtil, 100))
         self._seen = max((one.timeStamp for one in samples), default=self._seen)
-        return {pid: sum(some) / len(some) / 100 for pid, some in parts.items()}
+        for pid in working:
+            some = parts.get(pid, [0])
+            out.add(SHARE, sum(some) / len(some) / 100, str(pid))
 
     def _name(self, pid: int) -> str:
         try:

@@ -85,6 +85,9 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
     parts = [hours_text(receipt)]
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
+    if receipt.undivided:
+        shared = amount(receipt.undivided / 3600)
+        parts.append(f"besides {shared} on GPUs that it shared with others in unknown parts")
     if receipt.goodput.of_peak is not None:
         parts.append(f"its work at {percent(receipt.goodput.of_peak)} of the tensor peak")
     if receipt.steps and receipt.mean_rate:
@@ -117,7 +120,7 @@ def cost_text(receipt: Receipt) -> str:
     lost = f"of which lost {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
     if receipt.ended is not None:
         return f"cost {receipt.cost:.2f}, {lost}"
-    hourly = 3600 * each * len(receipt.gpus)
+    hourly = 3600 * each * receipt.held
     return f"cost {receipt.cost:.2f} so far, {lost}; its GPUs cost {hourly:.2f} per hour"
 
 

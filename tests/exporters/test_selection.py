@@ -29,6 +29,7 @@ UNASKED = {
     "dgx_gpu_utilization_ratio",  # the one figure that everyone knows
     "dgx_gpu_fan_ratio",  # of workstations
     "dgx_cost_info",  # the currency that a report asks for
+    "dgx_gpu_job_share_ratio",  # of GPUs that several jobs use, with job.info
 }
 """Of the default set though no rule and no board asks for them; rows of MIG besides."""
 

@@ -15,6 +15,8 @@ from agent import bounds
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.diagnosis import hours
+from agent.diagnosis.gpu_shares import JOB_SHARE
+from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
 from agent.sources import power, workload
@@ -36,14 +38,24 @@ def bench() -> AgentBench:
 
 
 def play(
-    bench: AgentBench, sums: HourlySums, seconds: int, hour: int, *jobs: tuple[str, ...]
+    bench: AgentBench,
+    sums: HourlySums,
+    seconds: int,
+    hour: int,
+    *jobs: tuple[str, ...],
+    shares: tuple[float, ...] = (),
 ) -> None:
-    """So many seconds of one hour, with these jobs on the GPU."""
+    """So many seconds of one hour, with these jobs on the GPU, which have these shares of it."""
     gpu = ("0", bench.machine.gpus[0].uuid)
     for _ in range(seconds):
         latest = bench.run(1).agent.poller.latest
         said = tuple(Sample(workload.JOB_INFO, gpu + job, 1.0) for job in jobs)
         readings = {**latest.readings, workload.KEY: Reading(workload.KEY, latest.at, 1.0, said)}
+        parts = tuple(
+            Sample(JOB_SHARE, (*gpu, job[0], "", ""), part)
+            for job, part in zip(jobs, shares, strict=False)
+        )
+        readings[SHARES] = Reading(SHARES, latest.at, 1.0, parts)
         sums(replace(latest, wall=hour * HOUR + 5.0, readings=readings))
 
 
@@ -246,6 +258,20 @@ def test_a_disk_that_is_full_is_reported_and_costs_nothing_else(
     sums.close()
     assert "hours_not_kept" in caplog.text
     assert together(sums) == pytest.approx(booked(bench))
+
+
+def test_jobs_that_share_a_gpu_have_their_parts_of_its_hours(bench: AgentBench) -> None:
+    sums, other = HourlySums(bench.agent.diagnosis.accounts, None), ("4712", *JOB[1:])
+    play(bench, sums, 40, NOW, JOB, other, shares=(0.75, 0.25))
+    play(bench, sums, 20, NOW, JOB, other)  # in unknown parts
+    found = {row["job_id"]: row for row in rows(sums)}
+    whole = sum(together(sums).values())
+    assert {name: sum(row["seconds"].values()) for name, row in found.items()} == pytest.approx(
+        {"4711": 0.75 * (whole - 20), "4712": 0.25 * (whole - 20), "": 20.0}, abs=1.5
+    )  # a change is noticed a second later
+    (gpu,) = json.loads(sums.document())["hours"][0]["gpus"].values()
+    assert sum(gpu.values()) == pytest.approx(whole)
+    assert found["4711"]["joules"] == pytest.approx(3 * found["4712"]["joules"])
 
 
 def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str]) -> None:

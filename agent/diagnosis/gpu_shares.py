@@ -1,0 +1,71 @@
+"""Shares of GPUs that several jobs use in turns, by the driver's samples of their processes."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from agent.bounds import HOUR
+from agent.jobs.grouping import JobGroup
+from agent.model import GPU_LABELS, Absent, GpuKey, ReadKey, Reason, gauge
+from agent.ranges import RATIO
+from agent.series import SampleStore
+from agent.sources import process
+
+JOB_SHARE = gauge(
+    "dgx_gpu_job_share_ratio",
+    "Share of the job, 0-1, in the time of a GPU that several jobs use in turns, over the last "
+    "minute; equal shares if none of them used it. Only with job.info = true.",
+    "nvmlDeviceGetProcessUtilization",
+    (*GPU_LABELS, "job_id", "namespace", "pod"),
+    RATIO,
+)
+KEY = ReadKey("jobs", "running")
+WINDOW = HOUR / 60  # of samples, which every process must have
+TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")
+
+Shares = Mapping[GpuKey, Mapping[JobGroup, float] | Absent]
+"""Of each GPU with several jobs: the share of each, which sum to 1, or why they are not known."""
+
+
+@dataclass(slots=True)
+class GpuShares:
+    """Takes every tick."""
+
+    _windows: dict[GpuKey, deque[tuple[float, Mapping[int, float]]]] = field(default_factory=dict)
+    """Readings of the last minute, by process, and a reading before them."""
+
+    def take(self, samples: SampleStore, groups: Iterable[JobGroup]) -> Shares:
+        """Return the shares in the GPU's used time of the last minute; equal shares if none of the
+        jobs used it."""
+        on: dict[GpuKey, list[JobGroup]] = {}
+        for group in groups:
+            for gpu in group.gpus:
+                on.setdefault(gpu, []).append(group)
+        shared = {gpu: jobs for gpu, jobs in on.items() if len(jobs) > 1}
+        self._windows = {gpu: self._windows.get(gpu, deque()) for gpu in shared}
+        return {gpu: self._divided(samples, gpu, jobs) for gpu, jobs in shared.items()}
+
+    def _divided(
+        self, samples: SampleStore, gpu: GpuKey, jobs: Sequence[JobGroup]
+    ) -> Mapping[JobGroup, float] | Absent:
+        window, of_job = self._windows[gpu], {job: job.pids_on(gpu) for job in jobs}
+        pids = frozenset[int]().union(*of_job.values())
+        asked = ((pid, samples.point(process.SHARE, *gpu.labels, str(pid))) for pid in pids)
+        points = {pid: point for pid, point in asked if point}
+        at = max((point.at for point in points.values()), default=0.0)
+        if points and (not window or at > window[-1][0]):
+            window.append((at, {pid: point.value for pid, point in points.items()}))
+        begin = samples.now - WINDOW
+        while len(window) > 1 and window[1][0] <= begin:
+            window.popleft()
+        if refused := samples.absence(process.SHARE, *gpu.labels):
+            return Absent(refused.reason, refused.detail)
+        if len(window) < 2 or window[0][0] > begin or not pids <= window[0][1].keys():
+            return TOO_SHORT
+        used = {
+            job: sum(parts.get(pid, 0.0) for _, parts in islice(window, 1, None) for pid in its)
+            for job, its in of_job.items()
+        }
+        whole = sum(used.values())
+        return {job: part / whole if whole else 1 / len(jobs) for job, part in used.items()}
