@@ -2,8 +2,6 @@
 package, by a small one of the fields that ours may have. The chart, by Helm itself."""
 
 import json
-import shutil
-import subprocess
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -16,8 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from agent import __version__
-from tests.stack.running import eventually, run_to_end
+from tests.stack.running import eventually
 from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
 
@@ -51,6 +48,7 @@ RELABELING = _object(
     replacement={"type": "string"},
     targetLabel=TEXT,
 )
+SECRET = _object(("name", "key"), name=TEXT, key=TEXT)
 ENDPOINT = _object(
     ("port",),
     port=TEXT,
@@ -61,6 +59,7 @@ ENDPOINT = _object(
     honorLabels={"const": True},
     relabelings=_list(RELABELING),
     metricRelabelings=_list(RELABELING),
+    basicAuth=_object(("username", "password"), username=SECRET, password=SECRET),
 )
 POD_MONITOR = _object(
     ("apiVersion", "kind", "metadata", "spec"),
@@ -76,28 +75,8 @@ POD_MONITOR = _object(
 )
 """Of the documented fields of prometheus-operator's CRD (0.91) those that a DaemonSet needs."""
 
-ACCESS = "resource-slices"
-CHART = {ACCESS, "Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates"}
-IMAGE = {"image": {"repository": "registry.example/dgx-telemetry"}}
-
-needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="no Helm for this processor")
-
-
-def helm(values: object) -> subprocess.CompletedProcess[str]:
-    """The chart, rendered with these values."""
-    command = ["helm", "template", "dgx-telemetry", str(FOLDER), "--values", "-"]
-    content = json.dumps(values)
-    return run_to_end(command, given=content)
-
-
-def documents(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """The objects that a command prints, by their kind."""
-    assert done.returncode == 0, done.stderr
-    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
-
-
-def objects(**values: Any) -> dict[str, Any]:
-    return documents(helm({**IMAGE, **values}))
+CHART = {"Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates", "README.md"}
+CHART |= {"dashboards", "prometheus"}
 
 
 def is_taken(one: object) -> bool:
@@ -261,75 +240,3 @@ def test_it_leaves_a_node_whose_operands_are_paused(client: dict[str, str], chan
 def test_it_runs_only_where_clients_of_the_driver_may(value: str) -> None:
     """Whatever a release to come calls its reason."""
     assert not admits({**NODE, CLIENT: value})
-
-
-@needs_helm
-def test_the_chart_is_the_manifests() -> None:
-    """Besides, its objects have what the values and the settings put in."""
-    settings, agents, monitor = objects().values()
-    assert settings["data"] == {"config.toml": (FOLDER / "config.toml").read_text()}
-    pod = agents["spec"]["template"]
-    assert list(pod["metadata"].pop("annotations")) == ["checksum/config"]
-    agent = pod["spec"]["containers"][0]
-    assert agent.pop("image") == "registry.example/dgx-telemetry:latest"
-    ours = manifest("daemonset.yaml")
-    del ours["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert agents == ours
-    assert monitor == manifest("podmonitor.yaml")
-    assert manifest("Chart.yaml")["version"] == manifest("Chart.yaml")["appVersion"] == __version__
-
-
-@needs_helm
-def test_values_are_put_in_and_kubernetes_takes_it() -> None:
-    usual = objects()["DaemonSet"]["spec"]["template"]
-    settings, agents = objects(
-        image={**IMAGE["image"], "tag": "v1", "pullSecrets": [{"name": "registry"}]},
-        config="[job]\ninfo = false\n",
-        nodeSelector={"pool": "dgx"},
-        tolerations=[],
-        resources={"requests": {"cpu": "20m"}},
-        podMonitor={"enabled": False},
-    ).values()
-    assert is_taken(settings)
-    assert is_taken(agents)
-    assert settings["data"] == {"config.toml": "[job]\ninfo = false\n"}
-    pod = agents["spec"]["template"]
-    assert pod["metadata"]["annotations"] != usual["metadata"]["annotations"]  # it begins again
-    assert pod["spec"]["nodeSelector"] == {"pool": "dgx"}
-    assert pod["spec"]["tolerations"] == []
-    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
-    assert pod["spec"]["runtimeClassName"] == usual["spec"]["runtimeClassName"]
-    agent = pod["spec"]["containers"][0]
-    assert agent["image"] == "registry.example/dgx-telemetry:v1"
-    assert agent["resources"] == {"requests": {"cpu": "20m"}}
-    assert agent["securityContext"] == usual["spec"]["containers"][0]["securityContext"]
-
-
-@needs_helm
-def test_a_cluster_may_have_no_class_for_nvidias_runtime() -> None:
-    agents = objects(runtimeClassName="")["DaemonSet"]
-    assert is_taken(agents)
-    assert "runtimeClassName" not in agents["spec"]["template"]["spec"]
-
-
-@needs_helm
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({}, "image.repository: expected the image"),
-        ({**IMAGE, "podMonitr": {}}, "podMonitr"),
-        ({**IMAGE, "podMonitor": {"interval": "soon"}}, "podMonitor.interval"),
-    ],
-)
-def test_a_wrong_value_is_refused_and_named(values: object, said: str) -> None:
-    done = helm(values)
-    assert done.returncode != 0
-    assert said in done.stderr
-
-
-@needs_helm
-def test_helm_finds_nothing_to_complain_of() -> None:
-    command = ["helm", "lint", "--strict", str(FOLDER), "--values", "-"]
-    content = json.dumps(IMAGE)
-    done = run_to_end(command, given=content)
-    assert done.returncode == 0, done.stdout
