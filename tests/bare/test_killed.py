@@ -188,15 +188,23 @@ class Packaged:
         self.count = root.with_name(f"{root.name}.count")
         self.killer = stand_ins / "killer"
         for name in SCRIPTS:
-            text = (ROOT / "deploy/debian" / name).read_text()
-            write(root / name, re.sub(r"(?<![\w.}])/(?=(opt|usr|etc|run)/)", f"{root}/", text))
+            self.write_script(name, f"debian/{name}")
+        self.write_script("usr/lib/dgx-telemetry/make-environment", "make-environment")
         write(root / "usr/bin/python3.13", PACKAGED_PYTHON)
-        write(root / "usr/share/doc/dgx-telemetry/kernel-log.conf", "")
+        write(root / "usr/lib/dgx-telemetry/kernel-log.conf", "")
         for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):
             write(root / "bin" / name, "#!/bin/sh\n")
         for folder in ("run/systemd/system", "etc/systemd/system", "opt"):
             (root / folder).mkdir(parents=True)
         self.before = self.files()
+
+    def write_script(self, to: str, name: str) -> None:
+        text = (
+            (ROOT / "deploy" / name)
+            .read_text()
+            .replace("/usr/lib/dgx-telemetry/make", "bash /usr/lib/dgx-telemetry/make")
+        )
+        write(self.root / to, re.sub(r"(?<![\w.}])/(?=(opt|usr|etc|run)/)", f"{self.root}/", text))
 
     def run(self, steps: tuple[str, ...], killed_at: int = -1) -> tuple[bool, int]:
         """Run them one after the other as dpkg does, which ends at one that fails: whether all

@@ -20,7 +20,9 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def package() -> Path:
     """The package, built from this tree."""
-    said = subprocess.run([ROOT / "deploy/deb"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [ROOT / "deploy/package", "deb"], capture_output=True, text=True, check=True
+    )
     return ROOT / said.stdout.split()[-1]
 
 
