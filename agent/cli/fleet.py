@@ -1,33 +1,36 @@
-"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]`.
+"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]
+[--config FILE]`.
 
 `dgx-telemetry up --fleet` starts it. An agent runs for each kind of load that is in the fleet; each
 node repeats the report of its kind's agent (agent/simulator/README.md).
 """
 
+import argparse
 import asyncio
 import resource
 import sys
+from pathlib import Path
 
 from agent.cli.assembly import Agent, simulated_hardware
-from agent.cli.options import stop_signal
+from agent.cli.options import settings_of, stop_signal
 from agent.cli.run import SWITCH_INTERVAL
 from agent.clock import SystemClock
-from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.simulator.fleet import plan
 from exporters.fleet import FleetServer
 from exporters.prometheus import Exposition
+from exporters.settings import MetricsConfig, NvlinkConfig
 
-POWER_CUT = "300"
+POWER_CUT = 300.0
 """Seconds until the last rack loses its power."""
 
 
-async def serve(number: str, system: str, listen: str, speed: str, cut: str = POWER_CUT) -> None:
-    """Serve a fleet until a signal; raises BadInput."""
-    nodes, clock = plan(int(number)), SystemClock(float(speed))
-    host, _, port = listen.rpartition(":")
+async def serve(given: argparse.Namespace) -> None:
+    """Serve a fleet, each agent with the settings of the file, until a signal; raises BadInput."""
+    nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
+    host, _, port = given.address.rpartition(":")
     agents = {
-        kind: Agent(Settings(), simulated_hardware(f"{system}:{kind}", clock), clock)
+        kind: Agent(settings, simulated_hardware(f"{given.system}:{kind}", clock), clock)
         for kind in {node.scenario for node in nodes}
     }
     pollers = [agent.poller for agent in agents.values()]
@@ -36,7 +39,7 @@ async def serve(number: str, system: str, listen: str, speed: str, cut: str = PO
         return next((words for one in pollers if (words := one.waiting_for())), "")
 
     async def cut_power() -> None:
-        await clock.sleep(float(cut))
+        await clock.sleep(given.cut)
         if nodes[-1].rack != nodes[0].rack:
             server.dark = {node.address for node in nodes if node.rack == nodes[-1].rack}
         await stop
@@ -47,7 +50,7 @@ async def serve(number: str, system: str, listen: str, speed: str, cut: str = PO
     try:
         await server.start(host)
     except OSError as error:
-        raise BadInput(f"cannot listen on {listen}: {error.strerror}") from error
+        raise BadInput(f"cannot listen on {given.address}: {error.strerror}") from error
     for agent in agents.values():
         agent.start()
     works = [asyncio.create_task(work) for work in (cut_power(), *(one.run() for one in pollers))]
@@ -60,7 +63,24 @@ async def serve(number: str, system: str, listen: str, speed: str, cut: str = PO
 
 
 def _page(agent: Agent) -> Exposition:
-    return Exposition(lambda: agent.poller.latest, agent.clock.monotonic, process=False)
+    return Exposition(
+        lambda: agent.poller.latest,
+        agent.clock.monotonic,
+        process=False,
+        selected=lambda: agent.settings[MetricsConfig],
+        per_link=lambda: agent.settings[NvlinkConfig].per_link,
+    )
+
+
+def _given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("number", type=int)
+    parser.add_argument("system")
+    parser.add_argument("address")
+    parser.add_argument("speed", type=float)
+    parser.add_argument("cut", type=float, nargs="?", default=POWER_CUT)
+    parser.add_argument("--config", type=Path)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
@@ -68,7 +88,7 @@ if __name__ == "__main__":
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket and a client for each node
     try:
-        asyncio.run(serve(*sys.argv[1:]))
+        asyncio.run(serve(_given()))
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)

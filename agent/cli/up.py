@@ -109,6 +109,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     """Return the plan by the flags and this machine; raises BadInput for an impossible plan."""
     from agent import simulator
     from agent.simulator import fleet
+    from alerts.receivers import Receivers
 
     settings = settings_of(arguments)
     machine: str | None = arguments.simulate
@@ -132,10 +133,16 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         raise ConfigError("--simulate-speed needs --simulate or --fleet: real time has one speed")
     path = config_path(arguments)
     flags = [
-        *(() if machine is None else ("--simulate", machine, "--simulate-speed", f"{speed:g}")),
+        *(
+            ("--simulate", machine, "--simulate-speed", f"{speed:g}")
+            if machine and not nodes
+            else ()
+        ),
         *(() if path is None else ("--config", str(path))),
     ]
     simulated = bool(machine or nodes)
+    if simulated and settings[Receivers] != Receivers():
+        say("[alertmanager] is not applied: a simulated machine notifies no one")
     return StackPlan(settings, flags, simulated, speed, installed, nodes, machine or OF_FLEET)
 
 
@@ -176,7 +183,7 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
         "grafana": programs.grafana_program,
     }
     watched = (
-        programs.fleet_program(ports.agent, plan.fleet, plan.system, plan.speed)
+        programs.fleet_program(ports.agent, plan.fleet, plan.system, plan.speed, plan.agent_flags)
         if plan.fleet
         else programs.agent_program(ports.agent, plan.agent_flags)
     )

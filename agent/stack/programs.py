@@ -95,9 +95,11 @@ def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
     return _own("agent", port, "agent", "run", "--listen", f"{LOOPBACK}:{port}", *flags)
 
 
-def fleet_program(port: int, nodes: int, system: str, speed: float) -> StackProgram:
+def fleet_program(
+    port: int, nodes: int, system: str, speed: float, flags: Sequence[str] = ()
+) -> StackProgram:
     arguments = "agent.cli.fleet", str(nodes), system, f"{LOOPBACK}:{port}", f"{speed:g}"
-    return _own("fleet", port, *arguments)
+    return _own("fleet", port, *arguments, *flags)
 
 
 def _own(name: str, port: int, *module: str) -> StackProgram:

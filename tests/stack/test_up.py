@@ -195,6 +195,21 @@ def test_a_machine_that_lives_fast_is_scraped_each_second_at_most(tmp_path: Path
     assert "scrape_interval: 1000ms" in (tmp_path / "prometheus.yaml").read_text()
 
 
+def test_a_file_applies_to_a_simulated_stack_and_the_rest_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(
+        '[cost]\ngpu_hour = 2.0\n[alertmanager]\nwebhook_url = "http://127.0.0.1:1/"\n'
+    )
+    for machine, nodes in (("k40:idle", 0), (None, 4)):
+        given = Namespace(config=config, simulate=machine, simulate_speed=1.0, fleet=nodes)
+        first, *_ = programs_of(tmp_path, plan_of(given), USUAL_PORTS)
+        assert first.arguments[-2:] == ("--config", str(config))
+        said = capsys.readouterr().out
+        assert "[alertmanager] is not applied: a simulated machine notifies no one" in said
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     sentence = refused("--simulate", "k40:idle", PATH="/nonexistent", TMPDIR=str(tmp_path))
     assert "up cannot start setpriv: No such file or directory" in sentence
