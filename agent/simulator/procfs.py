@@ -12,7 +12,6 @@ from agent.simulator.traffic import PRESSURE_KINDS
 Content = Callable[[], str]
 
 TICKS_PER_SECOND = 100  # Ticks per second of CPU time
-KIB = 1024
 
 MOUNT_LINES = (
     "proc /proc proc rw,relatime 0 0",

@@ -1,6 +1,6 @@
 """The status, built on demand and once a tick: a pure function of the tick, accounts and faults."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -9,23 +9,15 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.diagnosis.advice import SUMMARIES
-from agent.jobs.job import Job, percent
+from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
 from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
 from agent.status.findings import by_gpu, finding_statuses, grave, not_good
-from agent.status.gpus import (
-    Judged,
-    RowContext,
-    finding_step,
-    gpu_status,
-    instances,
-    judged,
-    processes,
-)
+from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judged
 from agent.status.groups import group_status, grouped
-from agent.status.headline import HeadlineInput, headline
+from agent.status.headline import headline
 from agent.status.history import History
 from agent.status.jobs import ended_job, running_job
 from agent.status.links import FarEnds, nvlink_graph
@@ -34,11 +26,11 @@ from agent.status.model import (
     AbsenceStatus,
     FindingStatus,
     GpuGroup,
-    GpuStatus,
     HeadlineClause,
     Level,
     PathKind,
     PathStatus,
+    RunningJob,
     SourceStatus,
     Status,
 )
@@ -56,20 +48,6 @@ LEAST = 0.005
 """Share of the time from which that division names a state."""
 
 SOUND = "All expected hardware is present, and no link is known to be slow."
-
-
-class TickParts(NamedTuple):
-    """Values that several parts of the status share."""
-
-    snapshot: Snapshot
-    silent: bool  # the driver does not respond
-    gpus: Sequence[Judged]
-    findings: tuple[FindingStatus, ...]
-    of_gpus: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
-    ways: Sequence[Way]
-    paths: tuple[PathStatus, ...]
-    full: bool  # a link is at its limit
-    clauses: tuple[HeadlineClause, ...]
 
 
 class Looked(NamedTuple):
@@ -122,35 +100,35 @@ class StatusBoard:
 
     def _build(self, snapshot: Snapshot) -> Status:
         source, samples = self.source, self.source.samples
-        seen = self._seen(snapshot)
-        gpus, findings, paths, silent = seen.gpus, seen.findings, seen.paths, seen.silent
+        silent = silence(snapshot) > 0
+        ways = self._ways.of(samples)
+        paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)
+        full = any(path.level for path in paths if path.path != "hbm")
+        seen = self._seen(snapshot, silent=silent, full=full)
+        clauses = headline(seen)
         jobs, (_, absences, sources) = source.jobs(), self._looked()
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         bandwidth, system = source.diagnosis.bandwidth, source.system()
         graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
         arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
         ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
-        running = tuple(
-            running_job(one, jobs.ended, snapshot, _of(one, seen.of_gpus), silent=silent)
-            for one in jobs.running
-        )
         return Status(
             at=moment(snapshot.wall),
             tick=snapshot.tick,
             second=int(snapshot.at),
-            level=_level(seen),
+            level=_level(seen, clauses),
             machine=machine_status(source, snapshot),
-            headline=seen.clauses,
-            sound=None if findings or snapshot.tick <= 0 else SOUND,
-            groups=self._groups(seen),
-            findings=_once(findings, seen.clauses),
-            gpus=self._rows(seen),
-            divided=None if silent else _divided(gpus),
-            jobs=running,
+            headline=clauses,
+            sound=None if seen.findings or snapshot.tick <= 0 else SOUND,
+            groups=_groups(seen, clauses),
+            findings=_once(seen.findings, clauses),
+            gpus=tuple(gpu_statuses(seen)),
+            divided=None if silent else _divided(seen.gpus),
+            jobs=tuple(_running(jobs, seen)),
             ended=ended,
             paths=paths,
             path_rows=path_rows(paths, arrays),
-            path_kinds=self._kinds(seen),
+            path_kinds=self._kinds(seen, ways, paths),
             links=links,
             graph=graph,
             host=host_status(samples),
@@ -160,58 +138,26 @@ class StatusBoard:
             events=event_statuses(source.faults.events, receipts, snapshot, silent=silent),
         )
 
-    def _seen(self, snapshot: Snapshot) -> TickParts:
-        source, bandwidth = self.source, self.source.diagnosis.bandwidth
-        silent = silence(snapshot) > 0
+    def _seen(self, snapshot: Snapshot, *, silent: bool, full: bool) -> SeenTick:
+        source = self.source
         gpus = judged(source, self.history, snapshot)
         findings = finding_statuses(
             source.faults.active,
             snapshot,
-            bandwidth,
+            source.diagnosis.bandwidth,
             source.inventory.missing,
             partial(finding_step, gpus={gpu.identity.uuid: gpu for gpu in gpus}),
         )
-        ways = self._ways.of(source.samples)
-        paths = path_statuses(ways, bandwidth, source.samples, silent=silent)
-        full = any(path.level for path in paths if path.path != "hbm")
-        return TickParts(
-            snapshot,
-            silent,
-            gpus,
-            findings,
-            by_gpu(findings, (gpu.identity.key for gpu in gpus)),
-            ways,
-            paths,
-            full,
-            headline(HeadlineInput(snapshot, source, gpus, findings, full)),
-        )
+        of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
+        return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
-    def _groups(self, seen: TickParts) -> tuple[GpuGroup, ...]:
-        said = {clause.do for clause in seen.clauses}
-        groups = (
-            group_status(one, seen.snapshot, full=seen.full)
-            for one in ([] if seen.silent else grouped(seen.gpus))
-        )
-        return tuple(_without(one, said, seen.findings) for one in groups)
-
-    def _rows(self, seen: TickParts) -> tuple[GpuStatus, ...]:
-        named = (job for job in self.source.jobs().running if job.receipt.name)
-        context = RowContext(
-            seen.snapshot,
-            self.source.samples,
-            seen.silent,
-            seen.of_gpus,
-            processes(seen.snapshot),
-            instances(self.source.samples),
-            {pid: job.receipt.name for job in named for pid in job.pids},
-        )
-        return tuple(gpu_status(gpu, context) for gpu in seen.gpus)
-
-    def _kinds(self, seen: TickParts) -> tuple[PathKind, ...]:
+    def _kinds(
+        self, seen: SeenTick, ways: Sequence[Way], paths: Sequence[PathStatus]
+    ) -> tuple[PathKind, ...]:
         source, specs = self.source, self.source.diagnosis.bandwidth.specs
-        rates = link_rates(seen.ways, source.inventory.gpus, specs, source.samples)
+        rates = link_rates(ways, source.inventory.gpus, specs, source.samples)
         ailing = {device for one in seen.findings for device in one.devices}
-        return path_kinds(seen.paths, rates, ailing)
+        return path_kinds(paths, rates, ailing)
 
     def _looked(self) -> Looked:
         """Return the result of the last look for faults: it takes a whole snapshot."""
@@ -222,14 +168,25 @@ class StatusBoard:
         return self._last_look
 
 
-def _level(seen: TickParts) -> Level | None:
-    worst = worst_level(clause.level for clause in seen.clauses)
+def _level(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> Level | None:
+    worst = worst_level(clause.level for clause in clauses)
     return Level.CRITICAL if grave(seen.findings) else worst
 
 
-def _of(job: Job, findings: Mapping[str, tuple[FindingStatus, ...]]) -> tuple[FindingStatus, ...]:
-    own = (findings.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
-    return tuple({one.id: one for found in own for one in found}.values())
+def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup, ...]:
+    said = {clause.do for clause in clauses}
+    groups = (
+        group_status(one, seen.snapshot, full=seen.full)
+        for one in ([] if seen.silent else grouped(seen.gpus))
+    )
+    return tuple(_without(one, said, seen.findings) for one in groups)
+
+
+def _running(jobs: WatchedJobs, seen: SeenTick) -> Iterator[RunningJob]:
+    for job in jobs.running:
+        found = (seen.of_gpus.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
+        own = tuple({one.id: one for of_gpu in found for one in of_gpu}.values())
+        yield running_job(job, jobs.ended, seen.snapshot, own, silent=seen.silent)
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:

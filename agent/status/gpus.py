@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
 from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import action, by_kind
@@ -97,6 +99,18 @@ class Judged(NamedTuple):
             return main if self.beside[0] == main else self.pair
         stands = self.seconds >= STANDS or not costs(self.beside[0])
         return self.pair if stands else self.beside[0]
+
+
+class SeenTick(NamedTuple):
+    """A tick as the parts of the status share it."""
+
+    snapshot: Snapshot
+    source: StatusSource
+    silent: bool  # the driver does not respond: no figure is shown
+    gpus: Sequence[Judged]
+    findings: Sequence[FindingStatus]
+    of_gpus: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
+    full: bool  # a link is at its limit
 
 
 def costs(pair: Pair) -> bool:
@@ -210,26 +224,30 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
     return absence.reason, words + f" ({detail})" * bool(detail)
 
 
-class RowContext(NamedTuple):
-    """Inputs of the rows of GPUs at a tick."""
+def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
+    """Yield a row for each GPU."""
+    samples, jobs = seen.source.samples, seen.source.jobs().running
+    on, divided = processes(seen.snapshot), instances(samples)
+    named = {pid: job.receipt.name for job in jobs if job.receipt.name for pid in job.pids}
+    for gpu in seen.gpus:
+        uuid = gpu.identity.uuid
+        who = on.get(uuid, ()) if not gpu.lost else ()
+        yield replace(
+            _gpu_status(gpu, seen),
+            figures=GpuFigures() if seen.silent else _figures(gpu.identity.key.labels, samples),
+            who=_who(who, named),
+            processes=who,
+            instances=divided.get(uuid, ()),
+        )
 
-    snapshot: Snapshot
-    samples: SampleStore
-    silent: bool  # the driver does not respond: no figure is shown
-    findings: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
-    processes: Mapping[str, tuple[ProcessStatus, ...]]
-    instances: Mapping[str, tuple[InstanceStatus, ...]]
-    named: Mapping[int, str]  # titles of jobs that have a name, by pid
 
-
-def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
-    """Return the row of a GPU."""
-    key, at = gpu.identity.key, context.snapshot
-    whole, told = not (context.silent or gpu.lost), gpu.lost or not context.silent
+def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
+    """Return what its verdict and its findings tell."""
+    key, at = gpu.identity.key, seen.snapshot
+    whole, told = not (seen.silent or gpu.lost), gpu.lost or not seen.silent
     verdict = gpu.verdict if whole else None
-    own = context.findings.get(key.uuid, ())
+    own = seen.of_gpus.get(key.uuid, ())
     level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
-    who = context.processes.get(key.uuid, ()) if not gpu.lost else ()
     text = _text(gpu)
     hang = gpu.job.hang if gpu.job else None
     awaited = next((c for c in hang.culprits if c.gpu == key), None) if hang else None
@@ -254,10 +272,6 @@ def gpu_status(gpu: Judged, context: RowContext) -> GpuStatus:
         shares={pair_name(p): round(n, 4) for p, n in verdict.shares.items() if n}
         if verdict
         else {},
-        figures=GpuFigures() if context.silent else _figures(key.labels, context.samples),
-        who=_who(who, context.named),
-        processes=who,
-        instances=context.instances.get(key.uuid, ()),
         findings=tuple(one.id for one in own),
         job=gpu.job.receipt.id if gpu.job else None,
     )

@@ -1,7 +1,6 @@
 """The whole machine in a few clauses: its faults, and the work of its GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,12 +10,12 @@ from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
-from agent.model import Reason, Severity, Snapshot, State
+from agent.model import Reason, Severity, State
 from agent.status.findings import not_good
-from agent.status.gpus import Judged
+from agent.status.gpus import Judged, SeenTick
 from agent.status.groups import Members, group_text, grouped, level_of, listed
 from agent.status.model import AlertStatus, FindingStatus, HeadlineClause, Level
-from agent.status.source import StatusSource, silence
+from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
@@ -29,17 +28,7 @@ OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 """Alerts on time that GPUs lose: the clause on the GPUs' state reports them."""
 
 
-class HeadlineInput(NamedTuple):
-    """Facts from which the headline is made."""
-
-    snapshot: Snapshot
-    source: StatusSource
-    gpus: Sequence[Judged]
-    findings: Sequence[FindingStatus]
-    full: bool  # a link is at its limit
-
-
-def headline(facts: HeadlineInput) -> tuple[HeadlineClause, ...]:
+def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
     """Return the clauses, the graver first: faults of the hardware, the work of the GPUs."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
@@ -47,7 +36,7 @@ def headline(facts: HeadlineInput) -> tuple[HeadlineClause, ...]:
     return tuple(sorted(clauses, key=lambda one: GRAVEST_FIRST.index(one.level)))
 
 
-def _broken(facts: HeadlineInput) -> Iterator[HeadlineClause]:
+def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
     snapshot, inventory = facts.snapshot, facts.source.inventory
     if silent := silence(snapshot):
         yield _driver_hangs(facts, silent)
@@ -83,7 +72,7 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
     return text if text.startswith(tuple(devices) or ("\0",)) else text[:1].upper() + text[1:]
 
 
-def _counts(finding: FindingStatus, facts: HeadlineInput) -> bool:
+def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
     """Return whether something is broken now: not only unseen, nor over, nor shown by a group."""
     if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
         return False
@@ -96,7 +85,7 @@ def _counts(finding: FindingStatus, facts: HeadlineInput) -> bool:
 
 
 def _clause(
-    facts: HeadlineInput, kinds: frozenset[str], fault_kind: str, text: str, stood: float
+    facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
     """Return a clause that says more than its finding, which it may stand before."""
     fault = by_kind()[fault_kind]
@@ -116,7 +105,7 @@ def _clause(
     )
 
 
-def _driver_hangs(facts: HeadlineInput, silent: float) -> HeadlineClause:
+def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
     """The driver does not answer: a warning while a late read may end by itself."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
@@ -126,7 +115,7 @@ def _driver_hangs(facts: HeadlineInput, silent: float) -> HeadlineClause:
     return replace(found, level=Level.WARNING, do=wait(LATE_READ_SECONDS))
 
 
-def _lost(facts: HeadlineInput, lost: Sequence[Judged]) -> HeadlineClause:
+def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
     left = len(facts.gpus) - len(lost)
     answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
     stood = max(gpu.seconds for gpu in lost)
@@ -136,17 +125,17 @@ def _lost(facts: HeadlineInput, lost: Sequence[Judged]) -> HeadlineClause:
     return replace(found, gpus=tuple(gpu.number for gpu in lost))
 
 
-def _driver_known(facts: HeadlineInput) -> bool:
+def _driver_known(facts: SeenTick) -> bool:
     """Return whether a driver has ever answered, and was not released."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
 
-def _no_driver(facts: HeadlineInput) -> str:
+def _no_driver(facts: SeenTick) -> str:
     return f"No GPU is watched: {facts.source.inventory.why_not}"
 
 
-def _work(facts: HeadlineInput) -> Iterator[HeadlineClause]:
+def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
     inventory = facts.source.inventory
     if silence(facts.snapshot):
         if facts.gpus:
@@ -165,7 +154,7 @@ def _work(facts: HeadlineInput) -> Iterator[HeadlineClause]:
         yield _of_groups(groups, facts)
 
 
-def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClause:
+def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
     """Return a clause for the work of all GPUs, with the first step of the first group that has a
     step: it is the gravest."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
@@ -190,7 +179,7 @@ def _of_groups(groups: Sequence[Members], facts: HeadlineInput) -> HeadlineClaus
     )
 
 
-def _of_group(members: Members, facts: HeadlineInput) -> str:
+def _of_group(members: Members, facts: SeenTick) -> str:
     pair, gpus = members
     who, several = _named(gpus, facts.gpus), len(gpus) > 1
     text = group_text(pair, gpus)
@@ -209,7 +198,7 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
     return listed([gpu.number for gpu in gpus])
 
 
-def _alert(state: State, facts: HeadlineInput, gpus: Sequence[Judged]) -> AlertStatus | None:
+def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
     """Return the alert of a state: its finding's, else with the share of the time from which it
     fires."""
     if state not in ALERTS:
