@@ -31,6 +31,8 @@ dgx_gpu_hung_info G rank pid host
 dgx_gpu_allocated G
 dgx_gpu_job_info G job_id user runtime partition account namespace pod container
 dgx_gpu_job_share_ratio G job_id namespace pod
+dgx_gpu_job_seconds_total G job_id user partition account state cause
+dgx_gpu_job_joules_total G job_id user partition account
 dgx_gpu_decoder_utilization_ratio G
 dgx_gpu_encoder_utilization_ratio G
 dgx_gpu_fan_ratio G fan

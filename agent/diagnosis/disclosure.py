@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.gpu_shares import JOB_SHARE
+from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, OF_JOB
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, WatchedJobs
 from agent.model import Labels, Metric, Sample, Snapshot
@@ -19,6 +19,8 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     workload.JOB_PROCESS: ("key", "uid", "owner"),
     workload.JOB_INFO: JobLabels._fields,
     JOB_SHARE: ("job_id", "namespace", "pod"),
+    JOB_SECONDS: OF_JOB,
+    JOB_JOULES: OF_JOB,
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
@@ -44,7 +46,7 @@ def without_names(snapshot: Snapshot) -> Snapshot:
             places = PLACES.get(sample.metric.name)
             if places is None:
                 kept[place] = sample
-            elif sample.metric not in (workload.JOB_INFO, JOB_SHARE):
+            elif sample.metric not in (workload.JOB_INFO, JOB_SHARE, JOB_SECONDS, JOB_JOULES):
                 shown = ("" if at in places else value for at, value in enumerate(sample.labels))
                 labels: Labels = tuple(shown)
                 kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))

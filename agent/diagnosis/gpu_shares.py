@@ -7,7 +7,7 @@ from itertools import islice
 
 from agent.bounds import HOUR
 from agent.jobs.grouping import JobGroup
-from agent.model import GPU_LABELS, Absent, GpuKey, ReadKey, Reason, gauge
+from agent.model import GPU_LABELS, Absent, GpuKey, ReadKey, Reason, counter, gauge
 from agent.ranges import RATIO
 from agent.series import SampleStore
 from agent.sources import process
@@ -19,6 +19,20 @@ JOB_SHARE = gauge(
     "nvmlDeviceGetProcessUtilization",
     (*GPU_LABELS, "job_id", "namespace", "pod"),
     RATIO,
+)
+OF_JOB = "job_id", "user", "partition", "account"
+JOB_SECONDS = counter(
+    "dgx_gpu_job_seconds_total",
+    "Seconds by state and cause of the job's share of a GPU that several jobs use in turns, while "
+    "its share is known. Only with job.info = true, and while they share it.",
+    "agent/diagnosis/gpu_shares.py",
+    (*GPU_LABELS, *OF_JOB, "state", "cause"),
+)
+JOB_JOULES = counter(
+    "dgx_gpu_job_joules_total",
+    "Energy of that share in joules.",
+    "agent/diagnosis/gpu_shares.py",
+    (*GPU_LABELS, *OF_JOB),
 )
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # of samples, which every process must have

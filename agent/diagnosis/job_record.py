@@ -33,9 +33,10 @@ class GpuUse:
 
     gpu: GpuKey
     sums: Totals = field(default_factory=dict)
+    shared: Totals = field(default_factory=dict)  # the part of them in known shares
     before: Totals | None = None  # None while the job is not on it
 
-    def take(self, now: Totals, share: float | None) -> None:
+    def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
         """Take in the totals of a GPU that the job is on, of which it has this share; seconds of an
         unknown share (None) are `undivided`."""
         before = now if self.before is None else self.before
@@ -46,6 +47,8 @@ class GpuUse:
             booked: tuple[str, Pair | None] = ("undivided", None) if unknown else key
             grown = part * (value - before.get(key, first))
             self.sums[booked] = self.sums.get(booked, 0.0) + grown
+            if shared and not unknown:
+                self.shared[key] = self.shared.get(key, 0.0) + grown
         self.before = before | now
 
 
@@ -95,7 +98,7 @@ class JobRecord:
         for uuid, gpu in there.items():
             if uuid in totals:
                 self.uses.setdefault(uuid, GpuUse(gpu)).take(
-                    totals[uuid], self.shares.get(gpu, 1.0)
+                    totals[uuid], self.shares.get(gpu, 1.0), shared=gpu in self.shares
                 )
         for uuid in self.uses.keys() - there.keys():
             self.uses[uuid].before = None

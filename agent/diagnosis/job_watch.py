@@ -1,6 +1,6 @@
 """The jobs on this host: their processes, their progress, their cost at the end."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -12,7 +12,15 @@ from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
-from agent.diagnosis.gpu_shares import JOB_SHARE, KEY, GpuShares, Shares
+from agent.diagnosis.gpu_shares import (
+    JOB_JOULES,
+    JOB_SECONDS,
+    JOB_SHARE,
+    KEY,
+    OF_JOB,
+    GpuShares,
+    Shares,
+)
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord, Totals, totals
 from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses
@@ -27,6 +35,7 @@ from agent.model import (
     GpuKey,
     GpuMetric,
     Labels,
+    Metric,
     Reading,
     Reason,
     Snapshot,
@@ -148,20 +157,25 @@ class JobWatch:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add the shares of jobs; of those that have no name the sum."""
-        parts: dict[Labels, float] = {}
-        for record in self._records:
-            names = record.names[1]
-            for gpu, share in record.shares.items():
-                labels = (*gpu.labels, names.job_id, names.namespace, names.pod)
-                parts[labels] = parts.get(labels, 0.0) + (share or 0.0)
+        """Add the shares of jobs, and what they were booked; of those that have no name the sum."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
-        unknown = {absence.labels for absence in out.absences}
-        for named, part in parts.items():
-            if named[: len(GPU_LABELS)] not in unknown:
-                out.add(JOB_SHARE, part, *named)
+        found: dict[tuple[Metric, Labels], float] = defaultdict(float)
+        for record in self._records:
+            job = record.names[1]
+            for gpu, share in record.shares.items():
+                if share is None:
+                    continue
+                found[JOB_SHARE, (*gpu.labels, job.job_id, job.namespace, job.pod)] += share
+                who = (*gpu.labels, *(getattr(job, name) for name in OF_JOB))
+                for (name, pair), value in record.uses[gpu.uuid].shared.items():
+                    if name == "joules":
+                        found[JOB_JOULES, who] += value
+                    elif name == "seconds" and pair:
+                        found[JOB_SECONDS, (*who, *pair)] += value
+        for (metric, labels), value in found.items():
+            out.add(metric, value, *labels)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Self
 
-from agent.diagnosis import accounting, job_watch, pulses
+from agent.diagnosis import accounting, gpu_shares, job_watch, pulses
 from agent.faults.lost import ALONE, DOUBLED, OF_JOB, ONE_GPU
 from agent.faults.model import Group
 from agent.faults.promql import (
@@ -39,6 +39,11 @@ SECONDS_RECORD = recorded(
 )
 JOULES_RECORD = recorded("instance_job_id:dgx_gpu_energy_joules:increase5m", *OF_JOB)
 TENSOR_RECORD = recorded("instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m", *OF_JOB)
+SHARED_SECONDS_RECORD = recorded(
+    "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m", *OF_JOB, "state", "cause"
+)
+SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m", *OF_JOB)
+"""Of the GPUs that several jobs share, whose time the records above count for no job."""
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
 """Precision of a job's begin and end; with rarer scrapes, the interval of the scrapes."""
@@ -207,7 +212,8 @@ def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
 
 def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recording:
     """Growth of a counter of GPUs by node and job; a GPU without a job, or shared by several jobs,
-    counts for no job. It reads no other record, so that it can be backfilled alone.
+    counts for no job, unless the counter is of their shares. It reads no other record, so that it
+    can be backfilled alone.
 
     It adds the growth from sample to sample, and from 0 if the counter has begun again: increase()
     extends its window to the edges, and would give a job all of the five minutes in which it began.
@@ -220,6 +226,8 @@ def by_job(counter: Metric, parameters: RuleParameters, record: Metric) -> Recor
     grown = f"({counter} - ({before} <= {counter} or {before} * 0))"
     owner = f"({ALONE} or on {ONE_GPU} max by {ONE_GPU} ({gpu.INFO}))"
     owned = f"{grown} * on {ONE_GPU} group_left ({', '.join(OF_JOB)}) {owner}"
+    if "job_id" in counter.labels:
+        owned = grown
     window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
     single = f"{owned} unless on ({NODE}) {DOUBLED}"
     summed = f"sum_over_time(sum without (gpu, uuid) ({single})[{window}:{step}])"
@@ -234,6 +242,8 @@ def report_records(parameters: RuleParameters) -> Group:
             by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD),
             by_job(power.ENERGY, parameters, JOULES_RECORD),
             by_job(activity.TENSOR_SECONDS, parameters, TENSOR_RECORD),
+            by_job(gpu_shares.JOB_SECONDS, parameters, SHARED_SECONDS_RECORD),
+            by_job(gpu_shares.JOB_JOULES, parameters, SHARED_JOULES_RECORD),
         ),
         every=REPORT_EVERY,
     )

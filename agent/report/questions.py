@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
@@ -18,7 +18,14 @@ from typing import Any, NamedTuple, cast
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
 from agent.faults.promql import seconds as seconds_of
-from agent.faults.records import JOULES_RECORD, REPORT_EVERY, SECONDS_RECORD, TENSOR_RECORD
+from agent.faults.records import (
+    JOULES_RECORD,
+    REPORT_EVERY,
+    SECONDS_RECORD,
+    SHARED_JOULES_RECORD,
+    SHARED_SECONDS_RECORD,
+    TENSOR_RECORD,
+)
 from agent.faults.silence import UP
 from agent.model import Pair
 from agent.report.gpu_time import (
@@ -51,22 +58,26 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
 
-    def summed(record: object, *further: str) -> list[tuple[Mapping[str, str], float]]:
-        sums = f"sum_over_time({record}{chosen}[{since}])"
-        if by == "namespace":
-            sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
-        return _query(url, f"sum by ({', '.join((*names, *further))}) ({sums})")
+    def summed(records: Sequence[object], *further: str) -> dict[tuple[str, ...], float]:
+        """The sums by name, and further labels; nodes have shared GPUs in the first record."""
+        found: dict[tuple[str, ...], float] = {}
+        for record in records[:1] if by == "node" else records:
+            sums = f"sum_over_time({record}{chosen}[{since}])"
+            if by == "namespace":
+                sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
+            asked = f"sum by ({', '.join((*names, *further))}) ({sums})"
+            for labels, value in _query(url, asked):
+                key = _key(labels, (*names, *further))
+                found[key] = found.get(key, 0.0) + value
+        return found
 
-    energy, tensor = (
-        {_key(one, names): value for one, value in summed(record)}
-        for record in (JOULES_RECORD, TENSOR_RECORD)
-    )
+    energy, tensor = summed((JOULES_RECORD, SHARED_JOULES_RECORD)), summed((TENSOR_RECORD,))
     by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
-    for labels, value in summed(SECONDS_RECORD, "state", "cause"):
-        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
+    spent = summed((SECONDS_RECORD, SHARED_SECONDS_RECORD), "state", "cause")
+    for (*name, state, cause), value in spent.items():
+        pair = pair_of(state, cause)
         if pair is not None:
-            parts = by_name.setdefault(_key(labels, names), {})
-            parts[pair] = parts.get(pair, 0.0) + value
+            by_name.setdefault(tuple(name), {})[pair] = value
     return ordered(
         GpuTime(
             key[0] or NONE,

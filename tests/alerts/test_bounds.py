@@ -43,7 +43,7 @@ def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
 
 
 def test_all_of_them_are_small_as_they_stand_in_the_files() -> None:
-    assert sum(map(len, FILES.values())) <= 130_000
+    assert sum(map(len, FILES.values())) <= 131_000
     texts = re.findall(
         r"^ +description: .*?\n(?= +runbook_url)", "".join(FILES.values()), re.MULTILINE | re.DOTALL
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config.settings import Settings
-from agent.diagnosis.gpu_shares import JOB_SHARE, TOO_SHORT
+from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, TOO_SHORT
 from agent.diagnosis.job_watch import CostConfig
 from agent.model import Absence, Reason
 from agent.sources import process
@@ -46,6 +46,7 @@ def test_jobs_have_their_part_of_all_that_a_shared_gpu_counts(turns: tuple[float
     expected = [part / (1.0 + sum(turns)) for part in (1.0, *turns)]
     assert shares(bench) == pytest.approx(expected, abs=0.01)
     assert sum(bench.samples.all(JOB_SHARE).values()) == pytest.approx(1.0)
+    exported = sum(bench.samples.all(JOB_SECONDS).values())
     (account,) = bench.agent.diagnosis.accounts.values()
     before, joules = bench.agent.jobs.current.running, sum(account.booked.energy.spent().values())
     after = bench.run(30).agent.jobs.current.running
@@ -57,6 +58,9 @@ def test_jobs_have_their_part_of_all_that_a_shared_gpu_counts(turns: tuple[float
     spent = sum(account.booked.energy.spent().values()) - joules
     assert sum(grown("joules")) == pytest.approx(spent, rel=1e-3)
     assert sum(grown("gpu_seconds")) == pytest.approx(30)
+    counted = sum(bench.samples.all(JOB_SECONDS).values()) - exported
+    assert counted == pytest.approx(30)
+    assert sum(bench.samples.all(JOB_JOULES).values()) >= spent
     assert sum(grown("cost")) == pytest.approx(30 * 3.6 / 3600)
     assert [part / 30 for part in grown("gpu_seconds")] == pytest.approx(expected, abs=0.01)
     assert not any(grown("undivided"))

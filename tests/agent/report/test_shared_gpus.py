@@ -1,0 +1,80 @@
+"""GPUs that several jobs share, from the agent's counters to the rows of a report."""
+
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import pytest
+
+from agent.report.questions import from_prometheus
+from tests.agent.report.test_report import server
+from tests.support.alert_replay import run_promtool
+from tests.support.repository import ROOT
+
+GPU = 'instance="n",job="dgx-telemetry",gpu="0",uuid="G"'
+OF_A, OF_B = (
+    'job_id="a",user="ada",partition="",account=""',
+    'job_id="b",user="bob",partition="",account=""',
+)
+BUSY = 'state="busy",cause="none"'
+
+
+@pytest.mark.prometheus
+def test_records_count_the_shares_of_jobs_and_the_whole_gpu_for_no_job(tmp_path: Path) -> None:
+    copy(ROOT / "deploy/prometheus/dgx-report.yaml", tmp_path)
+    series = {
+        f"dgx_gpu_state_seconds_total{{{GPU},{BUSY}}}": "0+15x60",
+        f"dgx_gpu_energy_joules_total{{{GPU}}}": "0+6000x60",
+        f"dgx_gpu_info{{{GPU}}}": "1+0x60",
+        f"dgx_gpu_job_info{{{GPU},{OF_A}}}": "1+0x60",
+        f"dgx_gpu_job_info{{{GPU},{OF_B}}}": "1+0x60",
+        f"dgx_gpu_job_seconds_total{{{GPU},{OF_A},{BUSY}}}": "0+11.25x60",
+        f"dgx_gpu_job_seconds_total{{{GPU},{OF_B},{BUSY}}}": "0+3.75x60",
+        f"dgx_gpu_job_joules_total{{{GPU},{OF_A}}}": "0+4500x60",
+    }
+
+    def expected(expr: str, *samples: tuple[str, float]) -> dict[str, Any]:
+        found = [{"labels": labels, "value": value} for labels, value in samples]
+        return {"expr": expr, "eval_time": "10m", "exp_samples": found}
+
+    seconds = "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m"
+    whole = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
+    joules = "instance_job_id:dgx_gpu_job_joules:increase5m"
+    node = 'instance="n",job="dgx-telemetry"'
+    asked = [
+        expected(
+            seconds,
+            (f"{seconds}{{{node},{OF_A},{BUSY}}}", 225),
+            (f"{seconds}{{{node},{OF_B},{BUSY}}}", 75),
+        ),
+        expected(whole, (f"{whole}{{{node},{BUSY}}}", 300)),
+        expected(joules, (f"{joules}{{{node},{OF_A}}}", 90_000)),
+    ]
+    test = {
+        "rule_files": ["dgx-report.yaml"],
+        "evaluation_interval": "5m",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": s, "values": v} for s, v in series.items()],
+                "promql_expr_test": asked,
+            }
+        ],
+    }
+    assert run_promtool(tmp_path, test) == ""
+
+
+@pytest.mark.parametrize(("by", "hours"), [("user", 2.0), ("node", 1.0)])
+def test_a_report_adds_the_time_of_a_job_alone_and_its_part_of_shared_gpus(
+    by: str, hours: float
+) -> None:
+    labels = {"instance": "n", "user": "ada", "state": "busy", "cause": "none"}
+
+    def answer(_: str, query: str) -> dict[str, Any]:
+        seconds = "seconds" in query and "tensor" not in query
+        found = [{"metric": labels, "value": [0, "3600"]}] if seconds else []
+        return {"data": {"result": found}}
+
+    with server(answer) as (address, _):
+        (row,) = from_prometheus(f"http://{address}", "1d", by, "")
+    assert row.total == hours * 3600
