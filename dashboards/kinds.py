@@ -185,7 +185,7 @@ class Graph(Panel, kw_only=True):
         if self.figures:
             legend = {"displayMode": "table", "placement": "right"}
             legend["calcs"] = ["lastNotNull", "mean", "max"]
-            legend |= {"showLegend": True, "sortBy": "Max", "sortDesc": True}
+            legend |= {"showLegend": True, "sortBy": "Mean", "sortDesc": True}
         return self._made(
             "timeseries",
             [*self._queries(scope)],

@@ -252,11 +252,16 @@ def as_html(report: Report) -> str:
 
 def _title(report: Report) -> str:
     begin, end = (f"{local(at):%Y-%m-%d %H:%M}" for at in (report.begin, report.end))
-    known = f"{percent(report.covered)} of it counted, " if report.covered is not None else ""
+    known = (
+        f"{percent(report.covered)} of the GPUs' time counted, "
+        if report.covered is not None
+        else ""
+    )
     return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 
 def _notes(report: Report) -> Iterator[str]:
+    yield "at work: of the hours given; of peak: while at work; lost includes held; kWh of GPUs"
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
     yield cost_line(report.rows, report.price)

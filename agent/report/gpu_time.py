@@ -140,7 +140,7 @@ def summary(report: Report) -> Iterator[str]:
         most_held = max(rows, key=lambda row: row.of(State.HELD))
         hours = amount(most_held.of(State.HELD) / HOUR)
         first = f"reclaim {report.by} {most_held.name} first ({hours} GPU-hours)"
-        yield f"Held without work: {_priced(held, report.price)}; {first}."
+        yield f"Of the lost, held without work: {_priced(held, report.price)}; {first}."
     if rows and (worst := rows[0].worst):
         hours = amount(rows[0].seconds[worst] / HOUR)
         where = f"{report.by} {rows[0].name}, {words(worst)} for {hours} GPU-hours"

@@ -43,7 +43,10 @@ def test_the_period_its_coverage_and_the_price_are_named(
         assert report(*words, "--by", "namespace", "--json") == 0
         named = json.loads(capsys.readouterr().out)
     begin, until = (f"{local(at):%Y-%m-%d %H:%M}" for at in (end - 5400, end))
-    assert f"{begin} to {until}, 100 % of it counted, from one agent's hourly sums Of" in short
+    assert (
+        f"{begin} to {until}, 100 % of the GPUs' time counted, from one agent's hourly sums Of"
+        in short
+    )
     assert "Of 3.00 GPU-hours, 3.00 were given to jobs; the GPUs worked in 1.50 (50 %)." in short
     cost = "Cost 9.00 EUR (3.00 EUR per GPU-hour), of which lost 4.50 EUR."
     none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."

@@ -152,7 +152,7 @@ def test_a_report_begins_with_what_matters() -> None:
         "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all; most of it starved by disk: 1.50."
     )
     reclaim = "reclaim node n2 first (1.00 GPU-hours)"
-    assert kept == f"Held without work: 1.00 GPU-hours (2.00 EUR); {reclaim}."
+    assert kept == f"Of the lost, held without work: 1.00 GPU-hours (2.00 EUR); {reclaim}."
     assert first.startswith(
         "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours. If "
     )
