@@ -74,32 +74,46 @@ def _email(r: Receivers) -> dict[str, Any]:
 
 
 SUBJECT = (
-    "[{{ .Status }}] {{ .GroupLabels.alertname }} ({{ .CommonLabels.severity }}) on "
-    "{{ if .CommonLabels.instance }}{{ .CommonLabels.instance }}"
-    "{{ else if .GroupLabels.rack }}rack {{ .GroupLabels.rack }}"
-    "{{ else }}several nodes{{ end }}"
+    "[{{ .Status }}] {{ .GroupLabels.alertname }} ({{ .CommonLabels.severity }})"
+    "{{ if .CommonLabels.instance }} on {{ .CommonLabels.instance }}"
+    "{{ else if .GroupLabels.rack }} on rack {{ .GroupLabels.rack }}"
+    "{{ else if (index .Alerts 0).Labels.instance }} on several nodes{{ end }}"
+    "{{ with .GroupLabels.cluster }} in cluster {{ . }}{{ end }}"
 )
-NAMED_NODES = 5
-"""Nodes that a message names; the rest are counted."""
+NAMED_NODES, TOLD_KINDS = 5, 3
+"""Nodes, and kinds of a fault, that a message names; the rest are counted."""
 
+_KIND = (
+    '(printf "<%s.%s.%s.%s.%s>" .Labels.sign .Labels.action .Labels.cause .Labels.kind '
+    ".Labels.sensor)"
+)
 _NEW_NODE = (
-    '{{ if ne .Labels.instance $last }}{{ $last = .Labels.instance }}{{ $nodes = printf "%s." '
-    f"$nodes }}}}{{{{ if le (len $nodes) {NAMED_NODES} }}}}\n{{{{ .Labels.instance }}}}:"
-    '{{ else }}{{ $more = printf "%s." $more }}{{ end }}{{ end }}'
+    "{{ if ne .Labels.instance $last }}{{ $last = .Labels.instance }}{{ $next = false }}"
+    f'{{{{ $nodes = print $nodes "." }}}}{{{{ if le (len $nodes) {NAMED_NODES} }}}}'
+    "\n{{ .Labels.instance }}"
+    '{{ else }}{{ $more = print $more "." }}{{ end }}{{ end }}'
 )
 _DEVICE = (
-    f"{{{{ if le (len $nodes) {NAMED_NODES} }}}}{{{{ with .Labels.gpu }}}} GPU {{{{ . }}}}"
-    "{{ end }}{{ with .Labels.device }} {{ . }}{{ end }}{{ with .Labels.xid }} (XID {{ . }})"
-    '{{ end }}{{ if eq .Status "resolved" }} (resolved){{ end }}{{ end }}'
+    f"{{{{ if le (len $nodes) {NAMED_NODES} }}}}"
+    "{{ if .Labels.gpu }}{{ if $next }},{{ else }}: GPU{{ end }} {{ .Labels.gpu }}"
+    "{{ else }}{{ with print .Labels.device .Labels.switch .Labels.sensor }}"
+    "{{ if $next }},{{ else }}:{{ end }} {{ . }}{{ end }}{{ end }}"
+    "{{ with .Labels.port }}:{{ . }}{{ end }}"
+    "{{ with .Labels.link }} NVLink {{ . }}{{ end }}{{ with .Labels.xid }} XID {{ . }}{{ end }}"
+    '{{ if eq .Status "resolved" }} (resolved){{ end }}{{ $next = true }}{{ end }}'
 )
 TEXT = (
-    "{{ with index .Alerts 0 }}{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}"
-    '{{ end }}\n{{ $last := "" }}{{ $nodes := "" }}{{ $more := "" }}'
-    f"{{{{ range .Alerts }}}}{_NEW_NODE}{_DEVICE}{{{{ end }}}}"
-    "{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n"
+    '{{ $all := .Alerts }}{{ $seen := "" }}{{ $told := "" }}'
+    f"{{{{ range .Alerts }}}}{{{{ $kind := {_KIND} }}}}{{{{ if not (match $kind $seen) }}}}"
+    '{{ $seen = print $seen $kind }}{{ $told = print $told "." }}'
+    f"{{{{ if le (len $told) {TOLD_KINDS} }}}}{{{{ .Annotations.description }}}}\n"
+    '{{ .Annotations.runbook_url }}{{ $last := "" }}{{ $nodes := "" }}{{ $more := "" }}'
+    f"{{{{ $next := false }}}}{{{{ range $all }}}}{{{{ if eq $kind {_KIND} }}}}{_NEW_NODE}{_DEVICE}"
+    "{{ end }}{{ end }}{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n\n"
+    "{{ else }}Also: {{ .Annotations.summary }}\n{{ end }}{{ end }}{{ end }}"
 )
-"""The text of an alert, then its GPUs and devices by node: Alertmanager sorts by instance. A
-template cannot add, so it counts nodes by the length of a text."""
+"""The text of the first alert of each kind, then its GPUs and devices by node: Alertmanager sorts
+by instance. A template cannot add, so it counts by the length of a text."""
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:

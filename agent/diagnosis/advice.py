@@ -37,10 +37,11 @@ def of_each(summary: str) -> str:
     return summary.replace(" by its ", ", each by its ")
 
 
-def hang_advice(who: str = "each rank") -> str:
+def hang_advice(who: str = "each rank", pid: str = "PID") -> str:
     """Return the advice to examine a process of a hung job before its end destroys the evidence."""
     return (
-        f"Look at {who} first with `py-spy dump` (stopped, waiting for input, an exception?), "
+        f"Look at {who} first with `py-spy dump --pid {pid}` (stopped, waiting for input, an "
+        "exception?), "
         "before the job is ended; start the next run with NCCL_DEBUG=INFO."
     )
 

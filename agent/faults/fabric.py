@@ -25,7 +25,7 @@ from agent.model import Figure
 from agent.sources import fabric, gpu, host, kernel_log, nvlink, system
 
 FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
-LOG = "Look at `systemctl status nvidia-fabricmanager` and /var/log/fabricmanager.log."
+LOG = "See `systemctl status nvidia-fabricmanager` and /var/log/fabricmanager.log."
 
 REGISTERED = 3
 """State of a GPU that has joined the fabric."""
@@ -33,20 +33,6 @@ REGISTERED = 3
 COSTLY = "!~crc_data|ecc_data"
 """Kinds of NVLink errors that need attention; data errors that a link corrects itself do not."""
 
-HEALTH = {
-    "degraded_bandwidth": "its bandwidth is degraded, links are down; look at "
-    "`nvidia-smi nvlink -s`",
-    "route_recovery": "routes to it are being recovered; if it lasts, restart the Fabric Manager",
-    "route_unhealthy": "routes to it are unhealthy; drain the node and restart the Fabric Manager",
-    "access_timeout_recovery": "it recovers from a timeout; drain the node and reset the GPU",
-    "incorrect_configuration": "its configuration is incorrect; compare the versions of driver and "
-    "Fabric Manager",
-    "no_partition": "it belongs to no partition; assign one with the Fabric Manager",
-    "manager_disconnected": "the Fabric Manager is not connected to it; restart the Fabric Manager",
-    "unhealthy": "its health is not good, and no kind says why; look at `nvidia-smi -q`, Fabric",
-    "registration_error": "its registration completed with an error, and CUDA may not start on it; "
-    "restart the Fabric Manager",
-}
 TOPOLOGY = "Compare `nvidia-smi topo -m` with the system's; open a support case."
 
 BY_MISSING = HiddenBy(MISSING, SAME_NODE)
@@ -94,10 +80,9 @@ def joining() -> tuple[Fault, ...]:
             hold="5m",
             labels={"sign": "state"},
             summary="has not joined the fabric",
-            sentence=(
-                f"it has not joined the NVSwitch fabric (state {{state:.0f}} of {REGISTERED})",
-            ),
+            sentence=("it has not joined the NVSwitch fabric: {word}",),
             figure="state",
+            words={1: "not started", 2: "still in progress"},
             do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
             f"lasts, reset the GPU or reboot. {LOG}",
             hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
@@ -112,9 +97,8 @@ HEALTH_FAULT = gpu_fault(
     hold="5m",
     labels={"sign": "health"},
     summary="fabric reports a fault",
-    sentence=("the fabric reports a fault ({device})", ": {means}"),
+    sentence=("the fabric reports a fault ({device})",),
     device="kind",
-    terms={"means": lambda found: HEALTH.get(found.device, found.device)},
     do="Look at Fabric in `nvidia-smi -q`. If jobs fail on it: drain the node, restart the Fabric "
     f"Manager, and reset the GPU. {LOG}",
     hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
@@ -139,7 +123,7 @@ def switch(parameters: RuleParameters) -> Fault:
         look=lambda machine: _fatal(machine, seconds(window)),
         labels={"sign": "switch"},
         summary="fatal NVSwitch error",
-        sentence=("{device} had fatal SXid {0}", ", seen {times:once|times}"),
+        sentence=("{device} had a fatal error, SXid {0}", ", seen {times:once|times}"),
         device="switch",
         names=("sxid",),
         figure="times",
@@ -160,7 +144,7 @@ def _fatal(machine: Look, window: float) -> Iterator[Seen]:
 def links_down() -> Fault:
     """While a GPU is missing, links to it are down too, and only the GPU is reported. If no link
     reports its state, the driver does not respond: then the agent is blind."""
-    few = of(nvlink.LINKS) < of(nvlink.LINKS_EXPECTED)
+    few = of(nvlink.LINKS_EXPECTED).minus(of(nvlink.LINKS)) > 0
     return gpu_fault(
         alert=LINKS_DOWN,
         kind="links_down",
@@ -170,14 +154,8 @@ def links_down() -> Fault:
         ),
         hold="3m",
         summary="NVLinks are down",
-        sentence=(
-            "{n:~NVLink|NVLinks} {names} {n:~is|are} down, ",
-            "only {links:.0f}",
-            " of {links_limit:.0f}",
-            " NVLinks are up",
-        ),
-        figure="links",
-        limit=nvlink.LINKS_EXPECTED,
+        sentence=("{down:NVLink is|NVLinks are} down", ": {names}"),
+        figure="down",
         listed=Listed(nvlink.LINK_UP, "link", 0),
         do="Drain the node, save nvidia-bug-report.sh, and reset all its GPUs at once (nvidia-smi "
         "--gpu-reset, without -i); with NVSwitches restart the Fabric Manager after it. If links "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 
 from agent.faults.fabric import fabric_faults, switch_records
-from agent.faults.gpus import FEW, gpu_faults, refusing_faults
+from agent.faults.gpus import ANSWERS, COMPARED, gpu_faults, refusing_faults
 from agent.faults.host import DISK_RECORDS, host_faults
 from agent.faults.lost import lost, owner
 from agent.faults.memory import ecc_records, memory_faults
@@ -54,7 +54,8 @@ def links(parameters: RuleParameters) -> Group:
         *switch_records(parameters),
         *slow_link(parameters),
         *replay_records(parameters),
-        FEW,
+        ANSWERS,
+        COMPARED,
     )
     rules = _rules(fabric_faults, pcie_faults, refusing_faults, parameters=parameters)
     return Group("dgx-links", (*records, *rules))
@@ -147,9 +148,10 @@ def by_kind() -> Mapping[str, Fault]:
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the GPU or disk that its commands ask for."""
-    do = by_kind()[finding.kind].do
-    text = (do if isinstance(do, str) else do(finding)).replace(
-        "/dev/DISK", f"/dev/{finding.device}"
-    )
+    """Return the first step, with the GPU, disk or process that its commands ask for."""
+    fault = by_kind()[finding.kind]
+    text = fault.do if isinstance(fault.do, str) else fault.do(finding)
+    text = text.replace("/dev/DISK", f"/dev/{finding.device}")
+    if "pid" in fault.names:
+        text = text.replace("PID", finding.names[fault.names.index("pid")])
     return text.replace("-i GPU", f"-i {finding.gpu.index}") if finding.gpu else text

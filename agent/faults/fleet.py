@@ -106,15 +106,15 @@ def node_slow(parameters: RuleParameters) -> Fault:
     return node_fault(
         alert="DgxNodeSlow",
         when=f"{SLOWER} >= {share:g}",
-        summary="node slower than its like",
+        summary="slows down its job",
         sentence=(
-            "it holds up job {{{{ $labels.job_id }}}}: its GPUs worked, or waited for this node "
-            "itself, for {share:percent} more of the last 5 min than those of the job's median "
-            f"node (limit {share:.0%})",
+            "the other nodes of job {{{{ $labels.job_id }}}} wait for this node: it needed "
+            "{share:percent} more of the last 5 min than the job's median node "
+            f"(limit {share:.0%})",
         ),
         figure="share",
-        do="Look at what else this node reports: clocks, heat, its disks, its ports; then take it "
-        "out of the job.",
+        do="Look at its other alerts and its board: clocks, heat, disks, ports. If you cannot "
+        "mend it, tell the owner of the job, and drain the node.",
         hold="2m",
     )
 

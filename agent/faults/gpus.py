@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from agent.diagnosis.accounting import STATE
+from agent.diagnosis.accounting import STATE, UNOBSERVED_SECONDS
 from agent.diagnosis.advice import ADVICE
 from agent.faults.lost import GONE
 from agent.faults.model import (
     CRITICAL,
+    SAME_GPU,
     SAME_NODE,
     Fault,
     HiddenBy,
@@ -220,47 +221,39 @@ def _silent(machine: Look) -> Iterator[Seen]:
         yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
 
 
-ANSWERED = {
-    nvlink.LINKS: "NVLinks",
-    fabric.FABRIC_STATE: "the fabric",
-    ecc.ERRORS: "ECC errors",
-    ecc.REMAPPED_ROWS: "remapped rows",
-    activity.SM_ACTIVE: "GPM",
-    pcie.WIDTH: "the PCIe width",
-    pcie.WIDTH_LIMIT: "the PCIe width",
-    pcie.GENERATION: "the PCIe generation",
-    pcie.GENERATION_LIMIT: "the PCIe generation",
-    pcie.REPLAYS: "PCIe replays",
-    temperature.MARGIN: "the temperature margin",
-    power.POWER: "power",
-    power.POWER_LIMIT: "power",
-    memory.USED: "memory",
-    process.PROCESSES: "processes",
-    clocks.CLOCK: "clocks",
-    clocks.CLOCK_LIMIT: "clocks",
-    clocks.REASONS: "reasons for low clocks",
-    gpu.RECOVERY_ACTION: "the recovery action",
-}
-"""Metrics that GPUs of the same model answer alike, in words; a rule on them is silent on a
-GPU without them."""
+ANSWERED = (
+    *(nvlink.LINKS, fabric.FABRIC_STATE, ecc.ERRORS, ecc.REMAPPED_ROWS, activity.SM_ACTIVE),
+    *(pcie.WIDTH, pcie.WIDTH_LIMIT, pcie.GENERATION, pcie.GENERATION_LIMIT, pcie.REPLAYS),
+    *(temperature.MARGIN, power.POWER, power.POWER_LIMIT, memory.USED, process.PROCESSES),
+    *(clocks.CLOCK, clocks.CLOCK_LIMIT, clocks.REASONS, gpu.RECOVERY_ACTION),
+)
+"""Metrics that GPUs of the same model answer alike; a rule on them is silent on a GPU without
+them."""
 
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
-REFUSALS = pick(
-    ABSENT_VALUES,
-    metric="=~dgx_(gpu_(clock(_limit)?_hertz|ecc_errors_total|memory_used_bytes|"
-    "power(_limit)?_watts|processes|recovery_action|remapped_rows_total|sm_active_ratio|"
-    "temperature_margin_celsius|throttle_state)|nvlink_(fabric_state|links)|"
-    "pcie_((generation|width)(_limit)?|replays_total))",
-    reason=f"=~{'|'.join(REFUSED)}",
+SERIES = (
+    "dgx_(gpu_(clock(_limit)?_hertz|ecc_errors_total|memory_used_bytes|power(_limit)?_watts|"
+    "processes|recovery_action|remapped_rows_total|sm_active_ratio|temperature_margin_celsius|"
+    "throttle_state)|nvlink_(fabric_state|links)|pcie_((generation|width)(_limit)?|replays_total))"
 )
-FEW = Recording(
-    "instance_metric:dgx_agent_absent_values:few",
-    f"{REFUSALS} < on ({NODE}) group_left () {one(str(system.GPUS))} "
-    f"unless on ({NODE}) count by ({NODE}) (count by ({NODE}, model) ({gpu.INFO})) > 1",
+ANSWERS = Recording(
+    "instance_gpu:dgx_agent_absent_values:answered",
+    "count without (metric) (group without (severity, lifetime, clock) "  # labels of some of them
+    f'(label_replace({{__name__=~"{SERIES}"}}, "metric", "$1", "__name__", "(.+)")) '
+    f"and on ({NODE}, metric) {pick(ABSENT_VALUES, reason='=~' + '|'.join(REFUSED))})",
     held=True,
 )
-"""Values that fewer GPUs refuse than the machine has. Machines of several models have none: a GPU
-for displays answers less than those beside it."""
+"""Number of values that a GPU has, of those that some GPU of its machine refuses."""
+
+COMPARED = Recording(
+    "instance_gpu_model:dgx_agent_absent_values:answered",
+    f"({ANSWERS} or on ({NODE}, uuid) {UNOBSERVED_SECONDS} * 0 and on ({NODE}) {ANSWERS}) "
+    f"* on ({NODE}, uuid) group_left (model) {one(str(gpu.INFO), 'uuid', 'model')}",
+    held=True,
+)
+"""The same with the model, also of a GPU that has none of them."""
+
+OF_MODEL = f"{NODE}, model"
 
 
 def _refusing(machine: Look) -> Iterator[Seen]:
@@ -274,23 +267,23 @@ def _refusing(machine: Look) -> Iterator[Seen]:
         model = models.get(uuid)
         siblings = [one for one, of_one in models.items() if of_one == model and one != uuid]
         if uuid not in answer and 2 * len(answer.intersection(siblings)) > len(siblings):
-            refused.setdefault(GpuKey(int(index), uuid), []).append(ANSWERED[absence.metric])
+            refused.setdefault(GpuKey(int(index), uuid), []).append(absence.metric.name)
     for key, words in sorted(refused.items()):
         yield Seen(key, names=(", ".join(dict.fromkeys(words)),))
 
 
-REFUSING = node_fault(
+REFUSING = gpu_fault(
     alert=NOT_ANSWERING,
     kind="gpu_refuses",
-    when=f"{FEW} > 0",
+    when=f"{COMPARED} < on ({OF_MODEL}) group_left () quantile by ({OF_MODEL}) (0.5, {COMPARED})",
     look=_refusing,
     hold="15m",
     labels={"sign": "refuses"},
-    summary="one GPU reports less than the others",
-    sentence=("there is no value of {0}, and other GPUs of the model have one",),
-    names=("metric",),
-    do="Compare `nvidia-smi -q` of both; drain the node and reset the GPU, or reboot. If it goes "
+    summary="reports less than its like",
+    sentence=("the driver refuses values that other GPUs of its model have", ": {0}"),
+    do="`dgx-telemetry check` names them. Drain the node and reset the GPU, or reboot; if it goes "
     "on, open a support case.",
+    hidden_by=(*BY_DRIVER, HiddenBy(NOT_ANSWERING, SAME_GPU, ('sign=~"slow|failing"',))),
 )
 
 
@@ -318,8 +311,8 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
             labels={"sensor": sensor},
             summary="at its temperature limit",
             sentence=(
-                f"the {sensor} has a margin of {{margin:.0f}} °C to its temperature limit"
-                + f" (limit {margin:g} °C)" * bool(margin),
+                f"the {sensor} has {'come close to' if margin > 0 else 'reached'} its temperature "
+                "limit (margin {margin:.0f} °C" + f", limit {margin:g} °C" * bool(margin) + ")",
             ),
             figure="margin",
             unit="celsius",

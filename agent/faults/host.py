@@ -22,11 +22,10 @@ from agent.sources import disk, infiniband
 
 ERRORS, FLAPPING, RAID = "DgxInfinibandErrors", "DgxInfinibandFlapping", "DgxRaidDegraded"
 FAILING, MEMORY = "DgxDiskFailing", "DgxMemoryErrors"
-CABLE = "Look at cable and transceiver, then at the port of the switch"
+CABLE = "Check cable and transceiver, then the port of the switch"
 
 HOURLY = {
-    "local_link_integrity_errors": 1,
-    "excessive_buffer_overrun_errors": 1,
+    "local_link_integrity_errors|excessive_buffer_overrun_errors": 1,
     "symbol_error": 120,
     "link_error_recovery": 300,
 }
@@ -79,19 +78,18 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 def slow_port() -> Fault:
     """A port that carries less than its sheet promises; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "!=transmit"}
-    slow = of(paths.LIMIT, **labels) < of(paths.SPEC)
+    share = of(paths.LIMIT, **labels).over(of(paths.SPEC))
     negotiated = of(paths.LIMIT_INFO, origin="hardware")
     return Fault(
         alert="DgxLinkDegraded",
         kind="port_speed",
         place=places.PATH,
-        when=slow.having(negotiated, "path", "device", "direction"),
+        when=(share < 1).having(negotiated, "path", "device", "direction"),
         hold="5m",
         summary="port below its rate",
-        sentence=("{path} {device} runs at {speed:bits}", " of {speed_limit:bits} Gb/s"),
+        sentence=("{path} {device} runs at {speed:percent} of its rate",),
         figure="speed",
-        unit="bytes_per_second",
-        limit=paths.SPEC,
+        unit="ratio",
         device="device",
         names=("path",),
         do="Look at its cable or transceiver, at the port of the switch, and at `ethtool` or "
@@ -129,18 +127,20 @@ def flapping(parameters: RuleParameters) -> Iterator[Fault]:
 def infiniband_errors(parameters: RuleParameters) -> Iterator[Fault]:
     """More errors than a sound port has, by kind."""
     for kind, most in HOURLY.items():
-        text = increase(infiniband.ERRORS, parameters.over("1h"), kind=kind)
+        picked = {"kind": f"=~{kind}"}
+        text = increase(infiniband.ERRORS, parameters.over("1h"), **picked)
         yield port_fault(
             alert=ERRORS,
-            kind=f"port_{kind.removesuffix('s')}",
-            when=grown(infiniband.ERRORS, "1h", text, kind=kind).rounded() >= most,
+            kind=f"port_{kind.partition('|')[0].removesuffix('s')}",
+            when=grown(infiniband.ERRORS, "1h", text, **picked).rounded() >= most,
             hold="5m",  # a port that flaps makes errors as well, and is reported as that
-            labels={"sign": "errors", "kind": kind},
+            labels={"sign": "errors", **({} if "|" in kind else {"kind": kind})},
             summary="InfiniBand errors",
             sentence=(
-                f"port {{device}}:{{0}} had {{errors:error|errors}} ({kind}) in the last 1 h "
+                "port {device}:{0} had {errors:error|errors} ({1}) in the last 1 h "
                 f"(limit {most})",
             ),
+            names=("port", "kind"),
             figure="errors",
             do=f"{CABLE}; `ibstat`, `mlxlink -d`.",
             hidden_by=(HiddenBy(FLAPPING, SAME_PORT), HiddenBy(ERRORS, SAME_PORT, (DOWN,))),
@@ -172,37 +172,37 @@ FEWER = (of(disk.MEMBERS, state="missing") > 0).copied("array", "device")
 SAME_MEMBER = (*SAME_NODE, "array", "member")
 
 
-def arrays() -> tuple[Fault, ...]:
-    """An array without a member, which is named if it is known."""
-    do = "See `cat /proc/mdstat`, and save its data if it is a RAID 0; replace the disk, "
-    do += "and add it again (`mdadm --add`)."
-    return (
-        Fault(
-            alert=RAID,
-            kind="array_member_failed",
-            place=places.DEVICE,
-            when=FAILED,
-            hold="1m",
-            labels={"sign": "member"},
-            summary="array has lost {{ $labels.member }}",
-            sentence=("{device}: member {0} is gone",),
-            device="device",
-            names=("member",),
-            do=do,
-        ),
-        Fault(
-            alert=RAID,
-            kind="array_degraded",
-            place=places.DEVICE,
-            when=FEWER.unless(of(disk.MEMBER_FAILED).equals(1), "device"),
-            hold="1m",
-            labels={"sign": "missing"},
-            summary="array is missing a member",
-            sentence=("{device}: {missing:disk is|disks are} missing from the array",),
-            figure="missing",
-            device="device",
-            do=do,
-        ),
+def arrays() -> Iterator[Fault]:
+    """An array that is dead, or without a member, which is named if it is known."""
+    do = "It still works: see `cat /proc/mdstat`, replace the disk, and add it (`mdadm --add`)."
+    usual = partial(Fault, alert=RAID, place=places.DEVICE, hold="1m", device="device")
+    yield usual(
+        kind="array_dead",
+        severity=CRITICAL,
+        when=of(disk.MEMBERS, state="working").equals(0),
+        hold="30s",
+        labels={"sign": "dead"},
+        summary="array has failed",
+        sentence=("array {device} has lost more disks than it survives, or does not run",),
+        do="Programs that use it fail: drain the node. See `cat /proc/mdstat` and `dmesg`; save "
+        "what can be read before you replace disks and create it again.",
+    )
+    usual = partial(usual, do=do, hidden_by=(HiddenBy(RAID, SAME_DEVICE, ('sign="dead"',)),))
+    yield usual(
+        kind="array_member_failed",
+        when=FAILED,
+        labels={"sign": "member"},
+        summary="array has lost {{ $labels.member }}",
+        sentence=("array {device} has lost its member {0}",),
+        names=("member",),
+    )
+    yield usual(
+        kind="array_degraded",
+        when=FEWER.unless(of(disk.MEMBER_FAILED).equals(1), "device"),
+        labels={"sign": "missing"},
+        summary="array is missing a member",
+        sentence=("{missing:disk is|disks are} missing from array {device}",),
+        figure="missing",
     )
 
 

@@ -33,7 +33,7 @@ def lost(parameters: RuleParameters) -> Recording:
 
 
 OF_JOB = ("job_id", "user", "partition", "account")
-OWNER = "instance_gpu:dgx_gpu_job_info:owner"
+OWNER = "instance_gpu:job_info:owner"
 ONE_GPU = f"({NODE}, uuid)"
 ALONE = f"{workload.JOB_INFO} and on {ONE_GPU} count by {ONE_GPU} ({workload.JOB_INFO}) == 1"
 """The job of each GPU that has exactly one."""
@@ -60,7 +60,7 @@ def owned(expr: str) -> str:
     return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) {OWNER}"
 
 
-DOUBLED = "instance_job_twin:up:doubled"
+DOUBLED = "instance:up:doubled"
 """Record of the targets whose agent is also scraped as another target, and of that twin."""
 
 

@@ -27,7 +27,7 @@ NEEDS = {
     4: "drain of peer-to-peer traffic, then GPU reset",
     5: "restart of IMEX",
     6: "bus reset",
-    7: "reboot of the system",
+    7: "reboot",
 }
 """Actions that the driver requests, by `dgx_gpu_recovery_action`."""
 
@@ -53,15 +53,10 @@ REQUESTED = (
         when=of(gpu.RECOVERY_ACTION) > 0,
         hold="3m",
         summary="driver requests recovery",
-        sentence=("the driver requests recovery", ": {asked}", " (action {action:.0f})"),
+        sentence=("the driver requests recovery: {word}",),
         figure="action",
-        terms={
-            "asked": lambda found: NEEDS.get(
-                int(found.figures[0].value), f"{found.figures[0].value:.0f}"
-            )
-        },
-        do="Drain the node and do what the driver requests (1 reset, 2 or 7 reboot; the runbook "
-        "has all); the preceding XID errors say why.",
+        words=NEEDS,
+        do="Drain the node and do that. XID errors before it say why.",
         hidden_by=BY_WORSE,
     ),
     gpu_fault(
@@ -175,8 +170,8 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     of_errors = f"{{errors:memory error|memory errors}} corrected in the last {spoken(window)}"
     signs = (
         ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),
-        ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} of {MOST_ROWS} rows are remapped"),
-        ("pages", "pages_near", pages, "pages", f"{{pages:.0f}} of {MOST_PAGES} pages are retired"),
+        ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} rows remapped (most {MOST_ROWS})"),
+        ("pages", "pages_near", pages, "pages", f"{{pages:.0f}} pages retired (most {MOST_PAGES})"),
     )
     return tuple(
         gpu_fault(

@@ -98,6 +98,7 @@ class Fault:
     sentence: Sequence[str] = ()  # its parts; a part is left out if a figure of it is not known
     summary: str = ""  # of the alert, in a few words
     figure: str = ""  # the name of its value in the sentence
+    words: Mapping[int, str] = field(default_factory=dict)  # `{word}` of the sentence, by its value
     unit: str = "count"
     limit: Metric | float | None = None
     device: str = ""  # the label that names its device

@@ -44,7 +44,7 @@ from agent.sources.agent_health import (
 )
 
 BLIND = "DgxAgentBlind"
-LOG = "Look at `journalctl -u dgx-telemetry` and at `dgx-telemetry check` on the machine."
+LOG = "Run `dgx-telemetry check` there (Absent values); see `journalctl -u dgx-telemetry`."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 """Inhibition of a hung driver by an XID that says why it hangs."""
 
@@ -164,7 +164,7 @@ def sources_down(parameters: RuleParameters) -> Fault:
         sentence=("source {source} is down", "{sources:source is|sources are} down"),
         figure="sources",
         terms={"source": lambda found: found.device},
-        do=f"See why under `Absent values` of `dgx-telemetry check`. {LOG}",
+        do=f"Some alerts cannot fire meanwhile. {LOG}",
     )
 
 
@@ -179,10 +179,10 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
             hold=hold,
             labels={"sign": "values"},
-            summary="values of the agent have expired",
-            sentence=("{values:value has|values have} expired: a read hangs",),
+            summary="a read of the agent hangs",
+            sentence=("{values:value is|values are} missing, because a read has hung",),
             figure="values",
-            do=f"A hung driver needs a reboot; see `dmesg`. {LOG}",
+            do=f"{LOG} If `dmesg` has XID 119 or 120: drain the node and reboot it.",
         ),
         blind(
             when=f"changes({ticks}) == 0 and count_over_time({ticks}) >= 2",
@@ -257,8 +257,8 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
     def steps(span: str) -> Condition:
         return grown(CLOCK_STEPS, span, increase(CLOCK_STEPS, parameters.over(span))).rounded()
 
-    do = "See with `timedatectl` and `chronyc tracking` if the time service runs and reaches its "
-    do += "servers."
+    do = "Check that the time service runs and reaches its servers: `timedatectl`, `chronyc "
+    do += "tracking`."
     usual = partial(node_fault, alert="DgxClockStepped", figure="times", do=do)
     often = usual(
         kind="clock_stepped_often",
@@ -267,7 +267,7 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         summary="clock is set again and again",
         sentence=(
             f"the wall clock was set {{times:once|times}} in the last 6 h (limit {MANY_STEPS}): "
-            "timestamps do not fit",
+            "times in logs and graphs differ",
         ),
     )
     once = usual(
@@ -278,8 +278,8 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         hidden_by=(HiddenBy("DgxClockStepped", SAME_NODE, ('sign="often"',)),),
         summary="clock was set",
         sentence=(
-            f"the wall clock was set {{times:once|times}} in the last {spoken(window)}: timestamps "
-            "before and after do not fit",
+            f"the wall clock was set {{times:once|times}} in the last {spoken(window)}: times in "
+            "logs and graphs before and after differ",
         ),
     )
     return once, often

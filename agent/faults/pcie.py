@@ -19,8 +19,9 @@ RETRAIN = (
     "node and reboot it; if that does not help, open a support case."
 )
 
-REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
-"""PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
+REPLAYS = 0.001
+"""PCIe replays a second and lane that a sound link may have, doubled by each generation (DCGM 4.6;
+its limits of the first two generations are a quarter higher)."""
 
 LOW_CLOCK = 0.3
 """Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
@@ -41,7 +42,7 @@ LANES = gpu_fault(
     hold="5m",
     labels={"sign": "width"},
     summary="PCIe link has lost lanes",
-    sentence=("the PCIe link runs at x{lanes:.0f}", " instead of x{lanes_limit:.0f}"),
+    sentence=("its PCIe link has lost lanes: x{lanes:.0f}", " instead of x{lanes_limit:.0f}"),
     figure="lanes",
     limit=pcie.WIDTH_LIMIT,
     do=RETRAIN,
@@ -80,9 +81,8 @@ def slow_generation(parameters: RuleParameters) -> Fault:
         labels={"sign": "generation"},
         summary="PCIe link slower than its slot",
         sentence=(
-            "PCIe runs at generation {generation:.0f}",
+            "its PCIe link is slower than its slot under load: generation {generation:.0f}",
             " of {generation_limit:.0f}",
-            " while under load",
         ),
         figure="generation",
         do=RETRAIN,
@@ -160,11 +160,7 @@ TOO_MANY = "instance_gpu:dgx_pcie_replays:of_limit15m"
 def replay_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the limit of each link, replays a second by its generation and lanes, and the replays
     of a quarter of an hour as a multiple of it."""
-    table = " or ".join(
-        f"({pcie.GENERATION_LIMIT} == {generation}) * 0 + {limit / 60:g}"
-        for generation, limit in REPLAYS.items()
-    )
-    limit = f"({table}) * {pcie.WIDTH}"
+    limit = f"{REPLAYS:g} * 2 ^ {pcie.GENERATION_LIMIT} * {pcie.WIDTH}"
     rate_now = rate(pcie.REPLAYS, parameters.over("15m"))
     most = "instance_gpu:dgx_pcie_replays:limit"
     return Recording(most, limit, held=True), Recording(TOO_MANY, f"{rate_now} / {most}")
@@ -178,20 +174,21 @@ def replays(parameters: RuleParameters) -> Fault:
     def rows(samples: FaultSamples) -> Vector:
         lanes, generations = of(pcie.WIDTH).rows(samples), of(pcie.GENERATION_LIMIT).rows(samples)
         each = {
-            row: REPLAYS.get(int(generation), 0.0) * lanes[row] * 15
+            row: REPLAYS * 2**generation * lanes[row] * 900
             for row, generation in generations.items()
             if row in lanes
         }
-        return {row: n / each[row] for row, n in many.rows(samples).items() if each.get(row)}
+        return {row: n / each[row] for row, n in many.rows(samples).items() if row in each}
 
     return gpu_fault(
         alert="DgxPcieReplays",
         kind="pcie_replays",
         when=Condition(TOO_MANY, rows, many.asks) > 1,
         hold="10m",
-        summary="PCIe link sends packets again",
+        summary="PCIe link has errors",
         sentence=(
-            "its PCIe link sends {times:.3g} times as many packets again as a sound link may",
+            "errors on its PCIe link (replayed packets) are {times:.3g} times the most that a "
+            "sound link has",
         ),
         figure="times",
         do="Look at `lspci -vv` and `dmesg` (AER), and plan a stop of the node: reseat the GPU or "

@@ -42,8 +42,10 @@ def span(length: float) -> str:
     return f"{milliseconds}ms"
 
 
-INSTANT = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)")
-"""A selector of instant values: of a metric, without a range or an offset."""
+INSTANT = re.compile(
+    r"(?:(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?|\{__name__[^}]*\})(?! *[\[{]| offset)"
+)
+"""A selector of instant values: of a metric, or of several, without a range or an offset."""
 
 HELD = 135.0
 """Seconds for which rules hold the last value of a target: a failed scrape marks all its series as

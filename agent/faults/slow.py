@@ -115,7 +115,7 @@ def slow_faults(parameters: RuleParameters) -> Iterator[Fault]:
             severity=INFO,
             place=part.place,
             labels={"sign": f"slow_{part.kind}" if part.kind == "rows" else "slow"},
-            summary="errs, and the others do not",
+            summary="errs more than its peers",
             figure="errors",
             device=part.device,
             names=("port",) if part.place is places.PORT else (),

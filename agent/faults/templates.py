@@ -14,17 +14,18 @@ GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
     "duration": "{{ $value | humanizeDuration }}",
-    "bits": "{{ $value | humanize }}B/s",
     "rate": "{{ $value | humanize }}B/s",
     ".3g": "{{ $value | humanize }}",
 }
-COUNT = '{{ $value | printf "%.0f" }}'
+COUNT = '{{ printf "%.0f" $value }}'
 
 
 def described(fault: Fault) -> str:
     """The description of an alert: the place, the fault, the action."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}") if isinstance(fault.do, str) else ""
     do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
+    if "pid" in fault.names:
+        do = do.replace("PID", "{{ $labels.pid }}")
     where = GPU if fault.place is not None and "GPU" in fault.place.text else NODE
     if fault.place is None or fault.place.text.startswith("Rack"):
         return f"{sentence_of(fault)}. {do}"
@@ -50,6 +51,14 @@ def _part(fault: Fault, part: str) -> str | None:
 
 
 def _field(fault: Fault, name: str, form: str) -> str | None:
+    if name == "word":
+        last = [*fault.words.values()][-1]
+        tests = (
+            f"if eq $value {value}.0 }}}}{word}{{{{ else "
+            for value, word in fault.words.items()
+            if word != last
+        )
+        return f"{{{{ {''.join(tests)}}}}}{last}{{{{ end }}}}"
     if name == fault.figure:
         one, bar, many = form.partition("|")
         if bar:

@@ -6,10 +6,8 @@ s, so that a missed scrape changes nothing.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct, field
 
@@ -23,27 +21,6 @@ SHORTEST, LONGEST = 60.0, 86_400.0
 """Seconds: four scrapes of 15 s; a day."""
 
 
-def _is_url(text: str) -> bool:
-    """A URL without a password in it: everybody may read the configured text."""
-    parts = urlsplit(text)
-    parts.port  # noqa: B018 (raises if it is no number)
-    whole = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isprintable()
-    return whole and "@" not in parts.netloc and " " not in text
-
-
-def _is_smarthost(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65_536
-
-
-def _is_word(text: str) -> bool:
-    return bool(text) and text.isprintable() and " " not in text
-
-
-def _or_nothing(holds: Callable[[str], bool], expected: str) -> TextCheck:
-    return TextCheck(lambda text: not text or holds(text), f"{expected}, or empty")
-
-
 Duration = Annotated[
     str,
     TextCheck(
@@ -52,14 +29,26 @@ Duration = Annotated[
     ),
 ]
 HOLD = TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
-RunbookPlace = Annotated[str, TextCheck(_is_word, "a URL or a path without spaces")]
-Url = Annotated[str, _or_nothing(_is_url, "an http or https URL without a name or password in it")]
-SecretFile = Annotated[
-    str, _or_nothing(lambda t: t.startswith("/") and t.isprintable(), "the absolute path of a file")
+
+
+def _text(pattern: str, expected: str) -> Meta:
+    return Meta(pattern=rf"\A{pattern}\Z", description=expected)
+
+
+WORD = r"[^\s\x00-\x1f\x7f]+"
+HOST = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
+RunbookPlace = Annotated[str, _text(WORD, "a URL or a path without spaces")]
+Url = Annotated[
+    str,  # everybody may read the configured text: no password in it
+    _text(
+        rf"(https?://{HOST}([/?#]\S*)?)?",
+        "an http or https URL without a name or password in it, or empty",
+    ),
 ]
-Email = Annotated[str, _or_nothing(lambda t: "@" in t and t.isprintable(), "an e-mail address")]
-Smarthost = Annotated[str, _or_nothing(_is_smarthost, "HOST:PORT of a mail server")]
-Word = Annotated[str, _or_nothing(_is_word, "one word")]
+SecretFile = Annotated[str, _text(r"(/[^\x00-\x1f]+)?", "the absolute path of a file, or empty")]
+Email = Annotated[str, _text(r"([^\x00-\x1f]+@[^\x00-\x1f]+)?", "an e-mail address, or empty")]
+Smarthost = Annotated[str, _text(r"(\S+:[1-9]\d{0,4})?", "HOST:PORT of a mail server, or empty")]
+Word = Annotated[str, _text(f"({WORD})?", "one word, or empty")]
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
 Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 

@@ -197,7 +197,7 @@ def _full(sign: str, when: Condition, do: str, limit: tuple[float, str]) -> Faul
         sentence=(
             "{path}",
             " {device}",
-            f" ({{1}}) was full for {{share:percent}} of the last {spoken(window)} "
+            f" ({{1}}) was at its limit for {{share:percent}} of the last {spoken(window)} "
             f"(limit {share:.0%})",
         ),
         figure="share",

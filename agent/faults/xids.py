@@ -21,6 +21,7 @@ from agent.specs.xids import (
 )
 
 NAME = "DgxGpuXid"
+HAPPENED = first_steps("happened")
 UNNUMBERED = meaning(0)
 """Placeholder for every code that the catalogue does not have."""
 
@@ -130,8 +131,8 @@ def _alert(
         when=_there(pick(xid_records(parameters).events, xid=codes)),
         hold=_hold(severity, action),
         labels={"action": action.value, **labels},
-        summary="XID {{ $labels.xid }}",
-        sentence=_counted("XID {0}", parameters),
+        summary=f"XID {{{{ $labels.xid }}}}, {HAPPENED[action]}",
+        sentence=_counted(f"XID {{0}}, {HAPPENED[action]}", parameters),
         figure="times",
         names=("xid",),
         do=first_steps()[action],
@@ -145,9 +146,7 @@ def _there(events: str) -> str:
 
 
 def _counted(what: str, parameters: RuleParameters) -> tuple[str]:
-    return (
-        f"{what}, {{times:once|times}} in the last {spoken(parameters.thresholds.event_window)}",
-    )
+    return (f"{what}, {{times:once|times}} in {spoken(parameters.thresholds.event_window)}",)
 
 
 def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
@@ -158,8 +157,8 @@ def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
         when=_there(events),
         hold=_hold(_of_action(action), action),
         labels={"sign": "nvlink5"},
-        summary="XID {{ $labels.xid }}",
-        sentence=_counted("XID {0} of NVLink 5, unit {1}", parameters),
+        summary=f"XID {{{{ $labels.xid }}}}, {HAPPENED[XidAction.BY_UNIT]}",
+        sentence=_counted("XID {0}, NVLink error of unit {1}", parameters),
         figure="times",
         names=("xid", "unit"),
         do=BY_UNIT[action],

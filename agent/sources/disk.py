@@ -53,8 +53,10 @@ DISK_INFO = gauge(
 )
 MEMBERS = gauge(
     "dgx_raid_members",
-    "Members of the md array by state, working or missing; 0 and 1 if the array does not run.",
-    "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
+    "Members of the md array by state, working or missing; none works if the array does not run, "
+    "or has lost more members than its level survives.",
+    "/sys/block/<device>/md/array_state, level, raid_disks, degraded, or slaves still there "
+    "(RAID 0); device/state of the members",
     ("device", "state"),
 )
 MEMBER_FAILED = gauge(
@@ -79,6 +81,9 @@ BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9
 STOPPED = {"clear", "inactive", "broken"}
 """States of an array that does not run; `raid_disks` may be 0 then."""
+
+SURVIVES = {"raid0": 0, "linear": 0, "raid4": 1, "raid5": 1, "raid6": 2}
+"""Members that an array may lose by its level; a mirror all but one, a RAID 10 half of them."""
 
 SET = re.compile(r"external:[^/]")
 """Metadata of the set of disks that the firmware divides into arrays: it never runs itself."""
@@ -150,10 +155,14 @@ def _arrays(
         except Absent as absent:
             out.absent(MEMBERS, absent, array)
         else:
-            out.add(MEMBERS, working, array, "working")
-            missing = max(0, expected - working)
-            out.add(MEMBERS, missing, array, "missing")
             now = members(files, array, blocks)
+            states = (_states(files, array, disk) for disk in now)
+            working -= sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
+            missing = max(0, expected - working)
+            level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
+            most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
+            out.add(MEMBERS, max(0, working) if missing <= most else 0, array, "working")
+            out.add(MEMBERS, missing, array, "missing")
             known = seen.setdefault(array, {}) | dict.fromkeys(now)
             failed = [disk for disk in known if missing and _failed(files, array, disk, now)]
             seen[array] = known if missing else dict.fromkeys(now)
@@ -162,9 +171,14 @@ def _arrays(
 
 
 def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> bool:
-    state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
-    dead = text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
+    state, dead = _states(files, array, disk)
     return disk not in now or "faulty" in state or dead
+
+
+def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
+    """Return the state of a member by its array, and True if the disk itself is dead."""
+    state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
+    return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
 
 def counted(disk: str) -> str:

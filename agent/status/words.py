@@ -166,6 +166,9 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
         given["device"] = finding.device
     given |= {name: term(finding) for name, term in fault.terms.items()}
+    if fault.words:
+        value = round(finding.figures[0].value)
+        given["word"] = fault.words.get(value, f"{value}")
     sentence = _sentence(fault.sentence, finding.names, given)
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
 

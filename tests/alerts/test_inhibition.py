@@ -24,7 +24,6 @@ INHIBITIONS = inhibitions(alerts_of(groups(Settings())))
 RULES = [(rule.source_matchers, rule.target_matchers) for rule in INHIBITIONS]
 
 USUAL = {
-    "severity": "warning",
     "uuid": "GPU-0",
     "device": "one",
     "member": "one",
@@ -39,6 +38,7 @@ def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str
     """Labels that fit: an equal value, the first of alternatives, or what is not excluded."""
     found = {**USUAL, "instance": f"node{number}", "side": side, "rule": str(number)}
     found |= {"cluster": f"c{number}", "rack": f"r{number}"}
+    found["severity"] = "warning" if side == "source" else "info"
     for matcher in sorted(matchers, key=lambda m: '"' + m if '!="' in m else m, reverse=True):
         match = MATCHER.fullmatch(matcher)
         assert match, matcher

@@ -7,9 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.config.settings import Settings
-from agent.faults.model import alert_names
+from agent.faults.model import PAGES, alert_names
 from agent.faults.thresholds import AlertThresholds, RuleParameters
+from agent.model import InDefault
 from alerts.build import alert_rule, alerts_of, files, groups
 from alerts.runbook import runbook_page
 from tests.support.alert_replay import run_promtool
@@ -38,6 +40,16 @@ def test_it_is_well_formed_and_every_link_has_its_anchor(served: str) -> None:
     linked = {link.removeprefix("#") for link in links if link.startswith("#")}
     assert linked == {*alert_names(), "reset", "case"}
     assert "`" not in "".join(tree.itertext()).replace("promql", "")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_names_series_that_users_have(page: Path) -> None:
+    """Metrics outside the default set are there for those alone who chose the full set."""
+    text = page.read_text()
+    named = set(re.findall(r"(?<![\w:])dgx_[a-z0-9_]+(?![\w:])", text))
+    assert named <= METRICS.keys()
+    rare = {name for name in named if METRICS[name].shown is InDefault.FULL}
+    assert not rare or 'set = "full"' in text
 
 
 def test_every_form_of_the_text() -> None:

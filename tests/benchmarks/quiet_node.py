@@ -49,7 +49,7 @@ FULL = (
     (system.GPUS.name, system.GPUS_EXPECTED.name),
 )
 OF_USERS = ("13", "31", "43")
-SICK = ("dgx_gpu_hung_info", "dgx_nvswitch_errors_total")
+SICK = ("dgx_gpu_hung_info", "dgx_nvswitch_errors_total", "dgx_raid_member_failed")
 XIDS = {"13", "31", "43", "48", "79", "154"}
 PAIRS = {"busy/none", "idle/none", "held/none", "hung/none", "communicating/nvlink"}
 PAIRS |= {f"starved/{cause}" for cause in ("disk", "cpu", "host_thread", "unknown", "peer")}
@@ -275,7 +275,8 @@ class QuietNode:
             if metric in modelled:
                 points = self._points(metric, dict(labels), value)
             else:
-                points = [0.0 if metric in SICK else value] * line.steps
+                sick = metric in SICK or ("state", "missing") in labels
+                points = [0.0 if sick else value] * line.steps
             shown = there if of_gpu or metric == system.GPUS.name else seen
             yield (
                 (metric, (*mine, *labels)),

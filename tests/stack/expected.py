@@ -39,7 +39,7 @@ def starved(words: str, gpus: frozenset[str]) -> Alert:
 
 
 def full(name: str, what: str, *devices: str) -> Alert:
-    text = rf"(?i){what}.* full for {SHARE} 10 min"
+    text = rf"(?i){what}.* at its limit for {SHARE} 10 min"
     return Alert(name, "warning", text, devices=frozenset(devices))
 
 
@@ -65,13 +65,13 @@ def warning(name: str, text: str, *gpus: str) -> Alert:
 
 HELD = rf"{GPU}: it was occupied by an idle process for {SHARE} 30 min \(limit 90%\)"
 HEAT = rf"{GPU}: it was slowed down by heat for {SHARE} 15 min \(limit 25%\)"
-HOT = rf"{GPU}: the (core|memory) has a margin of -?\d+ °C to its temperature limit"
-LINK_DOWN = rf"{GPU}: only 3 NVLinks are up"
+HOT = rf"{GPU}: the (core|memory) has reached its temperature limit \(margin -?\d+ °C\)"
+LINK_DOWN = rf"{GPU}: 1 NVLink is down"
 LINK_ERRORS = rf"{GPU}: NVLink 1 had [1-9]\d* errors in the last 1 h \(limit 5\)"
-PORT = r"port-degraded: infiniband mlx5_0:1 runs at 25GB/s"
+PORT = r"port-degraded: infiniband mlx5_0:1 runs at 50% of its rate"
 LATE = rf"{GPU}: 7 GPUs wait for it \(limit 25%"
 ECC = rf"{GPU}: [1-9]\d* uncorrected ECC errors? in the last 30 min"
-XID = rf"{GPU}: XID 48, (once|\d+ times) in the last 30 min"
+XID = rf"{GPU}: XID 48, memory lost data, (once|\d+ times) in 30 min"
 BLIND = r"driver-hang: the NVIDIA driver does not respond\. Drain the node"
 
 SCENARIOS: dict[str, Scenario] = {
@@ -112,7 +112,7 @@ SCENARIOS: dict[str, Scenario] = {
     "nvlink-down": Scenario(STATION, (critical("DgxNvlinkDown", LINK_DOWN, "0", "3"),)),
     "nvlink-errors": Scenario(STATION, (warning("DgxNvlinkErrors", LINK_ERRORS, "0"),)),
     "pcie-degraded": Scenario(
-        STATION, (warning("DgxPcieDegraded", rf"{GPU}: the PCIe link runs at x8 ", "0"),)
+        STATION, (warning("DgxPcieDegraded", rf"{GPU}: its PCIe link has lost lanes: x8", "0"),)
     ),
     "port-degraded": Scenario(
         H100, (Alert("DgxLinkDegraded", "warning", PORT, devices=frozenset(("mlx5_0:1",))),)

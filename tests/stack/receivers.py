@@ -1,4 +1,4 @@
-"""Receivers of alerts: a webhook and an SMTP server, both in this process."""
+"""Receivers of alerts: a webhook, which Slack's may be too, and an SMTP server, in this process."""
 
 import json
 import socketserver
@@ -40,6 +40,7 @@ class Inbox:
     port: int = 0
     deliveries: list[Delivery] = field(default_factory=list)
     mails: list[str] = field(default_factory=list)
+    slack: list[dict[str, str]] = field(default_factory=list)  # title and text of each message
 
     def of(self, instance: str, path: str = "/alerts") -> list[Delivery]:
         return [d for d in list(self.deliveries) if d.instance == instance and d.path == path]
@@ -65,8 +66,9 @@ def webhook() -> Iterator[Inbox]:
             now = time.monotonic()
             inbox.deliveries += [
                 Delivery(now, self.path, a["status"], a["labels"], a["annotations"])
-                for a in body["alerts"]
+                for a in body.get("alerts", ())
             ]
+            inbox.slack += body.get("attachments", ())
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -88,7 +90,8 @@ class _Mailbox(socketserver.StreamRequestHandler):
             if verb == "DATA":
                 self._say("354 go on")
                 lines = iter(lambda: self.rfile.readline().decode(), ".\r\n")
-                self.server.inbox.mails.append("".join(lines))  # type: ignore[attr-defined]
+                mail = "".join(line.removeprefix(".") for line in lines)  # RFC 5321, 4.5.2
+                self.server.inbox.mails.append(mail)  # type: ignore[attr-defined]
             self._say({"QUIT": "221 bye"}.get(verb, "250 ok"))
             if verb == "QUIT":
                 return

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.model import Reason
 from agent.sources import chassis as chassis_source
-from agent.sources import disk, ecc, gpu, host, infiniband, kernel_log, nvlink, pcie, system, xid
+from agent.sources import disk, ecc, gpu, host, infiniband, kernel_log, nvlink, pcie, power, xid
 from agent.sources import fabric as fabric_source
 from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_FAILURES, GPU_READ_SECONDS
 from tests.support.alert_input import (
@@ -57,17 +57,30 @@ def not_answering(s: System) -> Iterator[Case]:
     yield Case(name, "failed for two seconds", {failed: growing((1, 0.0), (0.25, 2.0), (2, 0.0))})
     yield Case(name, "failed long ago", {failed: steady(4000.0, 5)})
 
-    def refused(count: float, *models: str) -> Series:
-        labels = {"metric": nvlink.LINKS.name, "reason": Reason.UNSUPPORTED}
-        infos = {of_gpu(gpu.INFO, s, model=model): steady(1.0, 20) for model in models}
-        absent = {named(ABSENT_VALUES, **labels): steady(count, 20)}
-        return {named(system.GPUS): steady(8.0, 20), **absent, **infos}
+    def answering(reason: str, *links: float | None, models: str = "HHHT") -> Series:
+        """Four GPUs of these models; the last is for displays, and has no links."""
+        series: Series = {
+            named(ABSENT_VALUES, metric=nvlink.LINKS.name, reason=reason): steady(1.0, 20)
+        }
+        for number, (model, link) in enumerate(zip(models, links, strict=True)):
+            series[of_gpu(gpu.INFO, s, number, model=model)] = steady(1.0, 20)
+            series[of_gpu(power.POWER, s, number)] = steady(90.0, 20)
+            if link is not None:
+                series[of_gpu(nvlink.LINKS, s, number)] = steady(link, 20)
+        return series
 
-    shown = {"metric": nvlink.LINKS.name, "reason": Reason.UNSUPPORTED.value}
-    fires = ({"severity": "warning", "sign": "refuses", **shown},)
-    yield Case(name, "one refuses its links", refused(1.0, "H100"), fires)
-    yield Case(name, "all refuse", refused(8.0, "H100"))
-    yield Case(name, "one is of another model", refused(1.0, "A100", "T1000"))
+    fires = (on(s, "warning", 2, sign="refuses", model="H"),)
+    refused = str(Reason.UNSUPPORTED)
+    yield Case(name, "one refuses its links", answering(refused, 4, 4, None, None), fires)
+    both = (
+        on(s, "warning", 1, sign="refuses", model="H"),
+        on(s, "warning", 3, sign="refuses", model="H"),
+    )
+    two = answering(refused, 4, None, 4, None, models="HHHH")
+    yield Case(name, "two of four refuse", two, both)
+    yield Case(name, "none has links", answering(refused, None, None, None, None))
+    yield Case(name, "one is of another model", answering(refused, 4, 4, 4, None))
+    yield Case(name, "one is divided", answering(str(Reason.MIG), 4, 4, None, None))
 
 
 def rising(s: System) -> Iterator[Case]:
@@ -189,6 +202,9 @@ def storage(_: System) -> Iterator[Case]:
     yield Case(
         name, "one less, by name", gone, ({**degraded, "sign": "member", "member": "nvme1n1"},)
     )
+    dead: Series = {working: steady(0.0, 1.25), missing: steady(0.0, 1.25)}
+    fires = ({"severity": "critical", "sign": "dead", "device": "md0", "state": "working"},)
+    yield Case(name, "none works", dead, fires)
     whole: Series = {working: steady(4.0, 5), missing: steady(0.0, 5)}
     yield Case(name, "whole", whole)
     name = "DgxDiskFailing"

@@ -73,8 +73,9 @@ def _table() -> dict[str, Any]:
 
 
 @cache
-def first_steps() -> Mapping[XidAction, str]:
-    return convert(_table()["first_step"], dict[XidAction, str])
+def first_steps(table: str = "first_step") -> Mapping[XidAction, str]:
+    """The first steps, or another table of texts by action."""
+    return convert(_table()[table], dict[XidAction, str])
 
 
 @cache

@@ -127,7 +127,7 @@ def test_words_of_a_table_are_not_cut_where_there_is_room() -> None:
 
 def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
     shown = "\n".join(lines("dgx-station-v100:pcie-degraded"))
-    assert shown.count("the PCIe link runs at x8 instead of x16") == 1
+    assert shown.count("its PCIe link has lost lanes: x8 instead of x16") == 1
     event = next(line for line in lines("dgx-h100:xid-171") if "XID 171" in line)
     assert event.endswith(" ago"), "what says how long ago it was needs no second time"
 

@@ -89,7 +89,7 @@ def test_arrays_count_their_members_with_and_without_redundancy(bench: HostBench
         ("dgx_raid_members", "md0", "missing"): 0,
         ("dgx_raid_members", "md1", "working"): 2,
         ("dgx_raid_members", "md1", "missing"): 1,
-        ("dgx_raid_members", "md2", "working"): 2,
+        ("dgx_raid_members", "md2", "working"): 0,
         ("dgx_raid_members", "md2", "missing"): 1,
     }
 
@@ -101,7 +101,28 @@ def test_a_member_that_goes_is_seen_at_the_next_look(bench: HostBench) -> None:
     assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == 2
     (bench.root / "sys/block/sdb/stat").unlink()
     (bench.root / "sys/block/sdb").rmdir()
-    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == 1
+    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "missing"] == 1
+
+
+@pytest.mark.parametrize(
+    ("array", "state", "working"),
+    [
+        *(("raid1 2 1", "running", 1), ("raid1 2 1", "offline", 0), ("raid1 3 2", "running", 1)),
+        *(("raid5 4 1", "running", 3), ("raid5 4 2", "running", 0), ("raid6 4 2", "running", 2)),
+        *(("raid6 4 2", "offline", 0), ("raid10 4 2", "running", 2), ("raid10 4 3", "running", 0)),
+        *(("raid4 3 2", "running", 0), ("linear 1", "offline", 0), ("raid0 1", "running", 1)),
+    ],
+)
+def test_no_member_works_of_an_array_that_lost_too_many(
+    array: str, state: str, working: int, bench: HostBench
+) -> None:
+    """Its level says how many it survives; a dead disk counts before the array notices it."""
+    level, disks, *degraded = array.split()
+    bench.disk("sdb")
+    bench.array("md0", level, disks, "sdb", degraded="".join(degraded))
+    bench.write("/sys/block/md0/md/dev-sdb/state", "in_sync")
+    bench.write("/sys/block/sdb/device/state", state)
+    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == working
 
 
 @pytest.mark.parametrize("disks", ["0", "", "many"])

@@ -62,6 +62,7 @@ def test_critical_codes_are_those_that_need_a_reset_or_more() -> None:
 def test_every_code_is_there_once_and_explained() -> None:
     assert sorted(catalogue()) == list(range(1, 173))
     assert {m.action for m in catalogue().values()} == set(XidAction) == set(first_steps())
+    assert set(first_steps("happened")) == set(XidAction)
     assert all(m.source.startswith("[") for m in catalogue().values())
 
 

@@ -98,16 +98,13 @@ FINDING_TEXTS = {
     ),
     "1 GPU is missing": Finding("gpus_missing", WARNING, figures=(count("gpus", 1),)),
     "GPU 3: it no longer answers": Finding("gpu_lost", WARNING, GPU),
-    "GPU 3: the driver requests recovery: reboot (action 2)": Finding(
+    "GPU 3: the driver requests recovery: reboot": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
     ),
-    "GPU 3: the driver requests recovery: bus reset (action 6)": Finding(
+    "GPU 3: the driver requests recovery: bus reset": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 6),)
     ),
-    "GPU 3: the driver requests recovery: reboot of the system (action 7)": Finding(
-        "recovery_needed", WARNING, GPU, figures=(count("action", 7),)
-    ),
-    "GPU 3: the driver requests recovery: 9 (action 9)": Finding(
+    "GPU 3: the driver requests recovery: 9": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
     ),
     "GPU 3: XID 48, Double Bit ECC Error, seen once": Finding(
@@ -132,11 +129,11 @@ FINDING_TEXTS = {
         (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
         ("Double Bit ECC Error",),
     ),
-    "GPU 3: the core has a margin of -1 °C to its temperature limit": Finding(
+    "GPU 3: the core has reached its temperature limit (margin -1 °C)": Finding(
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
-    "network port eno1 runs at 1 of 10 Gb/s": Finding(
-        "port_speed", WARNING, None, "eno1", (rate(0.125e9, 1.25e9, "speed"),), ("network",)
+    "network port eno1 runs at 10 % of its rate": Finding(
+        "port_speed", WARNING, None, "eno1", (share("speed", 0.1),), ("network",)
     ),
     "GPU 3: NVLink graph: 2 links to a gpu, expected a switch (0, 4)": Finding(
         "stray_links", WARNING, GPU, figures=(count("links", 2),), names=("gpu", "switch", "0", "4")

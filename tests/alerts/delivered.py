@@ -1,0 +1,175 @@
+"""The texts of all alerts as they arrive: rendered by promtool from the shortest case of each rule,
+sent by a running Alertmanager to a webhook, to Slack and by mail.
+
+    python -m tests.alerts.delivered    # each message, as Slack shows it
+"""
+
+import email
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from email.policy import default
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.request import Request, urlopen
+
+from agent.config.settings import Settings
+from agent.stack import programs
+from agent.stack.programs import choose
+from alerts.build import alertmanager
+from alerts.receivers import Receivers
+from tests.alerts.test_rules import cases
+from tests.stack.daemons import FREE, answers, started
+from tests.stack.receivers import Inbox, mailbox, webhook
+from tests.stack.running import eventually
+from tests.support.alert_input import SYSTEMS, Case, group
+from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.patience import PATIENCE
+
+Texts = Mapping[str, str]
+
+FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
+OF_GPU = ("gpu", "uuid")
+BY_KIND = {
+    (case.alert, *sorted(pair for pair in labels.items() if pair[0] not in OF_GPU)): case
+    for case in sorted(FIRING, key=lambda case: -max(map(len, case.series.values())))
+    for labels in case.fires
+}
+"""The shortest case of each rule that fires."""
+
+SELDOM = 4
+"""Samples to an evaluation: a text has the last alone."""
+OFTEN = {"wholly, since five minutes"}
+"""Cases that are too short for that."""
+
+PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
+RANKS = ("critical", "warning", "info", "none")
+
+
+class Fired(NamedTuple):
+    """An alert that fires: its labels and annotations."""
+
+    labels: Texts
+    annotations: Texts
+
+
+class Message(NamedTuple):
+    """A message about an alert, on each way."""
+
+    alert: Fired  # as the webhook has it
+    title: str  # of Slack, and the subject of the mail
+    text: str
+    mail: str
+
+
+def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
+    """The alerts of each case by its title: promtool shows those that a test did not expect."""
+    alike: dict[tuple[str, int], list[Case]] = {}
+    for case in cases:
+        every = case.every if case.title in OFTEN else SELDOM * case.every
+        alike.setdefault((case.alert, every), []).append(case)
+    found: dict[str, list[Fired]] = {}
+    for (alert, every), same in sorted(alike.items()):
+        rules = rules_of({alert}, texts=True)
+        (folder / "rules.yaml").write_text(rules)
+        groups = json.loads(rules)["groups"]
+        content = {
+            "rule_files": ["rules.yaml"],
+            "evaluation_interval": f"{every}s",
+            # what is recorded seldom would be too old for an alert that comes before it
+            "group_eval_order": [
+                one["name"] for one in sorted(groups, key=lambda g: "alert" in g["rules"][0])
+            ],
+            "tests": [group(case._replace(fires=()), SELDOM) for case in same],
+        }
+        title, labels = "", dict[str, str]()
+        for line in run_promtool(folder, content).splitlines():
+            if named := re.match(r"\s*name: (.*),$", line):
+                title = named[1]
+            pairs = {name: json.loads(text) for name, text in PAIR.findall(line)}
+            if "Labels:{" in line:
+                labels = pairs
+            elif "Annotations:{" in line:
+                found.setdefault(title, []).append(Fired(labels, pairs))
+    return found
+
+
+def delivered(alerts: Iterable[Fired], folder: Path) -> list[Message]:
+    """The messages about alerts, each by itself: in a cluster of its own."""
+    sent = [
+        Fired({**one.labels, "cluster": f"c{n}"}, one.annotations) for n, one in enumerate(alerts)
+    ]
+    with ExitStack() as stack:
+        inbox = stack.enter_context(webhook())
+        smtp, address = stack.enter_context(mailbox(inbox)), f"http://127.0.0.1:{inbox.port}"
+        (folder / "slack").write_text(f"{address}/slack")
+        ways = Receivers(
+            webhook_url=f"{address}/alerts",
+            watchdog_url=f"{address}/watchdog",
+            slack_url_file=f"{folder}/slack",
+            slack_channel="#x",
+            email_to="operator@example.com",
+            email_from="dgx@example.com",
+            email_smarthost=f"127.0.0.1:{smtp}",
+            email_tls=False,
+        )
+        text = alertmanager(Settings(ways), 1 / 60)["alertmanager.yaml"]
+        (folder / "alertmanager.yaml").write_text(text)
+        program = programs.alertmanager_program(choose(FREE).alertmanager, folder)
+        stack.enter_context(started(program, folder / "alertmanager.log"))
+        eventually(lambda: answers(program), "Alertmanager is ready")
+        body = json.dumps([one._asdict() for one in sent]).encode()
+        kind = {"Content-Type": "application/json"}
+        urlopen(Request(f"{program.address}api/v2/alerts", body, kind), timeout=PATIENCE).close()
+        watched = [one for one in sent if one.labels["severity"] != "none"]
+        eventually(lambda: _arrived(inbox, len(watched), len(sent)), "every message")
+    return [_message(inbox, one) for one in sent]
+
+
+def _arrived(inbox: Inbox, watched: int, sent: int) -> bool:
+    clusters = {one.labels["cluster"] for one in list(inbox.deliveries)}
+    return len(clusters) == sent and min(len(inbox.slack), len(inbox.mails)) >= watched
+
+
+def _message(inbox: Inbox, alert: Fired) -> Message:
+    arrived = next(d for d in inbox.deliveries if d.labels["cluster"] == alert.labels["cluster"])
+    description = arrived.annotations["description"]
+    slack = next((s for s in inbox.slack if s["text"].startswith(description)), {})
+    mails = (email.message_from_string(mail, policy=default) for mail in inbox.mails)
+    bodies = (mail.get_body(("plain",)) for mail in mails)
+    texts = (body.get_content() for body in bodies if body)
+    mail = next((text for text in texts if text.startswith(description)), "")
+    shown = Fired(arrived.labels, arrived.annotations)
+    return Message(shown, slack.get("title", ""), slack.get("text", ""), mail)
+
+
+def all_messages(folder: Path) -> list[Message]:
+    """The message of each rule, the gravest first."""
+    chosen = {(case.alert, case.title): case for case in BY_KIND.values()}
+    fired = {
+        one.annotations["description"]: one
+        for alerts in rendered(chosen.values(), folder).values()
+        for one in alerts
+    }
+    messages = delivered(fired.values(), folder)
+    return sorted(messages, key=lambda one: _rank(one.alert.labels))
+
+
+def _rank(labels: Texts) -> tuple[Any, ...]:
+    return RANKS.index(labels["severity"]), labels["alertname"], labels.get("sign", "")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        for message in all_messages(Path(folder)):
+            print(f"{'=' * 80}\n{message.title or message.alert.labels['alertname']}")
+            print(f"({message.alert.annotations['summary']})\n")
+            print(message.text.rstrip() or message.alert.annotations["description"])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
