@@ -91,6 +91,9 @@ class _Window:
             self.last[labels] = value
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
+                if labels not in self.rings:  # others may be of devices that are gone
+                    past = bucket - self.size
+                    self.rings = {k: r for k, r in self.rings.items() if r.newest > past}
                 self.rings.setdefault(labels, _Ring()).add(bucket, amount, self.size)
 
     def _amount(self, before: float | None, now: float) -> float:

@@ -7,9 +7,10 @@ import pytest
 
 from agent.faults.findings import findings
 from agent.faults.thresholds import AlertThresholds
+from agent.faults.windows import Counted, _Window
 from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
-from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
+from agent.sources import ecc, infiniband, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from agent.status.words import finding_text
 
@@ -135,3 +136,11 @@ def test_root_is_not_advised_to_be_root() -> None:
     of_root, of_others = said
     assert of_root == "1 metric has no value: permission denied, even as root"
     assert of_others == "1 metric has no value: requires root"
+
+
+def test_buckets_of_devices_that_are_gone_are_forgotten() -> None:
+    window = _Window(infiniband.ERRORS, Counted.EVENTS, width=60.0, size=10, begun=True)
+    for number in range(100):
+        window.take(60.0 * number, {(f"mlx5_{number}", "1", "symbol_error"): 1.0})
+    assert len(window.rings) == 10
+    assert len(window.grown(60.0 * 99, 600.0)) == 10
