@@ -44,7 +44,7 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
         for rule in group.rules
     ]
     content = {"groups": [{"name": group.name, **every, "rules": rules}]}
-    return yaml.dump(content, Dumper=Dumper, sort_keys=False, width=110, allow_unicode=True)
+    return yaml.dump(content, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def hang_advice(who: str = "each rank", pid: str = "PID") -> str:
     return (
         f"Look at {who} first with `py-spy dump --pid {pid}` (stopped, waiting for input, an "
         "exception?), "
-        "before the job is ended; start the next run with NCCL_DEBUG=INFO."
+        "before its owner ends it; start the next run with NCCL_DEBUG=INFO."
     )
 
 

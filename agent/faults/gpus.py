@@ -281,8 +281,8 @@ REFUSING = gpu_fault(
     labels={"sign": "refuses"},
     summary="reports less than its like",
     sentence=("the driver refuses values that other GPUs of its model have", ": {0}"),
-    do="`dgx-telemetry check` names them. Drain the node and reset the GPU, or reboot; if it goes "
-    "on, open a support case.",
+    do="`dgx-telemetry check` names them. Drain the node, let its job end, and reset the GPU or "
+    "reboot; if it goes on, open a support case.",
     hidden_by=(*BY_DRIVER, HiddenBy(NOT_ANSWERING, SAME_GPU, ('sign=~"slow|failing"',))),
 )
 
@@ -316,7 +316,7 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
             ),
             figure="margin",
             unit="celsius",
-            do="Check the cooling: fans, inlet temperature, dust; compare with its neighbours.",
+            do="It slows itself down; leave its job. Check the cooling: fans, inlet air, dust.",
         )
         for sensor, kind, degrees in sensors
     )

@@ -35,7 +35,7 @@ DISK_FAULTS = {
     "controller": (
         "disk is dead",
         "has failed: its controller is gone",
-        "Replace it, and rebuild the array.",
+        "Replace it (serial: `lsblk -o NAME,SERIAL`), and rebuild its array.",
     ),
     "temperature": (
         "disk is hot",
@@ -45,12 +45,12 @@ DISK_FAULTS = {
     "file_system": (
         "file system is damaged",
         "has a damaged file system, which has recorded errors",
-        "Check it (fsck) when it is not mounted.",
+        "Drain the node, unmount it, and check it (fsck).",
     ),
     "smart": (
         "disk is failing",
         "is failing: SMART predicts it",
-        "Copy the data that you need, and replace it.",
+        "Copy its data if it is in no array of /proc/mdstat, and replace it.",
     ),
 }
 """Summary, sentence and first step of each sign of a disk."""
@@ -120,7 +120,7 @@ def flapping(parameters: RuleParameters) -> Iterator[Fault]:
             f"(limit {most})",
         ),
         figure="downs",
-        do="Replace its cable or transceiver; then look at the port of the switch.",
+        do="Drain the node. Replace its cable or transceiver; then look at the port of the switch.",
     )
 
 
@@ -174,7 +174,7 @@ SAME_MEMBER = (*SAME_NODE, "array", "member")
 
 def arrays() -> Iterator[Fault]:
     """An array that is dead, or without a member, which is named if it is known."""
-    do = "It still works: see `cat /proc/mdstat`, replace the disk, and add it (`mdadm --add`)."
+    do = "It still works. `mdadm --detail` says which disk; replace it, and add it (`mdadm --add`)."
     usual = partial(Fault, alert=RAID, place=places.DEVICE, hold="1m", device="device")
     yield usual(
         kind="array_dead",
@@ -290,7 +290,7 @@ def chassis() -> Iterator[Fault]:
             hold="2m",
             labels={"sign": kind},
             summary=summary,
-            sentence=("{device} raises an alarm",),
+            sentence=(f"{summary}: {{device}} raises an alarm",),
             device="sensor",
             names=("kind",),
             do=f"{do} Run `ipmitool sel list`.",

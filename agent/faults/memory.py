@@ -66,7 +66,7 @@ REQUESTED = (
         when=of(ecc.REMAP_FAILURE) > 0,
         summary="replace the GPU",
         sentence=("a memory row could not be remapped, the GPU is due for replacement",),
-        do="Drain the node, take the GPU out of use and open a support case.",
+        do="Drain the node, leave it drained, and open a support case for the GPU.",
     ),
 )
 

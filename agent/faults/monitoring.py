@@ -147,8 +147,8 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         labels={"sign": "driver"},
         summary="driver does not respond",
         sentence=("the NVIDIA driver does not respond",),
-        do="Drain the node. See `dmesg` for XID 119, 120 or blocked tasks; reboot it. Without "
-        "persistence mode the driver may only need longer to start: `nvidia-smi -pm 1`.",
+        do="Drain the node. If `time nvidia-smi` ends, the driver only starts slowly: "
+        "`nvidia-smi -pm 1`. If it hangs, or `dmesg` has XID 119 or 120: reboot the node.",
     )
 
 
@@ -182,7 +182,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             summary="a read of the agent hangs",
             sentence=("{values:value is|values are} missing, because a read has hung",),
             figure="values",
-            do=f"{LOG} If `dmesg` has XID 119 or 120: drain the node and reboot it.",
+            do=f"{LOG} After a recent XID 119 or 120 in `dmesg -T` drain and reboot the node.",
         ),
         blind(
             when=f"changes({ticks}) == 0 and count_over_time({ticks}) >= 2",

@@ -40,7 +40,7 @@ FIRST_STEPS = {
     "unless XID 154 follows": range(144, 150),
     "GPU Recovery Action": (154,),
     "unified memory": (159,),
-    "Enable ECC": (168,),
+    "enable ECC": (168,),
     "auxiliary power": (54,),
     "host and guest": (78,),
 }
