@@ -87,7 +87,10 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-node", "NVLinks with errors", "A"): NOWHERE,
     ("dgx-node", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-node", "InfiniBand ports", "B"): NO_INFINIBAND,
-    ("dgx-node", "InfiniBand congestion", "A"): NO_INFINIBAND,
+    ("dgx-node", "InfiniBand congestion", "A"): NOWHERE,  # counters that never moved
+    **{("dgx-gpu", "Video engines", column): NOWHERE for column in "AB"},
+    **{(board, "GPUs that others wait for", "A"): NOWHERE for board in BOTH},
+    ("dgx-fleet", "Users that lose most", "C"): NOWHERE,
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 
