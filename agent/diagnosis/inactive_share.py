@@ -63,15 +63,17 @@ def divide_inactive(e: Evidence) -> Shares:
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
+    for_files = min(thread, blocked, e.host.own("system"))
+    thread, blocked = thread - for_files, blocked + for_files
     if _polls(e):
         found = {Cause.UNKNOWN: waiting + thread}
     else:
         found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
-    if serves(e):
-        found[Cause.REQUESTS] = found.pop(Cause.UNKNOWN, 0.0)
-    elif (peer := awaited(e)) is not None:
-        found[Cause.PEER] = min(found.get(Cause.UNKNOWN, 0.0), peer.works - e.works)
-        found[Cause.UNKNOWN] = found.get(Cause.UNKNOWN, 0.0) - found[Cause.PEER]
+    left = found.pop(Cause.UNKNOWN, 0.0)
+    if (peer := awaited(e)) is not None:
+        found[Cause.PEER] = min(left, peer.works - e.works)
+        left -= found[Cause.PEER]
+    found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = left
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
     found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
@@ -140,7 +142,8 @@ def serves(e: Evidence) -> bool:
 
 def awaited(e: Evidence) -> Evidence | None:
     """Return the GPU of its job that works longest while this GPU's process sleeps."""
-    if not e.history.nvlink_seen or _polls(e):
+    sleeps = (e.host.launching or 0.0) < MOSTLY
+    if not (e.history.nvlink_seen or e.context.has_ranks(e.job)) or (_polls(e) and not sleeps):
         return None
     longest = max(e.peers, key=lambda peer: peer.works, default=e)
     return None if longest.works <= e.works else longest
@@ -188,6 +191,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     while it sleeps. If data comes over the network, the sleep of the busiest of them counts too;
     else the time that they do not explain is unknown."""
     running, blocked = _working(e), _asleep(e, "working")
+    for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads them
+    running, blocked = running - for_files, blocked + for_files
     received = e.host.rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
     if arriving and _shares_network(e, received):

@@ -1,6 +1,6 @@
 """Context of a tick, common to all GPUs: samples, data paths, host, and GPUs that work together."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -107,6 +107,13 @@ class TickContext:
         for *gpu, pid in self.samples.all(process.PROCESS):
             found.setdefault(tuple(gpu), set()).add(pid)
         return {gpu: frozenset(pids) for gpu, pids in found.items()}
+
+    def has_ranks(self, gpus: Set[GpuKey]) -> bool:
+        """Return whether a process on one of these GPUs has a rank beyond 0 in its job."""
+        return any(
+            rank and int(rank) > 0 and GpuKey(int(gpu), uuid) in gpus
+            for gpu, uuid, *_, rank in self.samples.all(workload.JOB_PROCESS)
+        )
 
     @cached_property
     def stopped(self) -> dict[tuple[str, ...], frozenset[int]]:

@@ -39,7 +39,8 @@ and how often: few fork, and a process may have hundreds."""
 
 
 class Stat(NamedTuple):
-    """A process now; `seconds` of CPU time are those of all its threads, `ended` those of its
+    """A process now; `seconds` of CPU time are those of all its threads, `system`
+    those of them in the kernel, `ended` those of its
     descendants that have ended and were waited for, `started` since boot."""
 
     pid: int
@@ -48,6 +49,7 @@ class Stat(NamedTuple):
     parent: int
     group: int
     seconds: float
+    system: float
     ended: float
     started: float
 
@@ -62,11 +64,13 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
         words = tail.split(maxsplit=20)
         state, parent, group = words[0], int(words[1]), int(words[2])
         seconds = (int(words[11]) + int(words[12])) / TICKS_PER_SECOND
+        system = int(words[12]) / TICKS_PER_SECOND
         ended = (int(words[13]) + int(words[14])) / TICKS_PER_SECOND
         started = int(words[19]) / TICKS_PER_SECOND
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
-    return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
+    name = head.partition("(")[2]
+    return Stat(tid or pid, name, state, parent, group, seconds, system, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:

@@ -40,17 +40,17 @@ Chosen, not measured, between loaders, which run alike, and an engine, which run
 
 
 class Times(NamedTuple):
-    """Seconds of threads: on a core, ready without a core, asleep uninterruptibly (D)."""
+    """Seconds of threads: on a core, ready without a core, asleep uninterruptibly (D), and those on
+    a core in the kernel."""
 
     running: float = 0.0
     queued: float = 0.0
     blocked: float = 0.0
+    system: float = 0.0
 
     def plus(self, other: "Times") -> "Times":
         """Return the sum of both."""
-        return Times(
-            self.running + other.running, self.queued + other.queued, self.blocked + other.blocked
-        )
+        return Times(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 NONE = Times()
@@ -78,15 +78,17 @@ class _Thread:
     grown: Times = NONE
     ran: float = 0.0
     queued: float = 0.0
+    system: float = 0.0
     at: float | None = None
 
-    def take(self, at: float, state: str, ran: float, queued: float) -> Times:
+    def take(self, at: float, state: str, ran: float, queued: float, system: float = 0.0) -> Times:
         """Take in a reading of its counters (s); returns the growth."""
         self.grown = NONE
         if self.at is not None:
             blocked = at - self.at if state == "D" else 0.0
-            self.grown = Times(max(0.0, ran - self.ran), max(0.0, queued - self.queued), blocked)
-        self.at, self.ran, self.queued = at, ran, queued
+            grown = ran - self.ran, queued - self.queued, blocked, system - self.system
+            self.grown = Times(*(max(0.0, one) for one in grown))
+        self.at, self.ran, self.queued, self.system = at, ran, queued, system
         return self.grown
 
 
@@ -206,10 +208,8 @@ class ProcessTimes:
             working = working.plus(one.worked)
         workers = sum(one.workers for one in every)
         busiest = min(1.0, max(one.busiest for one in every))
-        known = all(one.launched is not None for one in own)
-        seen = launching if known else None
-        hidden = bool(self._hidden.get(gpu))
-        pinning = sum(one.pins for one in own)
+        seen = launching if all(one.launched is not None for one in own) else None
+        hidden, pinning = bool(self._hidden.get(gpu)), sum(one.pins for one in own)
         return GpuTimes(seen, dispatching, working, workers, busiest, hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
@@ -268,15 +268,15 @@ class ProcessTimes:
         queued = known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
             queued = self._queued(pid)  # a thread that sleeps did not wait for a core
-        known.whole.take(at, stat.state, stat.seconds, queued)
+        known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
             self._read_threads(pid, known, at)
-            did = [sum(one.grown) for one in known.followed.values()]
+            did = [sum(one.grown[:3]) for one in known.followed.values()]
         else:
             self._to_list.pop(pid, None)
             known.worked = known.worked.plus(known.whole.grown)
-            did = [sum(known.whole.grown)]
+            did = [sum(known.whole.grown[:3])]
         elapsed = at - before if before is not None else 0.0
         known.workers = sum(seconds > ACTIVE * elapsed for seconds in did)
         known.busiest = max(did, default=0.0) / elapsed if elapsed else 0.0
@@ -305,14 +305,16 @@ class ProcessTimes:
             launched = launched.plus(one or NONE)
         if process.dispatches:
             launched = launched._replace(running=process.whole.grown.running)
-        process.launched = None if grown[pid] is None else launched
-        others = process.others(launched.running)
+        others, system = process.others(launched.running), process.whole.grown.system
         process.worked = process.worked.plus(Times(others))
         process.unexplained += others
         for tid, thread in process.followed.items():
             worked = self._take(pid, tid, thread, None, at) or NONE
             process.worked = process.worked.plus(worked._replace(running=0.0))
             process.unexplained -= worked.running
+            system -= worked.system
+        launched = launched._replace(system=min(launched.running, max(0.0, system)))
+        process.launched = None if grown[pid] is None else launched
 
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
@@ -320,9 +322,10 @@ class ProcessTimes:
         """A reading of a thread; None if it has ended or is not readable. Without a `state` it is
         read."""
         try:
-            if state is None:
-                state = processes.stat(self._files, pid, tid, again=True).state
-            return thread.take(at, state, *self._schedule(pid, tid))
+            if state is not None:
+                return thread.take(at, state, *self._schedule(pid, tid))
+            stat = processes.stat(self._files, pid, tid, again=True)
+            return thread.take(at, stat.state, *self._schedule(pid, tid), stat.system)
         except OSError:
             thread.grown = NONE
             return None

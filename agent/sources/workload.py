@@ -46,10 +46,11 @@ class JobConfig(Section, frozen=True):
 THREADS = internal(
     "dgx_workload_thread_seconds",
     "Seconds of the threads of the GPU's processes by what they do: `running` on a core, `queued` "
-    "without one, `blocked` in uninterruptible sleep (sampled every second, not gapless). Role "
-    "`launching` is the main thread of each process and those of its backward pass; `dispatching` "
-    "are all threads of a process of XLA, which sleep while the GPU works; `working` are "
-    "all others, the descendants of the processes, and children that have ended.",
+    "without one, `blocked` in uninterruptible sleep (sampled every second, not gapless), `system` "
+    "those of `running` in the kernel. Role `launching` is the main thread of each process and "
+    "those of its backward pass; `dispatching` are all threads of a process of XLA, which sleep "
+    "while the GPU works; `working` are all others, the descendants of the processes, and children "
+    "that have ended.",
     "/proc/PID/task/TID/schedstat and stat, /proc/PID/stat",
     (*GPU_LABELS, "role", "doing"),
 )

@@ -21,8 +21,8 @@ from agent.status.words import fact_text
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, NOW, Figures, Wires, bandwidth, evidence, store
 
-Doing = tuple[float, float, float]
-"""Seconds a second of threads: running, queued, blocked."""
+Doing = tuple[float, ...]
+"""Seconds a second of threads: running, queued, blocked, and in the kernel if that is not 0."""
 
 REST: Doing = (0.0, 0.0, 0.0)
 
@@ -40,9 +40,9 @@ def threads(
     figures: Figures = {
         (work.THREADS, (*GPU, role, doing)): seconds
         for role, its in zip(work.ROLES, (launching, dispatching, working), strict=True)
-        for doing, seconds in zip(work.DOING, its, strict=True)
+        for doing, seconds in zip(work.DOING, (*its, 0.0), strict=False)
     }
-    each = sum(working) / workers if workers else 0.0
+    each = sum(working[:3]) / workers if workers else 0.0
     return {
         **figures,
         (process.PROCESSES, GPU): 1,
@@ -142,7 +142,17 @@ ROWS: dict[str, Row] = {
         FactKind.DISK_READS,
         {**threads(0.3, LOADING, (3.0, 0.0, 3.0), workers=6), **READS},
     ),
+    "loaders read, and the kernel fills their pages": Row(
+        {DISK: 0.65, CPU: 0.05},
+        FactKind.DISK_READS,
+        {**threads(0.3, LOADING, (1.6, 0.0, 4.0, 1.2), workers=6), **READS},
+    ),
     # files that it reads and writes itself
+    "reads itself, and the kernel fills its pages for as long at most": Row(
+        {DISK: 0.4, THREAD: 0.3, UNKNOWN: 0.1},
+        FactKind.DISK_READS,
+        {**threads(0.2, (0.7, 0.0, 0.2, 0.4)), **READS},
+    ),
     "reads itself, as sampled": Row(
         {DISK: 0.4, UNKNOWN: 0.1}, FactKind.DISK_READS, {**threads(0.5, (0.5, 0.0, 0.4)), **READS}
     ),

@@ -16,6 +16,7 @@ from agent.diagnosis.tick_context import GpuHistory, LastTick
 from agent.model import Cause, State
 from agent.simulator import loads
 from agent.sources import activity, process, workload
+from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY
@@ -144,6 +145,26 @@ def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests()
     assert not serves(unknown)
     stepping = LastTick(stepping=frozenset((KEY.uuid,)))
     assert not serves(evidence(figures, history=served, last=stepping))
+
+
+@pytest.mark.parametrize(
+    ("rank", "carried", "found"), [("1", False, 0.8), ("0", False, 0.0), ("", True, 0.8)]
+)
+def test_a_rank_asleep_waits_for_the_rank_that_works(
+    rank: str, carried: bool, found: float
+) -> None:
+    """At a barrier of Gloo or MPI, over a network or NVLink; trials of a sweep have no ranks. A
+    server of two GPUs waits for requests only for as long as neither works."""
+    asleep = {**threads(GPU, 0.0), (activity.ACTIVITY, GPU): 0.0}
+    for metric in (activity.ACTIVITY, activity.SM_ACTIVE):
+        asleep[metric, PEER_LABELS] = 0.8
+    asleep[workload.JOB_PROCESS, (*GPU, "7", "root:1", "0", "eve", rank)] = 1
+    figures = {**job({}, {}, sent=0.0), **asleep, (workload.RECEIVED, GPU): 2e3}
+    served = GpuHistory(nvlink_seen=carried, bursts=True)
+    shares = divide_inactive(evidence(figures, history=served, others={PEER: GpuHistory()}))
+    seconds = {cause: share.seconds for cause, share in shares.items()}
+    assert seconds.get(Cause.PEER, 0.0) == pytest.approx(found)
+    assert seconds[Cause.REQUESTS] == pytest.approx(1.0 - found)
 
 
 def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:
