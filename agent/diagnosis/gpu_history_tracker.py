@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import fmean
 
@@ -33,7 +34,8 @@ fewer of 112 GPUs were right on the tapes."""
 UNEVEN = 0.12
 """Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
 for data or a peer have 0.00 to 0.08 on tapes, servers 0.31 to 1.5, from 0.15 at full load. With 0.2
-the waits of three servers' GPUs at 80 and 100 % load are unknown."""
+the waits of three servers' GPUs at 80 and 100 % load are unknown. Also the share of the readings at
+which it crosses its mean: work that began or ended once is no request."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,11 @@ class Bursts:
         mean = fmean(self._readings)
         # pstdev adds fractions, and fmean must count an iterator first
         spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
-        self._uneven = spread >= UNEVEN * mean
+        crossed = sum((one < mean) is not (then < mean) for one, then in pairwise(self._readings))
+        if spread < UNEVEN * mean:
+            self._uneven = False
+        elif crossed >= UNEVEN * READINGS:  # else it has begun, or rests: both say nothing
+            self._uneven = True
 
     def seen(self, now: float) -> bool:
         """Return whether it has worked in bursts, within the last hour: a process that rests for

@@ -125,6 +125,15 @@ def test_bursts_are_remembered_for_an_hour() -> None:
     assert not bursts.seen(now + HOUR)
 
 
+def test_work_that_began_once_or_ended_is_no_request() -> None:
+    """A trainer that starts, and a notebook that has worked."""
+    for begins, ends in ((10, 600), (0, 25), (20, 50)):
+        bursts = Bursts()
+        for now in range(600):
+            bursts.take(0.9 if begins <= now < ends else 0.0, float(now), 0.01)
+            assert not bursts.seen(now)
+
+
 def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests() -> None:
     figures = {**threads(GPU, 0.01), (workload.RECEIVED, GPU): 2e3, (activity.ACTIVITY, GPU): 0.0}
     served = GpuHistory(bursts=True)
