@@ -284,10 +284,12 @@ def _by_level(
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
         waiting = _beneath(second, level)
-        full = (level.sm + WORKING_SM) / 2  # windows that wait least may transfer too
-        transfers = communicating(second, max(0.0, _besides_work(second, full) - waiting))
+        besides = _besides_work(second, _full(second, level))
+        transfers = communicating(second, max(0.0, besides - waiting))
+        lower = _at_lower_power(second)
         if transfers and waiting < LEAST_WAIT:  # links may be slower than usual
-            transfers = min(second.activity - waiting, max(transfers, _at_lower_power(second)))
+            transfers = min(second.activity - waiting, max(transfers, lower))
+        waiting = max(waiting, lower - transfers)  # a pipeline waits in every window
     late = min(waiting, waits[last], 1.0 - least)
     waiting -= late
     if waiting < LEAST_WAIT:
@@ -295,6 +297,13 @@ def _by_level(
     busy = second.activity - transfers - waiting - late
     is_later = waits[last] - late < waiting
     return ActiveShares(busy, transfers, waiting, last if is_later else None, late)
+
+
+def _full(second: ActiveSecond, level: WorkLevel) -> float:
+    """SM activity over activity while it computes: windows that wait least may transfer too, and
+    dense products fill the SMs."""
+    dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
+    return max(level.sm + WORKING_SM, 1.0 + min(1.0, dense)) / 2
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:

@@ -277,3 +277,17 @@ def test_collectives_without_any_dram_are_no_work() -> None:
 def test_a_single_window_has_no_level() -> None:
     """The largest may be an outlier."""
     assert work_level([WorkLevel(0.9, 0.4)]) is None
+
+
+def test_a_pipeline_waits_in_every_window_and_its_power_tells() -> None:
+    """Two stages, two microbatches: 30 % of the time they wait, all 100 ms alike."""
+    power = PowerLevels(383, 660, 0.36, distinct=True)
+    mine = replace(second(92.1, 55.4, 30.2, 23.5, 0.49), power=power, level=WorkLevel(0.65, 0.28))
+    found = divide(mine, {PEER: mine})
+    assert found.busy == pytest.approx(0.60, abs=0.05)
+
+
+def test_collectives_between_dense_products_are_communication() -> None:
+    """All-gather, product and reduce-scatter, six times within 17 ms."""
+    mine = replace(second(98.6, 80.3, 68.1, 29.8, 31.8), level=WorkLevel(0.82, 0.31))
+    assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.15, abs=0.05)
