@@ -303,7 +303,7 @@ def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """SM activity over activity while it computes: windows that wait least may transfer too, and
     dense products fill the SMs."""
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
-    return max(level.sm + WORKING_SM, 1.0 + min(1.0, dense)) / 2
+    return max((level.sm + WORKING_SM) / 2, (3.0 + min(1.0, dense)) / 4)
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
