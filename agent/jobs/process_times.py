@@ -206,11 +206,10 @@ class ProcessTimes:
             else:
                 launching = launching.plus(launched)
             working = working.plus(one.worked)
-        workers = sum(one.workers for one in every)
-        busiest = min(1.0, max(one.busiest for one in every))
+        workers, busiest = sum(one.workers for one in every), max(one.busiest for one in every)
         seen = launching if all(one.launched is not None for one in own) else None
         hidden, pinning = bool(self._hidden.get(gpu)), sum(one.pins for one in own)
-        return GpuTimes(seen, dispatching, working, workers, busiest, hidden, pinning)
+        return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
