@@ -66,12 +66,7 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
     ("dgx-fleet", FIRST, "E"): NOWHERE,
     **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
-    ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
-    ("dgx-gpu", "Multiprocessors and tensor cores", "B"): NO_GPM,
-    ("dgx-gpu", "Multiprocessors and tensor cores", "C"): NO_GPM,
-    ("dgx-gpu", "Multiprocessors and tensor cores", "E"): NO_GPM,
-    ("dgx-gpu", "Multiprocessors and tensor cores", "F"): NO_GPM,
-    ("dgx-gpu", "Multiprocessors and tensor cores", "G"): NO_GPM,
+    **{("dgx-gpu", "Multiprocessors and tensor cores", column): NO_GPM for column in "ABCD"},
     **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABE"},
     ("dgx-gpu", MEMORY, "C"): NOWHERE,  # no row was ever remapped
     ("dgx-gpu", MEMORY, "D"): {"dgx-h100"},
