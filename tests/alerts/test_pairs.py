@@ -4,7 +4,6 @@ other by declaration."""
 import re
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -71,7 +70,7 @@ FAULTS = {
 SECONDS = 110
 """Some counters are read once a minute; the longest `for` is 20 s here."""
 
-PLAIN = {("ecc-rising", "fan-failed"), ("disk-dead", "pages-near")}
+ALWAYS = "ecc-rising", "fan-failed", "disk-dead"
 ALERTS = alerts_of(groups(Settings()))
 HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in fault.hidden_by}
 OF_WHOLE = [re.findall(r"Dgx\w+", rule.source_matchers[0])[0] for rule in OF_ALL]
@@ -102,21 +101,17 @@ def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
     assert wrong(found, wanted) == set()
 
 
-def pairs() -> list[Any]:
-    faults = sorted(SINGLE.keys() - {"pcie-replays"})
-    return [
-        pytest.param(one, other, marks=[] if {(one, other), (other, one)} & PLAIN else NIGHTLY)
-        for one, other in combinations(faults, 2)
-    ]
+TOGETHER = [
+    ALWAYS,
+    *(
+        pytest.param(pair, marks=NIGHTLY)
+        for pair in combinations(sorted(SINGLE.keys() - {"pcie-replays"}), 2)
+    ),
+]
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize(("one", "other"), pairs())
-def test_both_arrive(one: str, other: str, tmp_path: Path) -> None:
-    found = fired(f"{START}{one}+{other}", tmp_path)
-    assert wrong(found, named(SINGLE[one]) | named(SINGLE[other])) == set()
-
-
-def test_there_are_faults_to_pair() -> None:
-    assert {name for pair in PLAIN for name in pair} <= SINGLE.keys()
-    assert len(FAULTS) >= 40
+@pytest.mark.parametrize("faults", TOGETHER, ids="+".join)
+def test_all_arrive(faults: tuple[str, ...], tmp_path: Path) -> None:
+    found = fired(START + "+".join(faults), tmp_path)
+    assert wrong(found, {f"Dgx{SINGLE[fault]}" for fault in faults}) == set()

@@ -79,7 +79,7 @@ PLAYED = [
         for name in NAMES
         if name != TOUR and name not in ("infiniband-saturated", "row-remap")
     ),
-    *((LARGE, name) for name in ("infiniband-saturated", "row-remap", "gpu-lost")),
+    *((LARGE, name) for name in ("infiniband-saturated", "row-remap")),
     (KNOWN_DISKS, "starved-disk"),
 ]
 

@@ -31,12 +31,12 @@ WRONG = {
     "dgx-h100:gpu-hot": "its temperature limit (margin ",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
-    "dgx-station-v100:ecc": "uncorrected ECC errors in the last 30 min",
+    "l40s:ecc": "uncorrected ECC errors in the last 30 min",
     "dgx-a100:ecc+mig": "uncorrected ECC errors in the last 30 min",
     "dgx-h200:row-remap": "could not be remapped",
     "dgx-h100:xid": "XID 48, Double Bit ECC Error",
 }
-SLOWLY = ("dgx-h100:nvlink-errors", "dgx-station-v100:ecc", "dgx-a100:ecc+mig")
+SLOWLY = ("dgx-h100:nvlink-errors", "l40s:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
 
 FAULTS = {
