@@ -57,11 +57,7 @@ def test_the_test_command_requires_them() -> None:
 
 @pytest.mark.parametrize(
     ("words", "found"),
-    [
-        (["-n2"], "1 passed"),
-        (["-m", "not stack"], "2 passed"),
-        (["."], "2 passed"),
-    ],
+    [(["-n2"], "1 passed"), (["-m", "not stack"], "2 passed"), (["."], "2 passed")],
     ids=str,
 )
 def test_pytest_alone_runs_the_pure_tests(words: list[str], found: str, tmp_path: Path) -> None:

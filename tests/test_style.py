@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-import pytest
-
 from agent.catalogue import METRICS
 from agent.jobs.identity import JobLabels
-from agent.model import GPU_LABELS, Kind
+from agent.model import GPU_LABELS, Kind, Metric
 from tests.stack.running import run_to_end
+from tests.support.each import of_each
 from tests.support.repository import ROOT
 from tests.support.source_code import CODE, breaches, files, relative, tree
 
@@ -205,16 +204,16 @@ KINDS_OF = {
 """Labels that distinguish the parts of one metric; each has few values."""
 
 
-@pytest.mark.parametrize("name", METRICS)
+@of_each(METRICS)
 def test_a_metric_ends_in_its_base_unit(name: str) -> None:
     stem = name.removesuffix("_total")
     assert not VENDOR_UNITS.search(name), "base units only"
     assert stem.rsplit("_", 1)[-1] in UNITS or COUNTABLE.search(name), "neither unit nor count"
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=str)
-def test_labels_are_identity_only(metric: object) -> None:
-    labels = metric.labels  # type: ignore[attr-defined]
+@of_each(METRICS.values())
+def test_labels_are_identity_only(metric: Metric) -> None:
+    labels = metric.labels
     assert len(set(labels)) == len(labels)
     if {"gpu", "uuid"} & set(labels) and "path" not in labels:
         assert labels[:2] == GPU_LABELS, "GPU and UUID come first, and together"
@@ -222,9 +221,9 @@ def test_labels_are_identity_only(metric: object) -> None:
         assert set(labels) <= IDENTITY | KINDS_OF | {"name"}
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=str)
-def test_a_metric_says_what_it_means_and_where_it_comes_from(metric: object) -> None:
-    meaning, origin = metric.meaning, metric.origin  # type: ignore[attr-defined]
+@of_each(METRICS.values())
+def test_a_metric_says_what_it_means_and_where_it_comes_from(metric: Metric) -> None:
+    meaning, origin = metric.meaning, metric.origin
     assert meaning.endswith((".", ")."))
     assert meaning[0].isupper() or meaning[0].isdigit()
     assert origin

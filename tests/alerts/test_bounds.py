@@ -8,6 +8,7 @@ import yaml
 
 from agent.config.settings import Settings
 from alerts.build import rules
+from tests.support.each import of_each
 
 FILES = rules(Settings())
 GROUPS = {name: yaml.safe_load(text)["groups"] for name, text in FILES.items()}
@@ -23,12 +24,12 @@ def title(rule: dict[str, Any]) -> str:
     return f"{rule['alert']} {rule['labels']}" if "alert" in rule else rule["record"]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=title)
+@of_each(RULES, title)
 def test_an_expression_is_short(rule: dict[str, Any]) -> None:
     assert len(rule["expr"]) <= (400 if "alert" in rule else 600)
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=title)
+@of_each(ALERTS, title)
 def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
     texts = rule["annotations"]
     assert len(texts["summary"]) <= 100

@@ -19,10 +19,11 @@ from alerts.build import alert_rule, alerts_of, groups, rules
 from tests.alerts.test_rules import cases
 from tests.stack.running import run_to_end
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET
+from tests.support.each import of_each
 
 ALERTS = alerts_of(groups(Settings()))
 RECORDS = [r for part in groups(Settings()) for r in part.rules if isinstance(r, Recording)]
-RULES = [*ALERTS, *RECORDS]
+RULES: list[Fault | Recording] = [*ALERTS, *RECORDS]
 RECORDED = {str(rule) for rule in RECORDS}
 METRICS = {metric.name: metric for metric in EXPORTED}
 OF_TARGETS = {"up", "process_start_time_seconds", "prometheus_rule_evaluation_failures_total"}
@@ -60,11 +61,11 @@ def by_title(rule: Fault | Recording) -> str:
     return f"{rule.alert}-{sign}" if isinstance(rule, Fault) else str(rule)
 
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=by_title)
-every_alert = pytest.mark.parametrize("rule", ALERTS, ids=by_title)
+of_every_rule = of_each(RULES, by_title)
+of_every_alert = of_each(ALERTS, by_title)
 
 
-@every_rule
+@of_every_rule
 def test_metrics_and_their_labels_exist(rule: Fault | Recording) -> None:
     found = list(selectors(rule))
     assert found or rule.expr == "vector(1)"
@@ -75,7 +76,7 @@ def test_metrics_and_their_labels_exist(rule: Fault | Recording) -> None:
         assert {m.name for m in selector.matchers.matchers} <= allowed, selector.name
 
 
-@every_rule
+@of_every_rule
 def test_labels_that_are_matched_or_grouped_by_exist(rule: Fault | Recording) -> None:
     for _, inside in re.findall(r"\b(on|by|ignoring|without|group_left)\s*\(([^)]*)\)", rule.expr):
         assert {label.strip() for label in inside.split(",") if label.strip()} <= LABELS
@@ -89,7 +90,7 @@ FROM_SAMPLE_TO_SAMPLE = re.compile(r"^(\w+\{[^}]*\}) - \(?last_over_time\(\1\[\w
 WHAT_WAS_THERE = ("last_over_time", "count_over_time")
 
 
-@every_rule
+@of_every_rule
 def test_a_counter_is_read_as_growth(rule: Fault | Recording) -> None:
     """Or asked only whether it is there, or above 0: by group, by `> 0`, and by unless with an
     offset. Records of reports
@@ -118,7 +119,7 @@ def test_a_counter_is_read_as_growth(rule: Fault | Recording) -> None:
             )
 
 
-@every_rule
+@of_every_rule
 def test_growth_is_asked_of_counters_only(rule: Fault | Recording) -> None:
     for node, above in walk(promql.parse(rule.expr)):
         if isinstance(node, promql.MatrixSelector):
@@ -138,14 +139,14 @@ def test_growth_is_asked_of_counters_only(rule: Fault | Recording) -> None:
             assert call.func.name not in GONE_IN_3
 
 
-@every_rule
+@of_every_rule
 def test_a_range_holds_four_scrapes(rule: Fault | Recording) -> None:
     for node, _ in walk(promql.parse(rule.expr)):
         if isinstance(node, promql.MatrixSelector):
             assert node.range.total_seconds() >= 4 * SCRAPE
 
 
-@every_rule
+@of_every_rule
 def test_a_pattern_says_more_than_anything(rule: Fault | Recording) -> None:
     """PromQL anchors patterns by itself; one that matches nothing at all is a mistake."""
     for selector, _ in selectors(rule):
@@ -154,7 +155,7 @@ def test_a_pattern_says_more_than_anything(rule: Fault | Recording) -> None:
                 assert not re.fullmatch(matcher.value, "")
 
 
-@every_alert
+@of_every_alert
 def test_labels_in_texts_exist_in_what_fires(rule: Fault) -> None:
     used = set(
         re.findall(
@@ -172,7 +173,7 @@ def test_labels_in_texts_exist_in_what_fires(rule: Fault) -> None:
     assert all(used <= labels for labels in fired), used
 
 
-@every_alert
+@of_every_alert
 def test_a_text_says_where_how_much_and_what_to_do(rule: Fault) -> None:
     summary = alert_rule(rule, RuleParameters(AlertThresholds()))["annotations"]["summary"]
     for label in ("instance", "gpu"):  # woken by one line, somebody knows where to look
@@ -187,7 +188,7 @@ def test_a_text_says_where_how_much_and_what_to_do(rule: Fault) -> None:
         assert "$value" in described(rule) or "| value" in described(rule)
 
 
-@every_alert
+@of_every_alert
 def test_a_runbook_section_belongs_to_it(rule: Fault) -> None:
     url = alert_rule(rule, RuleParameters(AlertThresholds(runbook="https://wiki/x")))[
         "annotations"

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-import pytest
-
 from agent.config.settings import Settings
 from agent.faults.hiding import inhibitions
 from agent.faults.model import Fault
@@ -14,6 +12,7 @@ from agent.sources.disk import ARRAY_STATE
 from alerts.build import alerts_of, groups
 from alerts.routing import ROUTES
 from tests.support.alert_input import SCRAPE
+from tests.support.each import of_each
 
 ALERTS = alerts_of(groups(Settings()))
 RULES = inhibitions(ALERTS)
@@ -83,12 +82,9 @@ def pairs() -> Iterator[tuple[Fault, Fault]]:
                     yield source, target
 
 
-PAIRS = {f"{s.alert} {s.labels} {t.alert} {t.labels}": (s, t) for s, t in pairs()}
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_what_silences_comes_first(pair: str) -> None:
-    source, target = PAIRS[pair]
+@of_each([*pairs()])
+def test_what_silences_comes_first(pair: tuple[Fault, Fault]) -> None:
+    source, target = pair
     if (source.alert, target.alert) in TOGETHER:
         return
     sign = f"{source.alert} {source.labels.get('sign', '')}".strip()

@@ -19,6 +19,7 @@ from exporters.prometheus import negotiate
 from exporters.settings import DcgmConfig
 from tests.support import machine_controls as controls
 from tests.support.dcgm_exporter import COMMENTED, DEFAULT, OLDER, RENAMED, UNITS_CHANGED
+from tests.support.each import of_each
 from tests.support.machines import AgentBench, simulated
 from tests.support.repository import ROOT
 
@@ -71,7 +72,7 @@ ROWS = re.findall(r"^\| (.+?) \|", PAGE.partition("## What is not exported")[2],
 NOT_EXPORTED = set(re.findall(r"DCGM_\w+", " ".join(ROWS)))
 
 
-@pytest.mark.parametrize("name", [*DEFAULT, *OLDER, *COMMENTED])
+@of_each([*DEFAULT, *OLDER, *COMMENTED])
 def test_what_dcgm_exporter_ships_is_reported_or_said_not_to_be(name: str) -> None:
     assert (name in NAMES) != (name in NOT_EXPORTED)
 

@@ -32,11 +32,7 @@ def chosen(
             (*GPU, "", ""),
         ),
         (xid.XID_ERRORS, [(*GPU, "48"), (*GPU, "79")], (*GPU, "")),
-        (
-            ecc.ERRORS,
-            [(*GPU, s, "volatile") for s in ("corrected", "uncorrected")],
-            (*GPU, "", ""),
-        ),
+        (ecc.ERRORS, [(*GPU, s, "volatile") for s in ("corrected", "uncorrected")], (*GPU, "", "")),
         (infiniband.ERRORS, [(*PORT, "symbol"), (*PORT, "local")], (*PORT, "")),
         (fabric.HEALTH, [(*GPU, "route_recovery")], (*GPU, "")),
     ],
@@ -127,11 +123,7 @@ def test_equal_directions_are_one_series_until_they_differ() -> None:
 
 @pytest.mark.parametrize(
     ("origin", "limit", "series"),
-    [
-        ("hardware", 2.5e10, 1),
-        ("hardware", 5e10, 0),
-        ("configured", 2.5e10, 0),
-    ],
+    [("hardware", 2.5e10, 1), ("hardware", 5e10, 0), ("configured", 2.5e10, 0)],
 )
 def test_a_spec_shows_where_the_hardware_falls_short(
     origin: str, limit: float, series: int

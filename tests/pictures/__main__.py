@@ -28,13 +28,7 @@ from tests.pictures.node import SCRAPE
 from tests.pictures.nodes import ALL, HISTORY, LIVE, Machine, machine
 from tests.support.boards import boards
 
-USUAL = (
-    "dgx-fleet",
-    "dgx-node@tour",
-    "dgx-gpu@tour",
-    "dgx-node@starved",
-    f"dgx-agent@{LIVE}",
-)
+USUAL = ("dgx-fleet", "dgx-node@tour", "dgx-gpu@tour", "dgx-node@starved", f"dgx-agent@{LIVE}")
 
 OUT = Path(tempfile.gettempdir()) / "dgx-pictures"
 

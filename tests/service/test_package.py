@@ -7,16 +7,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.service.service import (
-    CONFIGURATION,
-    DROP_IN,
-    PYTHON,
-    STATE,
-    UNIT,
-    Service,
-    lasting,
-    now,
-)
+from tests.service.service import CONFIGURATION, DROP_IN, PYTHON, STATE, UNIT, Service, lasting, now
 from tests.stack.running import eventually
 
 pytestmark = pytest.mark.systemd
@@ -273,9 +264,7 @@ def cost(service: Service, minutes: float) -> tuple[float, float]:
         return int(nanoseconds) / 1e9 if nanoseconds.isdecimal() else 0.0, int(lines)
 
     before = now_used()
-    service.run(
-        f"sleep {60 * minutes}",
-    )
+    service.run(f"sleep {60 * minutes}")
     after = now_used()
     return (after[0] - before[0]) / (60 * minutes), (after[1] - before[1]) / minutes
 

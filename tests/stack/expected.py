@@ -82,8 +82,7 @@ SCENARIOS: dict[str, Scenario] = {
         ONE, (starved("the disk", ALL8), full("DgxDiskSaturated", "Disk", "md0"))
     ),
     "starved-network": Scenario(
-        STATION,
-        (starved("the network", ALL4), full("DgxLinkSaturated", "network", "enp1s0f0")),
+        STATION, (starved("the network", ALL4), full("DgxLinkSaturated", "network", "enp1s0f0"))
     ),
     "starved-pcie": Scenario(
         H100, (starved("PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
@@ -91,8 +90,7 @@ SCENARIOS: dict[str, Scenario] = {
     "starved-cpu": Scenario(STATION, (starved("the CPU", ALL4),)),
     "starved-host-thread": Scenario(STATION, (starved("its launching thread", ALL4),)),
     "starved-peer": Scenario(
-        H100,
-        (starved("a slow peer", ALL8 - FIRST), warning("DgxGpuStraggler", LATE, "0")),
+        H100, (starved("a slow peer", ALL8 - FIRST), warning("DgxGpuStraggler", LATE, "0"))
     ),
     "nvlink-saturated": Scenario(H100, (full("DgxLinkSaturated", "nvlink", *GPUS8), exposed())),
     "infiniband-saturated": Scenario(

@@ -40,10 +40,7 @@ def memory(s: System) -> Iterator[Case]:
 
 def not_answering(s: System) -> Iterator[Case]:
     name = "DgxGpuNotAnswering"
-    took, failed = (
-        of_gpu(GPU_READ_SECONDS, s),
-        of_gpu(GPU_READ_FAILURES, s),
-    )
+    took, failed = (of_gpu(GPU_READ_SECONDS, s), of_gpu(GPU_READ_FAILURES, s))
     slow, failing = (on(s, "warning", sign=sign) for sign in ("slow", "failing"))
     hangs = [*steady(0.01, 1), *(15.0 * n for n in range(1, 7))]
     yield Case(name, "a call hangs", {took: hangs}, (slow,))
@@ -191,10 +188,7 @@ def storage(_: System) -> Iterator[Case]:
     working, missing = (named(disk.MEMBERS, device="md0", state=s) for s in ("working", "missing"))
     less: Series = {working: steady(3.0, 1.25), missing: steady(1.0, 1.25)}
     degraded = {"severity": "warning", "device": "md0", "array": "md0"}
-    yield Case(
-        *(name, "one less", less),
-        ({**degraded, "sign": "missing", "state": "missing"},),
-    )
+    yield Case(*(name, "one less", less), ({**degraded, "sign": "missing", "state": "missing"},))
     gone: Series = {
         **less,
         named(disk.MEMBER_FAILED, device="md0", member="nvme1n1"): steady(1.0, 1.25),

@@ -36,10 +36,7 @@ LIT: dict[str, Lit] = {
     # Its first minute counts as starved: that nothing will come can only be said after it.
     "dgx-h100:held": {
         **STARVED,
-        **red(
-            "dgx-node/Each GPU: Held",
-            "dgx-gpu/Time lost by each GPU: Held",
-        ),
+        **red("dgx-node/Each GPU: Held", "dgx-gpu/Time lost by each GPU: Held"),
     },
     # The disks of a DGX-1 have a limit by its sheet; those of a DGX H100 have none, but are busy.
     "dgx-1-v100:starved-disk": {**STARVED, **FULL},

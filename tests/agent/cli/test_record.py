@@ -74,10 +74,7 @@ def test_a_disk_without_room_leaves_the_older_tape(tmp_path: Path) -> None:
     path = tmp_path / "x.tape"
     record(path, ticks=2)
     older = path.read_bytes()
-    with (
-        room_for(1000),
-        pytest.raises(BadInput, match="cannot be written: File too large"),
-    ):
+    with room_for(1000), pytest.raises(BadInput, match="cannot be written: File too large"):
         atomic_write(path, b"x" * 65536)
     assert path.read_bytes() == older
     assert list(tmp_path.iterdir()) == [path]

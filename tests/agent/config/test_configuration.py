@@ -176,11 +176,7 @@ def test_a_file_that_cannot_be_read_is_reported_with_the_reason(file: Path, tmp_
             "many",
             "process.series: expected `int`, got `str` (a whole number from 0 to 1000)",
         ),
-        (
-            "DGX_TELEMETRY_PROCESS_SERIES",
-            "1001",
-            "process.series: expected `int` <= 1000",
-        ),
+        ("DGX_TELEMETRY_PROCESS_SERIES", "1001", "process.series: expected `int` <= 1000"),
         (
             "DGX_TELEMETRY_LOG_FORMAT",
             "xml",

@@ -42,13 +42,7 @@ class FailingObserver:
 def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FrozenClock()
-    poller = Poller(
-        (),
-        (),
-        clock,
-        observers=(FailingObserver(),),
-        report_health=reading,
-    )
+    poller = Poller((), (), clock, observers=(FailingObserver(),), report_health=reading)
     up = []
     for _ in range(4):
         asyncio.run(poller.tick())

@@ -20,11 +20,7 @@ from agent.polling.poller import HEALTH_KEY, STALL, TURN_SHARE, Poller
 from agent.polling.reads import Read, ReadCosts, ReadOutput, ReadSchedule, fixed, is_due, plan
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
-from agent.sources.agent_health import (
-    ABSENT_VALUES,
-    SOURCE_UP,
-    reading,
-)
+from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
 

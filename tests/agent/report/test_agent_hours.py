@@ -58,8 +58,7 @@ def test_the_period_its_coverage_and_the_price_are_named(
 
 
 @pytest.mark.parametrize(
-    ("prices", "expected"),
-    [([], Price()), (["2.5"], Price(2.5, "EUR")), (["2", "3"], Price(None))],
+    ("prices", "expected"), [([], Price()), (["2.5"], Price(2.5, "EUR")), (["2", "3"], Price(None))]
 )
 def test_the_price_of_a_fleet_is_that_of_all_its_nodes(prices: list[str], expected: Price) -> None:
     def answer(_: str, query: str) -> Any:

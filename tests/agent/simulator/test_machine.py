@@ -11,15 +11,7 @@ from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, models, parse, scenarios
 from tests.support.call_count import calls_of
 from tests.support.patience import PATIENCE
-from tests.support.simulated_machine import (
-    NOT_FOUND,
-    code,
-    field,
-    get,
-    gpm,
-    gpu,
-    start,
-)
+from tests.support.simulated_machine import NOT_FOUND, code, field, get, gpm, gpu, start
 
 
 def test_no_time_between_samples_is_not_a_number() -> None:

@@ -18,6 +18,7 @@ from agent.specs.sheets import (
     recognise,
 )
 from tests.support.call_count import calls_of
+from tests.support.each import of_each
 
 SYSTEMS = {
     *(f"dgx-{name}" for name in ("1-p100", "1-v100", "station-v100", "station-gb300", "spark")),
@@ -154,8 +155,9 @@ RECOGNISED: tuple[tuple[list[str], str, str | None], ...] = (
 )
 
 
-@pytest.mark.parametrize(("models", "product", "name"), RECOGNISED)
-def test_recognition(models: list[str], product: str, name: str | None) -> None:
+@of_each(RECOGNISED)
+def test_recognition(case: tuple[list[str], str, str | None]) -> None:
+    models, product, name = case
     found = recognise(tuple(models), product)
     assert (found.name if found else None) == name
 
@@ -208,7 +210,7 @@ OTHERS = {
 PARTS = {"hbm": "GPU", "nvlink": "link", "pcie": "GPU", "disk": "array"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@of_each(FILES)
 def test_a_sheet_holds_what_is_read_and_nothing_else(path: Path) -> None:
     content = tomllib.loads(path.read_text())
     assert content.keys() <= {"gpu", "system"}

@@ -181,12 +181,7 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
 def _edges(one: RankRecords) -> Any:
     spans = one.marks[one.marks["what"] >= 0]
     return np.concatenate(
-        [
-            one.trace["start"].astype(np.int64),
-            _filled(one)[1],
-            spans["start"],
-            spans["end"],
-        ]
+        [one.trace["start"].astype(np.int64), _filled(one)[1], spans["start"], spans["end"]]
     )
 
 
