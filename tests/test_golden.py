@@ -1,6 +1,7 @@
 """Whole machines to whole scrapes, byte for byte. `pytest --update-golden` rewrites; the diff is
 the review."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -142,9 +143,16 @@ def test_every_metric_occurs_in_a_golden() -> None:
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.prom")), ids=lambda path: path.stem)
-def test_promtool_has_no_complaint(path: Path) -> None:
+def test_promtool_has_no_complaint() -> None:
+    """Of any metric, with the samples of one machine that has it."""
+    families: dict[str, str] = {}
+    for path in GOLDEN.glob("*.prom"):
+        for family in re.split(r"^(?=# HELP )", path.read_text(), flags=re.MULTILINE):
+            families[family.partition("\n")[0]] = family
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=path.read_bytes(), capture_output=True, check=False
+        ["promtool", "check", "metrics"],
+        input="".join(families.values()).encode(),
+        capture_output=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

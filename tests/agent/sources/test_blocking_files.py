@@ -13,6 +13,7 @@ from agent.config.settings import Settings
 from agent.hardware.files import FileTree
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP
+from tests.support.machines import first_gpus
 from tests.support.patience import PATIENCE
 
 
@@ -47,7 +48,7 @@ class Blocking(FileTree):
 )
 def test_a_device_that_hangs_costs_its_source_alone(end: str, down: str) -> None:
     clock, free = SystemClock(20.0), threading.Event()
-    machine = simulation.build(simulation.parse("dgx-h100:idle"), clock)
+    machine = simulation.build(first_gpus("dgx-h100:idle", 1), clock)
     files = Blocking(machine.host.files, end, free)
     host = replace(machine.host, files=files)
     agent = Agent(Settings(), Hardware(lambda: machine.nvml, host, simulated=True), clock)
