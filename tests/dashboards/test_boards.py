@@ -27,6 +27,7 @@ from tests.support.boards import (
     rows,
     unit_of,
 )
+from tests.support.each import of_each
 
 UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "bps", "hertz", "s", "iops", "none"}
 UNITS |= {"short", "string"}
@@ -34,11 +35,11 @@ KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}
 
-every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: b["uid"])
-every_query = pytest.mark.parametrize("asked", queries(), ids=str)
+of_every_board = of_each(boards().values(), lambda board: board["uid"])
+of_every_query = of_each(queries())
 
 
-@every_board
+@of_every_board
 def test_ids_are_unique_and_the_frame_is_of_today(board: Json) -> None:
     ids = [p["id"] for row in board["panels"] for p in (row, *row.get("panels", []))]
     assert [number for number, times in Counter(ids).items() if times > 1] == []
@@ -60,7 +61,7 @@ def overlap(a: Json, b: Json) -> bool:
     )
 
 
-@every_board
+@of_every_board
 def test_panels_lie_side_by_side_within_the_grid(board: Json) -> None:
     for group in (board["panels"], *(row["panels"] for row in rows(board))):
         grids = [panel["gridPos"] for panel in group]
@@ -68,7 +69,7 @@ def test_panels_lie_side_by_side_within_the_grid(board: Json) -> None:
         assert [(a, b) for i, a in enumerate(grids) for b in grids[:i] if overlap(a, b)] == []
 
 
-@every_board
+@of_every_board
 def test_a_board_opens_with_few_panels_below_questions(board: Json) -> None:
     shown = [p for p in board["panels"] if p["type"] != "row"]
     assert len(shown) <= MOST_OPEN
@@ -77,7 +78,7 @@ def test_a_board_opens_with_few_panels_below_questions(board: Json) -> None:
     assert board["panels"][0]["type"] == "row"
 
 
-@every_board
+@of_every_board
 def test_every_panel_says_what_it_shows(board: Json) -> None:
     titles = [panel["title"] for panel in panels(board)]
     assert len(set(titles)) == len(titles)
@@ -101,7 +102,7 @@ def all_steps(panel: Json) -> list[list[Json]]:
     return found
 
 
-@every_board
+@of_every_board
 def test_thresholds_begin_with_null_and_ascend(board: Json) -> None:
     for steps in (steps for panel in panels(board) for steps in all_steps(panel)):
         assert steps[0]["value"] is None, "a base that is not null never gives way"
@@ -124,7 +125,7 @@ def through_grafanas_types(board: Json) -> Json:
     return back
 
 
-@every_board
+@of_every_board
 def test_a_board_round_trips_through_grafanas_own_types(board: Json) -> None:
     assert lost(board, through_grafanas_types(board)) == []
 
@@ -158,7 +159,7 @@ CHOICES = {
 """Variables of boards that begin with every node; the others begin with one."""
 
 
-@every_board
+@of_every_board
 def test_variables_are_those_of_a_good_neighbour(board: Json) -> None:
     variables = {v["name"]: v for v in board["templating"]["list"]}
     assert list(variables) == ["datasource", *CHOICES.get(board["uid"], ("job", "instance", "gpu"))]
@@ -186,7 +187,7 @@ def all_of(variable: Json, values: list[str]) -> str:
     return variable["allValue"] if "allValue" in variable else f"({'|'.join(values)})"
 
 
-@every_board
+@of_every_board
 def test_all_jobs_are_all_jobs_of_agents(board: Json) -> None:
     """`up` and `process_*` are of every target of Prometheus: node_exporter is no node of ours."""
     job = next(v for v in board["templating"]["list"] if v["name"] == "job")
@@ -202,7 +203,7 @@ def of(board: Json) -> list[Asked]:
     return [asked for asked in queries() if asked.board == board["uid"]]
 
 
-@every_board
+@of_every_board
 def test_alerts_are_marked_and_boards_lead_to_each_other(board: Json) -> None:
     (annotation,) = board["annotations"]["list"]
     assert annotation["enable"]
@@ -253,7 +254,7 @@ def matchers(selector: promql_parser.VectorSelector) -> set[str]:
     return {matcher.name for matcher in selector.matchers.matchers}
 
 
-@every_query
+@of_every_query
 def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
     expr = asked.target["expr"]
     found = selectors(expr)
@@ -269,7 +270,7 @@ def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
         assert matchers(selector) <= own | TARGET_LABELS | {"cluster", "rack"}
 
 
-@every_query
+@of_every_query
 def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
     expr, legend = plain(asked.target["expr"]), asked.target["legendFormat"]
     known = {"cluster", "rack"} | TARGET_LABELS.union(
@@ -284,7 +285,7 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
     assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= known
 
 
-@every_query
+@of_every_query
 def test_counters_and_only_they_are_rated(asked: Asked) -> None:
     expr = asked.target["expr"]
     rated = set()
@@ -298,7 +299,7 @@ def test_counters_and_only_they_are_rated(asked: Asked) -> None:
     assert not re.search(r"\[\d+[smhd]", expr), "windows follow the board"
 
 
-@every_query
+@of_every_query
 def test_a_query_asks_the_chosen_source(asked: Asked) -> None:
     assert asked.target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
     assert asked.panel["datasource"] == asked.target["datasource"]
@@ -352,7 +353,7 @@ def test_figures_have_no_more_decimals_than_they_mean() -> None:
         assert decimals == {"percentunit": 1, "none": 0, "short": 2}.get(unit_of(asked)), asked
 
 
-@every_board
+@of_every_board
 def test_a_panel_without_data_says_why_in_words(board: Json) -> None:
     for panel in panels(board):
         assert len(panel["fieldConfig"]["defaults"]["noValue"].split()) >= 3, panel["title"]

@@ -11,10 +11,12 @@ def of_each(
     things: Iterable[Thing], name: Callable[[Thing], object] = str
 ) -> Callable[[Callable[[Thing], None]], Callable[[], None]]:
     """Make a test of one thing a test of all; a failure says of which."""
+    listed = list(things)
 
     def of_all(test: Callable[[Thing], None]) -> Callable[[], None]:
         def each() -> None:
-            for thing in things:
+            assert listed
+            for thing in listed:
                 try:
                     test(thing)
                 except Exception as error:
