@@ -16,6 +16,7 @@ from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
 from agent.sources import ecc, power, temperature
 from agent.sources.table import GPU_SOURCES, declared
+from exporters.default_set import DefaultSet
 from tests.support.alert_replay import SCALE, Replay, Series, faster, scrape, used
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY, shortly
@@ -50,13 +51,13 @@ def played(system: str, values: tuple[object, ...] = (), share: float = 0.15) ->
     """A machine of two GPUs or more; the first one answers oddly for a while, where values are
     given."""
     bench = simulated(system, gpus=2)
-    found = Played([], set(), set(), {"up": []}, {})
+    found, default = Played([], set(), set(), {"up": []}, {}), DefaultSet()
     before: dict[tuple[str, tuple[str, ...]], float] = {}
     for second in range(WHOLE):
         if second in (BEFORE, BEFORE + STRUCK) and values:
             odd = OddAnswers(values, share=share) if second == BEFORE else None
             strike(bench.machine, odd)
-        scrape(bench.run(1).agent.poller.latest, found.series, used())
+        scrape(bench.run(1).agent.poller.latest, found.series, used(), default)
         latest = bench.agent.poller.latest
         for metric, labels, value in latest.samples(latest.at):
             low, high = metric.possible

@@ -11,6 +11,7 @@ from agent.model import GPU_LABELS, Absent, GpuKey, ReadKey, Reason, counter, ga
 from agent.ranges import RATIO
 from agent.series import SampleStore
 from agent.sources import process
+from agent.sources.power import ENERGY
 
 JOB_SHARE = gauge(
     "dgx_gpu_job_share_ratio",
@@ -33,6 +34,7 @@ JOB_JOULES = counter(
     "Energy of that share in joules.",
     "agent/diagnosis/gpu_shares.py",
     (*GPU_LABELS, *OF_JOB),
+    fastest=ENERGY.fastest,
 )
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # of samples, which every process must have

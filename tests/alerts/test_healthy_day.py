@@ -15,6 +15,7 @@ from agent import simulator
 from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from alerts.build import rules
+from exporters.default_set import DefaultSet
 from tests.support.alert_replay import UNASKED, Replay, Series, scrape, used
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machine_controls import reload_driver, reset_gpu
@@ -64,6 +65,7 @@ class Day:
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
         agent = Agent(Settings(), hardware, self.clock, inline=True)
         self.bench = AgentBench(agent, self.clock, self.machine)
+        self.default = DefaultSet()
 
     @property
     def now(self) -> int:
@@ -77,7 +79,7 @@ class Day:
                 self.bench.run(1)
             else:
                 self.clock.advance(1)
-            scrape(None, self.series, used())
+            scrape(None, self.series, used(), self.default)
         if not ticking:
             self.gone.append((since, self.now))
 
@@ -88,7 +90,7 @@ class Day:
             if self.machine.scenario != scenario:
                 self.machine.set_scenario(scenario)
             for _ in range(scrapes(minutes)):
-                scrape(self.bench.run(1).agent.poller.latest, self.series, used())
+                scrape(self.bench.run(1).agent.poller.latest, self.series, used(), self.default)
 
     def fired(self, folder: Path) -> set[str]:
         """Every alert that fired at any time, as promtool says, but for a machine that reboots."""

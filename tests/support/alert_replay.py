@@ -1,7 +1,8 @@
 """A simulated machine, scraped every second, as the input of `promtool test rules`.
 
 The rules are scaled down by thirty, so that a window of 15 minutes is 30 scrapes; nothing
-else of them differs from what users get. The agent's clock runs at its usual speed.
+else of them differs from what users get. The series are those of the default set. The agent's clock
+runs at its usual speed.
 """
 
 import json
@@ -20,8 +21,10 @@ import yaml
 from agent.config.settings import Settings
 from agent.faults.silence import JOB
 from agent.faults.thresholds import AlertThresholds
-from agent.model import Kind, Snapshot
+from agent.model import Snapshot
 from alerts.build import rules
+from exporters.default_set import DefaultSet
+from exporters.prometheus import by_metric, without_single_links
 from tests.support.machines import Played
 
 SCALE = 1 / 30
@@ -40,27 +43,34 @@ def used() -> frozenset[str]:
 
 def record(machine: Played, seconds: int, wanted: frozenset[str]) -> Series:
     """Return the series of its first seconds: one value a second, a gap where there is none."""
-    series: Series = {"up": []}
+    series, default = Series({"up": []}), DefaultSet()
     for moment in machine.until(seconds):
-        scrape(moment.snapshot, series, wanted)
+        scrape(moment.snapshot, series, wanted, default)
     return series
 
 
-def scrape(snapshot: Snapshot | None, into: Series, wanted: frozenset[str]) -> None:
-    """Append one value to each series; of no one, where the scrape fails, none but `up`."""
+def scrape(
+    snapshot: Snapshot | None, into: Series, wanted: frozenset[str], default: DefaultSet
+) -> None:
+    """Append one value to each series of the default set; of no one, where the scrape fails, none
+    but `up`."""
     at = len(into["up"])
     into["up"].append("1" if snapshot else "0")
-    for name, value in _scraped(snapshot, wanted) if snapshot else ():
+    for name, value in _scraped(snapshot, wanted, default) if snapshot else ():
         values = into.setdefault(name, [])
         values += ["_"] * (at - len(values))
         values.append(value)
 
 
-def _scraped(snapshot: Snapshot, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
-    for metric, labels, value in snapshot.samples(snapshot.at):
-        if metric.name in wanted and metric.kind is not Kind.INTERNAL:
+def _scraped(
+    snapshot: Snapshot, wanted: frozenset[str], default: DefaultSet
+) -> Iterator[tuple[str, str]]:
+    families = without_single_links(by_metric(snapshot.samples(snapshot.at)))
+    for name, samples in default.choose(families, snapshot.at / SCALE).items():
+        for metric, labels, value in samples if name in wanted else ():
             named = zip(metric.labels, labels, strict=True)
             yield notation(metric.name, *TARGET.items(), *named), sys.intern(repr(value))
+    default.answered("prometheus")
 
 
 @cache
