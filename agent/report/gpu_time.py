@@ -120,26 +120,28 @@ def summary(report: Report) -> Iterator[str]:
     """Yield sentences for readers who read no table: given and at work; lost; held; do first."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
-    text = f"Of {amount(all_of / HOUR)} GPU-hours, {amount(every.given / HOUR)} were given to jobs"
+    text = f"{amount(every.given / HOUR)} of {amount(all_of / HOUR)} GPU-hours were given to jobs"
     if every.at_work is not None:
-        text += f"; the GPUs worked in {amount(every.worked / HOUR)} ({percent(every.at_work)})"
-    yield text + (
-        "." if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak."
-    )
+        text += f"; in {percent(every.at_work)} of these the GPUs worked"
+        text += "" if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak"
+    rest = all_of - every.given
+    yield f"{text}; no job had {_priced(rest, report.price)}." if rest else f"{text}."
     pairs: Counter[Pair] = Counter()
     for row in rows:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
     lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
     if lost:
         (pair, part), *_ = pairs.most_common(1)
-        most = f"most of it {words(pair)}: {amount(part / HOUR)}"
+        alike = sum(row.worst == pair for row in rows)
+        most = f"most of it {words(pair)}: {amount(part / HOUR)}, the largest loss of {alike}"
+        most += f" of {len(rows)} {report.by}s" if len(rows) > 1 else f" {report.by}"
         yield f"Lost: {_priced(lost, report.price)}, {percent(lost / all_of)} of all; {most}."
     else:
         yield "No time was lost."
     if held:
         most_held = max(rows, key=lambda row: row.of(State.HELD))
         hours = amount(most_held.of(State.HELD) / HOUR)
-        first = f"reclaim {report.by} {most_held.name} first ({hours} GPU-hours)"
+        first = f"longest by {report.by} {most_held.name}: {hours}, to reclaim first"
         yield f"Of the lost, held without work: {_priced(held, report.price)}; {first}."
     if rows and (worst := rows[0].worst):
         hours = amount(rows[0].seconds[worst] / HOUR)

@@ -147,12 +147,18 @@ def test_a_report_begins_with_what_matters() -> None:
     held = GpuTime("n2", {(State.HELD, Cause.NONE): 3600.0, IDLE: 3600.0}, unassigned=True)
     report = REPORT._replace(by="node", rows=ordered((*ROWS[:2], held)))
     given, lost, kept, first = summary(report)
-    assert given == "Of 6.00 GPU-hours, 5.00 were given to jobs; the GPUs worked in 2.50 (50 %)."
-    assert lost == (
-        "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all; most of it starved by disk: 1.50."
+    assert given == (
+        "5.00 of 6.00 GPU-hours were given to jobs; in 50 % of these the GPUs worked; "
+        "no job had 1.00 GPU-hours (2.00 EUR)."
     )
-    reclaim = "reclaim node n2 first (1.00 GPU-hours)"
-    assert kept == f"Of the lost, held without work: 1.00 GPU-hours (2.00 EUR); {reclaim}."
+    assert lost == (
+        "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all; most of it starved by disk: 1.50, "
+        "the largest loss of 1 of 3 nodes."
+    )
+    assert kept == (
+        "Of the lost, held without work: 1.00 GPU-hours (2.00 EUR); longest by node n2: 1.00, "
+        "to reclaim first."
+    )
     assert first.startswith(
         "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours. If "
     )
@@ -187,7 +193,7 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         ("n1", 0.5, None),
         ("n2", 0.0, 2.0),
     ]
-    assert "Lost: 0.50 GPU-hours, 12 % of all; most of it starved by disk: 0.50." in table
+    assert "Lost: 0.50 GPU-hours, 12 % of all; most of it starved by disk: 0.50" in table
     assert re.search(r"n1 +1\.50 +1\.50 +67 % +- +0\.50 +33 %", table)
     assert all("[24h]" in query for query, _ in asked[:2])
     assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
