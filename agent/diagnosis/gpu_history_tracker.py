@@ -56,8 +56,8 @@ class Bursts:
             return
         self._at = at
         self._readings.append(activity)
-        if len(self._readings) < READINGS or activity < quiet:  # a rest, or the end of work, says
-            return  # nothing: what is left alone after steady work is no server
+        if len(self._readings) < READINGS or max(self._readings) < quiet:  # a rest says nothing
+            return
         mean = fmean(self._readings)
         # pstdev adds fractions, and fmean must count an iterator first
         spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
