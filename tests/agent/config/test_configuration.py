@@ -59,7 +59,7 @@ def test_every_key_has_a_variable() -> None:
     named |= {"alerts.grafana": "http://host:3000"}
     named |= {key: "/run/secrets/x" for key in KEYS if key.endswith("_file")}
     named |= {"alertmanager.email_to": "a@host", "alertmanager.email_from": "b@host"}
-    named |= {"alertmanager.email_smarthost": "mail:25"}
+    named |= {"alertmanager.email_smarthost": "mail:25", "cost.currency": "EUR"}
     texts = {key: named.get(key, values[kind]) for key, kind in KEYS.items()}
     environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": t for k, t in texts.items()}
     config = load(SECTIONS, None, environment)
