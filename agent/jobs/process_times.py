@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
+from operator import add
 from typing import NamedTuple
 
 from agent.bounds import (
@@ -50,7 +51,7 @@ class Times(NamedTuple):
 
     def plus(self, other: "Times") -> "Times":
         """Return the sum of both."""
-        return Times(*(one + more for one, more in zip(self, other, strict=True)))
+        return Times(*map(add, self, other))
 
 
 NONE = Times()
@@ -86,8 +87,8 @@ class _Thread:
         self.grown = NONE
         if self.at is not None:
             blocked = at - self.at if state == "D" else 0.0
-            grown = ran - self.ran, queued - self.queued, blocked, system - self.system
-            self.grown = Times(*(max(0.0, one) for one in grown))
+            on_cores, in_kernel = max(0.0, ran - self.ran), max(0.0, system - self.system)
+            self.grown = Times(on_cores, max(0.0, queued - self.queued), blocked, in_kernel)
         self.at, self.ran, self.queued, self.system = at, ran, queued, system
         return self.grown
 
@@ -263,8 +264,7 @@ class ProcessTimes:
             if parent.met < at and age < SEARCH_EVERY:  # all that it did: a compiler is brief
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
-        before = known.whole.at
-        queued = known.whole.queued
+        before, queued = known.whole.at, known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
             queued = self._queued(pid)  # a thread that sleeps did not wait for a core
         known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
