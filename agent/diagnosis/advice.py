@@ -117,9 +117,8 @@ TEXTS: dict[Advice, str] = {
     Advice.MOVE_FEWER_BYTES: "Pin memory and overlap copies with work; move fewer bytes: keep "
     "data on the GPU, send smaller types, decode on the GPU.",
     Advice.BALANCE: peer_advice(),
-    Advice.READ_OR_WRITE: "If the job reads: read ahead, larger files, a local copy or a cache. "
-    "If it writes checkpoints: do so asynchronously, less often or to a faster disk; let one that "
-    "is being written finish.",
+    Advice.READ_OR_WRITE: "If it reads: read ahead, larger files, a local copy or a cache. "
+    "Checkpoints: write asynchronously, less often or to a faster disk; let a running one finish.",
     Advice.READ_FASTER: READ_FASTER,
     Advice.CHECKPOINT: CHECKPOINT,
     Advice.RECEIVE_OR_SEND: "If the job reads: copy it to the local disks first, cache it, use "

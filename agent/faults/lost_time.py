@@ -119,7 +119,7 @@ def starved(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
             when=f'{spans.first}{{cause="{cause}"}}',
             labels={"window": spans.window, "cause": cause.value},
             summary=f"waits for {name}",
-            sentence=(f"{sentence}{name}",),
+            sentence=(f"{sentence}{name}", "; nothing is broken: tell the job's owner"),
             do=ADVICE[State.STARVED, cause],
         )
     yield usual(

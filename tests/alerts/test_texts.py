@@ -63,8 +63,8 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[Fired]]) -> Non
 
 EXACT = {
     "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15 min (limit 25%), most "
-    "for the disk. If the job reads: read ahead",
-    "DgxGpuStarved: another cause takes more by now": "most for the disk. If the job ",
+    "for the disk; nothing is broken: tell the job's owner. If it reads: read ahead",
+    "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
     "DgxGpuHot: at the limit": "the core has reached its temperature limit (margin 0 °C). ",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) was at its limit for 51% of "
     "the last 10 min (limit 50%). If the job reads: copy it to the local disks",
