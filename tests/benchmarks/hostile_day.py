@@ -52,9 +52,8 @@ ASLEEP = 5400.0
 """Seconds for which the machine sleeps after each round: windows of a day are full when the agent
 is warm."""
 
-MOST_GROWTH = 0.05
-"""Share by which the memory may grow between the warm agent and the end, and what is in use in a
-day: the slope of all that lies between, less twice the slope's error."""
+MOST_GROWTH = 0.01
+"""Share by which the memory may grow a day: the slope after the warm-up, less twice its error."""
 
 
 class Tracebacks(logging.Handler):
@@ -226,12 +225,10 @@ def slope(values: Sequence[float]) -> tuple[float, float]:
 
 def verdict(day: Day, calms: list[Calm], log: Tracebacks) -> Iterator[str]:
     warm, last = calms[WARM_UP], calms[-1]
-    for what in ("used", "blocks"):
+    for what in ("rss", "used", "blocks"):
         growth, error = slope([getattr(calm, what) for calm in calms[WARM_UP:]])
         if growth - 2 * error > MOST_GROWTH * getattr(warm, what):
             yield f"{what}: {growth:,.0f} a day more, give or take {error:,.0f}"
-    if last.rss > (1 + MOST_GROWTH) * warm.rss:
-        yield f"{last.rss - warm.rss} bytes more than the warm agent had"
     if last.odd and last.odd == calms[-2].odd:
         yield f"series stay new or missing: {sorted(last.odd)[:9]}"
     yield from dict.fromkeys([*day.frozen, *day.faults.wrong, *log.found])
