@@ -19,6 +19,7 @@ from agent.cli.table import (
     terminal_width,
 )
 from agent.config.atomic_file import atomic_write
+from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
@@ -83,10 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
         if url == "":
             raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
-    report = _report(arguments, arguments.agent or address_of(settings[HttpConfig]))
-    if settings[CostConfig].gpu_hour:
-        here = settings[CostConfig]
-        report = report._replace(price=Price(here.gpu_hour, here.currency))
+    report = _report(arguments, settings)
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -131,34 +129,38 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
     yield from table(("", *(job.name for job in rows), "change"), lines, width=width)
 
 
-def _report(arguments: argparse.Namespace, agent: str) -> Report:
+def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
     """The rows, or of two jobs to compare a row each. Raises BadInput if there are none."""
     if not arguments.compare:
-        report = _asked(arguments, agent, arguments.job or "")
+        report = _asked(arguments, settings, arguments.job or "")
         if not report.rows:
             raise BadInput(_nothing(arguments))
         return report
-    found = [_asked(arguments, agent, job) for job in arguments.compare]
+    found = [_asked(arguments, settings, job) for job in arguments.compare]
     for job, report in zip(arguments.compare, found, strict=True):
         if not report.rows:
             raise BadInput(f"nothing is known of job {job}")
     return found[0]._replace(rows=tuple(report.rows[0] for report in found))
 
 
-def _asked(arguments: argparse.Namespace, agent: str, job: str) -> Report:
-    """The rows of Prometheus, or of the agent at this address. Raises NoAnswer."""
+def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Report:
+    """The rows of Prometheus, or of an agent; a price that is configured here needs no answer.
+    Raises NoAnswer."""
+    cost = settings[CostConfig]
+    known = Price(cost.gpu_hour, cost.currency) if cost.gpu_hour else None
     by = "job" if job else arguments.by
     url, since = arguments.prometheus, arguments.since
     if url:
         now = time()
         rows = from_prometheus(url, since, by, job)
-        price = price_of(url, since)
+        price = known or price_of(url, since)
         # scrapes do not explain the loss of a job
         failed, share_of_time = (
             (0.0, None) if job or not rows else (failed_scrapes(url, since), covered(url, since))
         )
         begin = now - seconds_of(since)
         return Report(by, begin, now, share_of_time, "Prometheus", price, rows, failed)
+    agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
     source = "one agent's hourly sums"
     # The receipt of a job says more than the hours, which nameless jobs are not in.
@@ -168,7 +170,7 @@ def _asked(arguments: argparse.Namespace, agent: str, job: str) -> Report:
     if hours is None and (hours := from_agent(agent, now, by, job)):
         source = "the jobs that one agent remembers"
     hours = hours or from_hours(agent, now, "7d", by, job) or Hours(now, now, None, ())
-    return Report(by, hours.begin, hours.end, hours.covered, source, price, hours.rows)
+    return Report(by, hours.begin, hours.end, hours.covered, source, known or price, hours.rows)
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
