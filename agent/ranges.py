@@ -24,6 +24,9 @@ PROCESS_COUNT = Range(0, 1e5)
 FASTEST_WIRE = 1e12
 """Bytes per second that no single disk, array, NIC or port can carry."""
 
+FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
+"""Bytes per second that no slot, and no GPU's links together, carry."""
+
 WIRE_SPEED = Range(1, FASTEST_WIRE)
 
 STEPWISE = 3.0

@@ -4,6 +4,7 @@ Typed by hand, so that a rename in the code is caught; G stands for the labels g
 """
 
 import json
+import tomllib
 
 from agent.catalogue import METRICS
 from agent.model import Kind
@@ -152,6 +153,13 @@ def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels() -> None:
     assert exported == {
         name: tuple(" ".join(labels).replace("G", "gpu uuid").split()) for name, *labels in NAMES
     }
+
+
+def test_every_declared_metric_is_named_by_the_module_beside_it() -> None:
+    for path in (*ROOT.glob("agent/sources/*.toml"), ROOT / "agent/limits/paths.toml"):
+        declared = tomllib.loads(path.read_text("utf-8"))
+        unread = sorted(declared.keys() - METRICS.keys())
+        assert not unread, f"{path.name} declares {unread}, which {path.stem}.py does not name"
 
 
 STATUS = ["at", "headline", "groups", "findings", "paths", "jobs", "links", "absences", "events"]

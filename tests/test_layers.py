@@ -18,6 +18,7 @@ LAYERS = (
     "agent.ranges",
     "agent.bounds",
     "agent.model",
+    "agent.metrics",
     "agent.series",
     "agent.config",
     "agent.hardware",

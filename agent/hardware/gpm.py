@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.model import Absent, Reason, checked
-from agent.ranges import Range
+from agent.ranges import FASTEST_PCIE, Range
 
 SHORTEST_SECONDS = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
@@ -31,9 +31,6 @@ the GPU reads 1.078 of its payload and a copy from the GPU 1.094: 20 and 24 byte
 
 NVLINK_UNIT = 1_024_000.0
 """Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
-
-FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
-"""Bytes per second that no slot, and no GPU's links together, carry."""
 
 
 class GpmId(IntEnum):

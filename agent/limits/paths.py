@@ -5,27 +5,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
-from agent.limits.resolution import (
-    LimitInputs,
-    Limits,
-    LimitsConfig,
-    PathKey,
-    find_paths,
-    resolve,
-)
-from agent.model import (
-    EXPIRY_INTERVALS,
-    Absent,
-    InDefault,
-    Labels,
-    Metric,
-    Reading,
-    ReadKey,
-    Reason,
-    Snapshot,
-    counter,
-    gauge,
-)
+from agent.limits.resolution import LimitInputs, Limits, LimitsConfig, PathKey, find_paths, resolve
+from agent.metrics import declared_beside
+from agent.model import EXPIRY_INTERVALS, Absent, Labels, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
@@ -35,51 +17,13 @@ from agent.specs.sheets import MachineSpecs, SaturationConfig
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 
-LIMIT = gauge(
-    "dgx_bandwidth_limit_bytes_per_second",
-    "Capacity of the data path in this direction, in bytes per second: as configured, else the "
-    "smaller of the spec sheet and the hardware's own figure.",
-    "agent/specs and the hardware; dgx_bandwidth_limit_info says which",
-    PATH_LABELS,
-    shown=InDefault.ONE_WAY,
-)
-LIMIT_INFO = gauge(
-    "dgx_bandwidth_limit_info",
-    "1, with where the limit comes from (configured, spec or hardware) and its source.",
-    "agent/specs and the hardware",
-    (*PATH_LABELS, "origin", "source"),
-    shown=InDefault.SHORT,
-)
-SPEC = gauge(
-    "dgx_bandwidth_spec_bytes_per_second",
-    "Capacity of the data path by its spec sheet; a limit below it means that the path is "
-    "degraded.",
-    "agent/specs",
-    PATH_LABELS,
-    shown=InDefault.SHORT,
-)
-RATIO = gauge(
-    "dgx_bandwidth_ratio",
-    "Traffic over the limit in this direction, a mean over the last reading; never clamped. For "
-    "NVLink the traffic is payload plus protocol if the GPU counts both.",
-    "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
-    PATH_LABELS,
-)
-SATURATED = counter(
-    "dgx_bandwidth_saturated_seconds_total",
-    "Seconds for which the ratio was at or above the path's threshold of saturation.",
-    "as dgx_bandwidth_ratio",
-    PATH_LABELS,
-    shown=InDefault.GROWN,
-    parts=("direction",),
-)
-OBSERVED = counter(
-    "dgx_bandwidth_observed_seconds_total",
-    "Seconds for which the traffic of the path was known; saturated seconds are a part of these.",
-    "as dgx_bandwidth_ratio",
-    PATH_LABELS,
-    shown=InDefault.ONE_WAY,
-)
+_METRICS = declared_beside(__file__)
+LIMIT = _METRICS["dgx_bandwidth_limit_bytes_per_second"]
+LIMIT_INFO = _METRICS["dgx_bandwidth_limit_info"]
+SPEC = _METRICS["dgx_bandwidth_spec_bytes_per_second"]
+RATIO = _METRICS["dgx_bandwidth_ratio"]
+SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
+OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
 """Ticks between two checks of the limits: links go down, GPUs are lost, speeds are negotiated."""

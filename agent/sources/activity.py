@@ -5,91 +5,31 @@ from dataclasses import dataclass, field
 from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
-from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, InDefault, Reason, internal
+from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
+from agent.metrics import declared_beside
+from agent.model import PERMANENT, Absent, Reason
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput
-from agent.ranges import RATIO, STEPWISE, Range
 from agent.sources.context import GpuContext
 
-ACTIVITY = GpuMetric.ratio(
-    "dgx_gpu_activity_ratio",
-    "Share of time, 0-1, in which the GPU's compute or graphics engine was active; a mean since "
-    "the last reading. Copies alone do not count if GPM is available.",
-    "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
-)
-ACTIVE_SECONDS = GpuMetric.counter(
-    "dgx_gpu_active_seconds_total",
-    "Seconds for which the GPU was active since the agent started: the integral of activity, with "
-    "nothing lost between scrapes.",
-    "as dgx_gpu_activity_ratio",
-    fastest=STEPWISE,
-    shown=InDefault.FULL,
-)
-SM_ACTIVE = GpuMetric.ratio(
-    "dgx_gpu_sm_active_ratio",
-    "Mean share of the streaming multiprocessors, 0-1, with at least one warp on them.",
-    "GPM metric 2 (Hopper and newer)",
-)
-SM_OCCUPANCY = GpuMetric.ratio(
-    "dgx_gpu_sm_occupancy_ratio",
-    "Mean share, 0-1, of the warps that the multiprocessors could hold.",
-    "GPM metric 3 (Hopper and newer)",
-)
-TENSOR_ACTIVE = GpuMetric.ratio(
-    "dgx_gpu_tensor_active_ratio",
-    "Share of time, 0-1, in which the tensor cores were active.",
-    "GPM metric 5 (Hopper and newer)",
-)
-TENSOR_THROUGHPUT = GpuMetric.ratio(
-    "dgx_gpu_tensor_throughput_ratio",
-    "Throughput of the tensor cores, 0-1, over their peak at the highest SM clock for the type in "
-    "use, which is not visible from outside: tensor activity times SM clock over its highest. An "
-    "approximate upper bound of model FLOP utilization (MFU): padding, recomputation and other "
-    "models count too, which makes it higher; the error of the measurement may make it up to 6 % "
-    "lower. Dense products of 8192 x 8192 x 8192 read 6 % low to 5 % high on two H100, and 9 to "
-    "12 % high on two H200 at their power limit, whose clock NVML reads too high. Data sheets give "
-    "the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is higher by as much.",
-    "GPM metric 5, nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo (Hopper and newer)",
-    shown=InDefault.FULL,
-)
-TENSOR_SECONDS = GpuMetric.counter(
-    "dgx_gpu_tensor_throughput_seconds_total",
-    "Seconds at the peak of the tensor cores that equal their work since the agent started: the "
-    "integral of dgx_gpu_tensor_throughput_ratio, with nothing lost between scrapes.",
-    "as dgx_gpu_tensor_throughput_ratio",
-    fastest=STEPWISE,
-)
-MEMORY_BANDWIDTH = GpuMetric.internal(
-    "dgx_gpu_memory_bandwidth_ratio",
-    "Share of the memory bandwidth in use, 0-1.",
-    "GPM metric 10 (Hopper and newer)",
-    possible=RATIO,
-)
+_METRICS = declared_beside(__file__)
+ACTIVITY = _METRICS["dgx_gpu_activity_ratio"]
+ACTIVE_SECONDS = _METRICS["dgx_gpu_active_seconds_total"]
+SM_ACTIVE = _METRICS["dgx_gpu_sm_active_ratio"]
+SM_OCCUPANCY = _METRICS["dgx_gpu_sm_occupancy_ratio"]
+TENSOR_ACTIVE = _METRICS["dgx_gpu_tensor_active_ratio"]
+TENSOR_THROUGHPUT = _METRICS["dgx_gpu_tensor_throughput_ratio"]
+TENSOR_SECONDS = _METRICS["dgx_gpu_tensor_throughput_seconds_total"]
+MEMORY_BANDWIDTH = _METRICS["dgx_gpu_memory_bandwidth_ratio"]
+WINDOW_SM = _METRICS["dgx_gpu_window_sm_ratio"]
+WINDOW_DRAM = _METRICS["dgx_gpu_window_dram_ratio"]
+NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
-WINDOW_SM, WINDOW_DRAM = (
-    GpuMetric.internal(
-        f"dgx_gpu_window_{name}_ratio",
-        f"{what} over activity within a tenth of a second, 0-1.",
-        f"GPM metrics 1 and {number} (Hopper and newer), while NVLink carries data",
-        possible=RATIO,
-    )
-    for name, what, number in (("sm", "SM activity", 2), ("dram", "Memory bandwidth in use", 10))
-)
 FIRST_WINDOWS = 8  # of a job, each second
 LEAST_ACTIVITY = 0.1
 """Activity of a window from which it says something: at 0.05 to 0.07, the quotients of two training
 jobs on H100s were a sixth too high."""
-
-NVLINK_RATE = internal(
-    "dgx_gpu_nvlink_payload_bytes_per_second",
-    "Payload on all NVLinks of the GPU in each direction, in bytes per second; a mean since the "
-    "last reading. The counters of bytes are read less often, and say how much in all.",
-    "GPM metrics 60 and 61 (Hopper and newer)",
-    (*GPU_LABELS, "direction"),
-    Range(0, FASTEST_NVLINK),
-)
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,

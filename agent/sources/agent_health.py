@@ -5,110 +5,28 @@ import platform
 from collections import Counter
 
 from agent import __version__
-from agent.model import (
-    Absent,
-    GpuMetric,
-    InDefault,
-    Kind,
-    Reading,
-    ReadKey,
-    Reason,
-    Snapshot,
-    counter,
-    gauge,
-    internal,
-)
+from agent.metrics import declared_beside
+from agent.model import Absent, Kind, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import HEALTH_KEY, AgentHealth
 from agent.polling.reads import Read, ReadOutput, fixed
 
-BUILD_INFO = gauge(
-    "dgx_agent_build_info",
-    "1, with the version of the agent and of its Python in the labels.",
-    "the agent",
-    ("version", "python"),
-)
-SOURCE_UP = gauge(
-    "dgx_agent_source_up",
-    "1 while the source delivers; 0 while its call hangs, it failed, or there is no driver.",
-    "the agent",
-    ("source",),
-    shown=InDefault.ZERO,
-)
-READ_SECONDS = counter(
-    "dgx_agent_read_seconds_total",
-    "Wall seconds spent in the reads of the source.",
-    "the agent's monotonic clock",
-    ("source",),
-    shown=InDefault.FULL,
-)
-READ_CPU_SECONDS = counter(
-    "dgx_agent_read_cpu_seconds_total",
-    "CPU seconds that the reads of the source used; driver calls use CPU even while they wait.",
-    "CLOCK_THREAD_CPUTIME_ID",
-    ("source",),
-    shown=InDefault.FULL,
-)
-ABSENT_VALUES = gauge(
-    "dgx_agent_absent_values",
-    "Values of the metric that are absent, by reason; `dgx-telemetry check` prints the details.",
-    "the agent",
-    ("metric", "reason"),
-)
-LAST_TICK = gauge(
-    "dgx_agent_last_tick_timestamp_seconds",
-    "Wall time of the agent's last tick, in seconds since the epoch.",
-    "the agent",
-)
-CONFIG_OK = gauge(
-    "dgx_agent_config_last_reload_successful",
-    "1 if the configuration was valid when it was last read.",
-    "the agent",
-)
-CERTIFICATE_ENDS = gauge(
-    "dgx_agent_tls_certificate_expiry_timestamp_seconds",
-    "Wall time at which the TLS certificate that the agent serves ends, in seconds since the "
-    "epoch; absent without TLS.",
-    "notAfter of the first certificate in cert_file",
-)
-CLOCK_STEPS = counter(
-    "dgx_agent_clock_steps_total",
-    "Number of times that the machine's wall clock was set by a second or more since the agent "
-    "started; the first ten minutes after boot do not count.",
-    "CLOCK_REALTIME against CLOCK_BOOTTIME",
-)
-CLOCK_STEPPED_AT = internal(
-    "dgx_agent_clock_stepped_seconds",
-    "When the wall clock was last set, in seconds of the agent's clock.",
-    "as dgx_agent_clock_steps_total",
-)
-PROCESSOR_WAIT = counter(
-    "dgx_agent_processor_wait_seconds_total",
-    "Seconds for which threads of the agent were ready to run and had no processor, added up. A "
-    "read that is late for it counts as no fault of a GPU.",
-    "/proc/self/task/TID/schedstat",
-)
-SHORT_OF_PROCESSORS = internal(
-    "dgx_agent_processor_wait_per_second",
-    "Growth of dgx_agent_processor_wait_seconds_total per second, mean of the last minute.",
-    "as dgx_agent_processor_wait_seconds_total",
-)
-GPU_READ_SECONDS = GpuMetric.gauge(
-    "dgx_gpu_read_seconds",
-    "Total seconds of the driver calls of the GPU in the longest turn of the last 30 to 60 s; "
-    "there is a turn every second. While the GPU does not respond, the longest since then, "
-    "including the time so far of a call that has not returned. Without the time for which the "
-    "agent itself waited for a processor.",
-    "the agent's monotonic clock",
-)
-GPU_READ_FAILURES = GpuMetric.counter(
-    "dgx_gpu_read_failures_total",
-    "Reads of the GPU since the agent started in which a driver call failed, timed out, or, twice "
-    "in a row, no longer answered or answered what cannot be. Calls that this GPU always refuses "
-    "(not supported, no permission, not found, MIG) do not count, nor does a GPU that is lost.",
-    "NVML's return codes",
-)
+_METRICS = declared_beside(__file__)
+BUILD_INFO = _METRICS["dgx_agent_build_info"]
+SOURCE_UP = _METRICS["dgx_agent_source_up"]
+READ_SECONDS = _METRICS["dgx_agent_read_seconds_total"]
+READ_CPU_SECONDS = _METRICS["dgx_agent_read_cpu_seconds_total"]
+ABSENT_VALUES = _METRICS["dgx_agent_absent_values"]
+LAST_TICK = _METRICS["dgx_agent_last_tick_timestamp_seconds"]
+CONFIG_OK = _METRICS["dgx_agent_config_last_reload_successful"]
+CERTIFICATE_ENDS = _METRICS["dgx_agent_tls_certificate_expiry_timestamp_seconds"]
+CLOCK_STEPS = _METRICS["dgx_agent_clock_steps_total"]
+CLOCK_STEPPED_AT = _METRICS["dgx_agent_clock_stepped_seconds"]
+PROCESSOR_WAIT = _METRICS["dgx_agent_processor_wait_seconds_total"]
+SHORT_OF_PROCESSORS = _METRICS["dgx_agent_processor_wait_per_second"]
+GPU_READ_SECONDS = _METRICS["dgx_gpu_read_seconds"]
+GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:

@@ -15,7 +15,8 @@ from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.jobs.identity import SHOWN, JobLabels
-from agent.model import EXPIRY_INTERVALS, Absent, GpuMetric, ReadKey, Reason
+from agent.metrics import declared_beside
+from agent.model import EXPIRY_INTERVALS, Absent, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
@@ -32,13 +33,8 @@ class AllocationConfig(Section, frozen=True):
     kubelet: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 
-ALLOCATED = GpuMetric.gauge(
-    "dgx_gpu_allocated",
-    "1 while the GPU is allocated to a job or a container, used or not, 0 while it is not; only "
-    "if Slurm or the kubelet reports it.",
-    "SLURM_JOB_GPUS of a job's processes, scontrol, or the kubelet's pod-resources socket; "
-    "/proc/driver/nvidia/gpus/*/information",
-)
+_METRICS = declared_beside(__file__)
+ALLOCATED = _METRICS["dgx_gpu_allocated"]
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
 """Seconds after which a question without an answer expires the last answer."""

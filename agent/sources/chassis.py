@@ -7,7 +7,8 @@ from functools import partial
 
 from agent.hardware.files import FileTree, names_in, read_int, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, InDefault, ReadKey, Reason, event_counter, gauge
+from agent.metrics import declared_beside
+from agent.model import Absent, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.context import HostOptions, bounded, flag
@@ -15,22 +16,9 @@ from agent.sources.context import HostOptions, bounded, flag
 CLASS = "/sys/class/hwmon"
 EDAC = "/sys/devices/system/edac/mc"
 
-FAULT = gauge(
-    "dgx_chassis_fault",
-    "1 while a fan, a power supply or a temperature sensor of the chassis raises its alarm, "
-    "as its own chip reports; 0 otherwise.",
-    "/sys/class/hwmon: *_alarm and *_fault of the chips of the chassis",
-    ("sensor", "kind"),
-)
-DIMM_ERRORS = event_counter(
-    "dgx_dimm_errors_total",
-    "Corrected or uncorrected errors of a DIMM or a rank of the host's memory since the boot.",
-    f"{EDAC}: dimm_ce_count, dimm_ue_count; ce_noinfo_count, ue_noinfo_count of no known DIMM",
-    ("dimm", "severity"),
-    shown=InDefault.MOVED,
-    parts=("dimm", "severity"),
-    which=lambda labels: "uncorrected" in labels,
-)
+_METRICS = declared_beside(__file__)
+FAULT = _METRICS["dgx_chassis_fault"]
+DIMM_ERRORS = _METRICS["dgx_dimm_errors_total"]
 COUNTS = {
     f"{place}_count": severity
     for severity, short in (("corrected", "ce"), ("uncorrected", "ue"))

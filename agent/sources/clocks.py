@@ -5,68 +5,19 @@ from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import (
-    GPU_LABELS,
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    InDefault,
-    Metric,
-    Reason,
-    counter,
-    gauge,
-)
+from agent.metrics import declared_beside
+from agent.model import PERMANENT, Absent, Metric, Reason
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.ranges import STEPWISE, Range
 from agent.sources.context import GpuContext
 
-HERTZ = Range(0, 1e10)
-CLOCK = gauge(
-    "dgx_gpu_clock_hertz",
-    "Current clock in hertz; it falls when the GPU is idle.",
-    "nvmlDeviceGetClockInfo",
-    (*GPU_LABELS, "clock"),
-    HERTZ,
-    shown=InDefault.WHICH,
-    which=lambda labels: "sm" in labels,
-)
-CLOCK_LIMIT = gauge(
-    "dgx_gpu_clock_limit_hertz",
-    "Highest clock of this GPU, in hertz.",
-    "nvmlDeviceGetMaxClockInfo",
-    (*GPU_LABELS, "clock"),
-    HERTZ,
-    shown=InDefault.WHICH,
-    which=lambda labels: "sm" in labels,
-)
-PERFORMANCE_STATE = GpuMetric.gauge(
-    "dgx_gpu_performance_state",
-    "Performance state: 0 (P0) is the fastest, 15 the slowest. Data centre GPUs stay at 0; on "
-    "others a higher one under load means reduced clocks.",
-    "nvmlDeviceGetPerformanceState",
-    possible=Range(0, 15),
-    shown=InDefault.FULL,
-)
-THROTTLE = counter(
-    "dgx_gpu_throttle_seconds_total",
-    "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is normal "
-    "while the clocks stay high. From the driver's counters if it has them, else from the reason "
-    "bits at each tick.",
-    "nvmlDeviceGetFieldValues 74-79 and 269-271 (driver 580.82 and newer), else "
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    (*GPU_LABELS, "reason"),
-    fastest=STEPWISE,
-    shown=InDefault.MOVED,
-    parts=("reason",),
-)
-REASONS = GpuMetric.internal(
-    "dgx_gpu_throttle_state",
-    "What holds the clocks down now, as NVML's mask of bits.",
-    "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
-    possible=Range(0, 1 << 53),
-)
+_METRICS = declared_beside(__file__)
+CLOCK = _METRICS["dgx_gpu_clock_hertz"]
+CLOCK_LIMIT = _METRICS["dgx_gpu_clock_limit_hertz"]
+PERFORMANCE_STATE = _METRICS["dgx_gpu_performance_state"]
+THROTTLE = _METRICS["dgx_gpu_throttle_seconds_total"]
+REASONS = _METRICS["dgx_gpu_throttle_state"]
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # Label `clock` to `nvmlClockType_t`
 

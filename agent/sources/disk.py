@@ -4,16 +4,18 @@ disks, by the files that the kernel shows to everybody, and by SMART if udisks2 
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, InDefault, Metric, ReadKey, Reason, checked, counter, gauge
+from agent.metrics import declared_beside
+from agent.model import Absent, ReadKey, Reason, checked
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE, Range
+from agent.ranges import Range
 from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
@@ -24,58 +26,16 @@ class DiskConfig(Section, frozen=True):
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
 
 
-def _counted(name: str, meaning: str, answer: str, fastest: float | None = None) -> Metric:
-    origin = f"psutil.disk_io_counters(perdisk=True).{answer}, of /proc/diskstats"
-    return counter(f"dgx_disk_{name}_total", meaning, origin, ("device",), fastest=fastest)
-
-
-LONGEST_REQUEST = 300.0
-"""Seconds of work that a second may bring: older kernels count a request when it ends."""
-
-_BYTES = "Bytes {} the disk or array since boot."
-READ_BYTES = _counted("read_bytes", _BYTES.format("read from"), "read_bytes", FASTEST_WIRE)
-WRITTEN_BYTES = _counted("written_bytes", _BYTES.format("written to"), "write_bytes", FASTEST_WIRE)
-BUSY = _counted(
-    "busy_seconds",
-    "Seconds since boot in which the disk or array had at least one request in flight; being busy "
-    "all of the time is not yet saturation, because NVMe disks serve many requests at once.",
-    "busy_time",
-    LONGEST_REQUEST,
-)
-DISK_INFO = gauge(
-    "dgx_disk_info",
-    "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
-    "array names the arrays that a disk is a member of.",
-    "/sys/block/<device>/device/model, md/level, slaves",
-    ("device", "model", "kind", "array"),
-    shown=InDefault.WHICH,
-    which=lambda labels: labels[-1] != "",  # of a member of an array
-)
-MEMBERS = gauge(
-    "dgx_raid_members",
-    "Members of the md array by state, working or missing; none works if the array does not run, "
-    "or has lost more members than its level survives.",
-    "/sys/block/<device>/md/array_state, level, raid_disks, degraded, or slaves still there "
-    "(RAID 0); device/state of the members",
-    ("device", "state"),
-)
-MEMBER_FAILED = gauge(
-    "dgx_raid_member_failed",
-    "1 for each disk that its md array has lost: marked as faulty, dead, or no longer there since "
-    "the agent saw it.",
-    "/sys/block/<device>/md/dev-*/state, slaves, device/state",
-    ("device", "member"),
-)
-FAULT = gauge(
-    "dgx_disk_fault",
-    "1 while the disk shows this sign of failing, 0 while it does not: its controller is gone, it "
-    "reports that it is too hot, its file system has recorded errors, its SMART status is failed.",
-    "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
-    "udisks2",
-    ("device", "kind"),
-    shown=InDefault.GROWN,
-    parts=("kind",),
-)
+_METRICS = declared_beside(__file__)
+READ_BYTES = _METRICS["dgx_disk_read_bytes_total"]
+WRITTEN_BYTES = _METRICS["dgx_disk_written_bytes_total"]
+BUSY = _METRICS["dgx_disk_busy_seconds_total"]
+DISK_INFO = replace(
+    _METRICS["dgx_disk_info"], which=lambda labels: labels[-1] != ""
+)  # of a member of an array
+MEMBERS = _METRICS["dgx_raid_members"]
+MEMBER_FAILED = _METRICS["dgx_raid_member_failed"]
+FAULT = _METRICS["dgx_disk_fault"]
 
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9

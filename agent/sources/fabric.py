@@ -6,33 +6,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
-from agent.model import GPU_LABELS, Absent, GpuMetric, InDefault, Reason, checked, gauge
+from agent.metrics import declared_beside
+from agent.model import Absent, Reason, checked
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
-from agent.ranges import FLAG, Range
+from agent.ranges import Range
 from agent.sources.context import GpuContext
 
-FABRIC_STATE = GpuMetric.gauge(
-    "dgx_nvlink_fabric_state",
-    "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed. 2 for long "
-    "means that the Fabric Manager does not run.",
-    "nvmlDeviceGetGpuFabricInfoV",
-    possible=Range(0, 15),
-    step=0,
-)
-HEALTH = gauge(
-    "dgx_nvlink_fabric_health",
-    "1 while the fabric reports this kind of problem of the GPU, 0 while it reports that there is "
-    "none: degraded bandwidth, routes that recover or are unhealthy, recovery from a timeout, "
-    "incorrect configuration, no partition, no connection to the manager, a registration that "
-    "completed with an error; unhealthy where the summary names none of these.",
-    "healthMask, healthSummary and status of nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)",
-    (*GPU_LABELS, "kind"),
-    FLAG,
-    step=0,
-    shown=InDefault.MOVED,
-    parts=("kind",),
-)
+_METRICS = declared_beside(__file__)
+FABRIC_STATE = _METRICS["dgx_nvlink_fabric_state"]
+HEALTH = _METRICS["dgx_nvlink_fabric_health"]
 
 COMPLETED = 3
 MASK, ERRORS = Range(0, 0xFFFFFFFE), Range(0, 999)

@@ -9,53 +9,23 @@ from functools import partial
 from agent.hardware import processes
 from agent.hardware.files import FileTree, absent_from, names_in, read_text, text_or_nothing
 from agent.hardware.host import Host, Psutil
-from agent.model import Absent, ReadKey, Reason, counter, gauge, internal
+from agent.metrics import declared_beside
+from agent.model import Absent, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import STEPWISE
 from agent.sources.context import HostOptions
 
-BUSY = gauge(
-    "dgx_cpu_busy_ratio",
-    "Share of all cores' time, 0-1, since the last tick that was neither idle nor waiting for I/O.",
-    "psutil.cpu_times(), of /proc/stat",
-)
-PRESSURE = counter(
-    "dgx_pressure_seconds_total",
-    "Seconds since boot in which some task, or all tasks that were not idle (full), waited for the "
-    "resource.",
-    "total in /proc/pressure/cpu, io and memory (full is not defined for cpu)",
-    ("resource", "kind"),
-    fastest=STEPWISE,
-)
-IO_WAIT = internal(
-    "dgx_workload_io_wait_seconds",
-    "Seconds since boot that cores were idle while a task of theirs waited for a disk, summed over "
-    "the cores.",
-    "psutil.cpu_times().iowait, of /proc/stat",
-)
+_METRICS = declared_beside(__file__)
+BUSY = _METRICS["dgx_cpu_busy_ratio"]
+PRESSURE = _METRICS["dgx_pressure_seconds_total"]
+IO_WAIT = _METRICS["dgx_workload_io_wait_seconds"]
+MOUNTS = _METRICS["dgx_workload_mounts"]
+NETWORK_MOUNTS = _METRICS["dgx_workload_network_mounts"]
+FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
+
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
 """The mounts of the host, then the mounts of the agent itself: a service without access to /home
 sees no mounts there, and nobody's data set."""
-
-_TABLE = "/proc/1/mounts, or /proc/mounts if that is hidden"
-MOUNTS = internal(
-    "dgx_workload_mounts",
-    "File systems that are mounted, of any kind: where this is known, so are those of the network.",
-    _TABLE,
-)
-NETWORK_MOUNTS = internal(
-    "dgx_workload_network_mounts",
-    "Mounts of a kind of network file system; none of a kind that is not mounted.",
-    _TABLE,
-    ("kind",),
-)
-FABRIC_MANAGER = gauge(
-    "dgx_fabric_manager_running",
-    "1 if the Fabric Manager runs, 0 if it does not although the NVSwitches of this machine need "
-    "it: then no program that uses several GPUs can start.",
-    "/proc/driver/nvidia-nvswitch/devices, and root's processes named nv-fabricmanager",
-)
 
 
 class CpuBusy:

@@ -7,66 +7,21 @@ from typing import NamedTuple
 
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
-from agent.model import (
-    Absent,
-    InDefault,
-    Metric,
-    ReadKey,
-    Reason,
-    counter,
-    event_counter,
-    gauge,
-    internal,
-)
+from agent.metrics import declared_beside
+from agent.model import Absent, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE, WIRE_SPEED
 from agent.sources.context import HostOptions, bounded, is_virtual
 
 CLASS = "/sys/class/infiniband"
-_PORT = f"{CLASS}/<device>/ports/<port>"
 MOST_DIGITS = 9
-PORT_LABELS = ("device", "port")
-RECEIVED, TRANSMITTED = (
-    counter(
-        f"dgx_infiniband_{done}_bytes_total",
-        f"Bytes that the port {done} on all virtual lanes.",
-        f"{_PORT}/counters/{file} (4-byte words)",
-        PORT_LABELS,
-        fastest=FASTEST_WIRE,
-    )
-    for done, file in (("received", "port_rcv_data"), ("transmitted", "port_xmit_data"))
-)
-WAIT = counter(
-    "dgx_infiniband_wait_ticks_total",
-    "Ticks of the port's clock in which it had data to transmit but no credits: congestion. The "
-    "length of a tick is the vendor's.",
-    f"{_PORT}/counters/port_xmit_wait",
-    PORT_LABELS,
-    fastest=FASTEST_WIRE,
-    shown=InDefault.GROWN,
-)
-ERRORS = event_counter(
-    "dgx_infiniband_errors_total",
-    "Errors of the port by kind; many ports stop counting at 255 or 65535.",
-    f"{_PORT}/counters, files named after the kind",
-    (*PORT_LABELS, "kind"),
-    shown=InDefault.MOVED,
-    parts=("kind",),
-)
-PORT_UP = gauge(
-    "dgx_infiniband_link_up",
-    "1 if the port is active and its physical link is up.",
-    f"{_PORT}/state (4: ACTIVE) and phys_state (5: LinkUp)",
-    PORT_LABELS,
-)
-RATE = internal(
-    "dgx_infiniband_rate_bytes_per_second",
-    "Negotiated rate of an active port in bytes per second and direction.",
-    f"{_PORT}/rate (Gb/s)",
-    PORT_LABELS,
-    WIRE_SPEED,
-)
+_METRICS = declared_beside(__file__)
+RECEIVED = _METRICS["dgx_infiniband_received_bytes_total"]
+TRANSMITTED = _METRICS["dgx_infiniband_transmitted_bytes_total"]
+WAIT = _METRICS["dgx_infiniband_wait_ticks_total"]
+ERRORS = _METRICS["dgx_infiniband_errors_total"]
+PORT_UP = _METRICS["dgx_infiniband_link_up"]
+RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
 LINK_STATE = 5.0  # seconds between two checks of the links
 WORD = 4  # bytes in the unit of the data counters

@@ -7,73 +7,23 @@ from dataclasses import dataclass, field
 
 from agent.hardware import mig
 from agent.hardware.gpm import Gpm, GpmId
-from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
+from agent.metrics import declared_beside
+from agent.model import FINAL, Absent
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
-from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
 from agent.sources.context import GpuContext
 
-LABELS = (*GPU_LABELS, "gpu_instance")
-INSTANCE_INFO = gauge(
-    "dgx_gpu_instance_info",
-    "1 for each MIG device: the compute instance of a GPU instance, its profile, and its own "
-    "UUID, which CUDA and Kubernetes use.",
-    "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetGpuInstanceId, "
-    "nvmlDeviceGetComputeInstanceId, nvmlDeviceGetName and nvmlDeviceGetUUID of it",
-    (*LABELS, "compute_instance", "profile", "mig_uuid"),
-    FLAG,
-)
-_MEMORY = "nvmlDeviceGetMemoryInfo of a MIG device"
-USED, TOTAL, FREE = (
-    kind(f"dgx_gpu_instance_memory_{name}_bytes", meaning, _MEMORY, LABELS, BYTES)
-    for kind, name, meaning in (
-        (gauge, "used", "Memory of the GPU instance in use, in bytes."),
-        (gauge, "total", "Memory of the GPU instance in bytes."),
-        (internal, "free", "Memory of the GPU instance that programs can still take, in bytes."),
-    )
-)
-INSTANCE_PROCESSES = gauge(
-    "dgx_gpu_instance_processes",
-    "Compute processes on the GPU instance.",
-    "nvmlDeviceGetComputeRunningProcesses of its MIG devices",
-    LABELS,
-    PROCESS_COUNT,
-)
-_GPM = "(nvmlGpmMigSampleGet, Hopper and newer)"
-ACTIVE_SECONDS = counter(
-    "dgx_gpu_instance_active_seconds_total",
-    "Seconds for which the GPU instance was active since the agent started, or since it was made.",
-    f"GPM graphics activity {_GPM}",
-    LABELS,
-    fastest=STEPWISE,
-)
-ACTIVITY, SM_ACTIVE, TENSOR_ACTIVE, BANDWIDTH = (
-    gauge(
-        f"dgx_gpu_instance_{name}_ratio",
-        f"{meaning}, over the last 5 s.",
-        f"GPM {signal} {_GPM}",
-        LABELS,
-        RATIO,
-    )
-    for name, signal, meaning in (
-        (
-            *("activity", "graphics activity"),
-            "Share of time, 0-1, in which the engine of the GPU instance was active",
-        ),
-        (
-            *("sm_active", "metric 2"),
-            "Mean share of the instance's multiprocessors, 0-1, with at least one warp",
-        ),
-        (
-            *("tensor_active", "metric 5"),
-            "Share of time, 0-1, in which the instance's tensor cores were active",
-        ),
-        (
-            *("memory_bandwidth", "metric 10"),
-            "Share of the instance's memory bandwidth in use, 0-1",
-        ),
-    )
-)
+_METRICS = declared_beside(__file__)
+INSTANCE_INFO = _METRICS["dgx_gpu_instance_info"]
+USED = _METRICS["dgx_gpu_instance_memory_used_bytes"]
+TOTAL = _METRICS["dgx_gpu_instance_memory_total_bytes"]
+FREE = _METRICS["dgx_gpu_instance_memory_free_bytes"]
+INSTANCE_PROCESSES = _METRICS["dgx_gpu_instance_processes"]
+ACTIVE_SECONDS = _METRICS["dgx_gpu_instance_active_seconds_total"]
+ACTIVITY = _METRICS["dgx_gpu_instance_activity_ratio"]
+SM_ACTIVE = _METRICS["dgx_gpu_instance_sm_active_ratio"]
+TENSOR_ACTIVE = _METRICS["dgx_gpu_instance_tensor_active_ratio"]
+BANDWIDTH = _METRICS["dgx_gpu_instance_memory_bandwidth_ratio"]
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
     GpmId.SM: SM_ACTIVE,

@@ -7,34 +7,17 @@ from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import KernelLog, KernelXid, SwitchError, parsed
-from agent.model import Absent, InDefault, ReadKey, counter, gauge, internal
+from agent.metrics import declared_beside
+from agent.model import Absent, ReadKey
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 
 log = logging.getLogger(__name__)
 
-READABLE = gauge(
-    "dgx_kernel_log_readable",
-    "1 while the kernel's log is read.",
-    "/dev/kmsg",
-    shown=InDefault.FULL,
-)
-SWITCH_ERRORS = counter(
-    "dgx_nvswitch_errors_total",
-    "Errors of NVSwitches (SXid) since the agent started, by code; after a fatal one jobs that use "
-    "the switch have failed.",
-    "the kernel's log",
-    ("switch", "severity", "sxid"),
-    shown=InDefault.GROWN,
-    parts=("severity", "sxid"),
-    which=lambda labels: "fatal" in labels,
-)
-SWITCH_ERROR_AT = internal(
-    "dgx_nvswitch_last_error_seconds",
-    "When the newest error of the code was reported, in seconds of the agent's clock.",
-    "as dgx_nvswitch_errors_total",
-    ("switch", "severity", "sxid"),
-)
+_METRICS = declared_beside(__file__)
+READABLE = _METRICS["dgx_kernel_log_readable"]
+SWITCH_ERRORS = _METRICS["dgx_nvswitch_errors_total"]
+SWITCH_ERROR_AT = _METRICS["dgx_nvswitch_last_error_seconds"]
 BURST = 60.0  # Seconds for which further errors of a code on a switch are not logged
 
 

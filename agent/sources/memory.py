@@ -2,44 +2,19 @@
 
 from collections.abc import Iterator
 
-from agent.model import Absent, GpuMetric, Reason
+from agent.metrics import declared_beside
+from agent.model import Absent, Reason
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.ranges import BYTES, Range
 from agent.sources.context import GpuContext
 from agent.specs.sheets import load
 
-USED = GpuMetric.gauge(
-    "dgx_gpu_memory_used_bytes",
-    "Device memory in use, in bytes, without what the driver reserves for itself (drivers before "
-    "510 include that).",
-    "nvmlDeviceGetMemoryInfo version 2, else version 1",
-    possible=BYTES,
-)
-TOTAL = GpuMetric.gauge(
-    "dgx_gpu_memory_total_bytes",
-    "Device memory of the GPU in bytes.",
-    "nvmlDeviceGetMemoryInfo",
-    possible=BYTES,
-)
-FREE = GpuMetric.internal(
-    "dgx_gpu_memory_free_bytes",
-    "Device memory that programs can still take, in bytes.",
-    "nvmlDeviceGetMemoryInfo",
-    possible=BYTES,
-)
-RESERVED = GpuMetric.internal(
-    "dgx_gpu_memory_reserved_bytes",
-    "Device memory that the driver keeps for itself, in bytes.",
-    "nvmlDeviceGetMemoryInfo version 2 (driver 510 and newer)",
-    possible=BYTES,
-)
-BUS_WIDTH = GpuMetric.internal(
-    "dgx_gpu_memory_bus_width",
-    "Width of the memory interface in bits.",
-    "nvmlDeviceGetMemoryBusWidth (driver 510 and newer)",
-    possible=Range(1, 65_536),
-)
+_METRICS = declared_beside(__file__)
+USED = _METRICS["dgx_gpu_memory_used_bytes"]
+TOTAL = _METRICS["dgx_gpu_memory_total_bytes"]
+FREE = _METRICS["dgx_gpu_memory_free_bytes"]
+RESERVED = _METRICS["dgx_gpu_memory_reserved_bytes"]
+BUS_WIDTH = _METRICS["dgx_gpu_memory_bus_width"]
 
 ARRIVAL = 64 << 20  # A change of so many bytes between two ticks is a process that came or went
 UNIFIED = Absent(

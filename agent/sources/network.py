@@ -8,10 +8,10 @@ from functools import partial
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
-from agent.model import Absent, InDefault, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.metrics import declared_beside
+from agent.model import Absent, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.ranges import FASTEST_WIRE, WIRE_SPEED
 from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 
@@ -24,30 +24,11 @@ class NetworkConfig(Section, frozen=True):
     )
 
 
-RECEIVED, TRANSMITTED = (
-    counter(
-        f"dgx_network_{done}_bytes_total",
-        f"Bytes that the NIC {done}.",
-        f"psutil.net_io_counters(pernic=True).{answer}, of /proc/net/dev",
-        ("device",),
-        fastest=FASTEST_WIRE,
-    )
-    for done, answer in (("received", "bytes_recv"), ("transmitted", "bytes_sent"))
-)
-LINK_UP = gauge(
-    "dgx_network_link_up",
-    "1 if the NIC can pass packets, 0 if it is down or has no carrier.",
-    "/sys/class/net/<device>/operstate, or carrier if that is unknown",
-    ("device",),
-    shown=InDefault.FULL,
-)
-SPEED = internal(
-    "dgx_network_speed_bytes_per_second",
-    "Negotiated speed of the NIC in bytes per second and direction.",
-    "/sys/class/net/<device>/speed (Mbit/s)",
-    ("device",),
-    WIRE_SPEED,
-)
+_METRICS = declared_beside(__file__)
+RECEIVED = _METRICS["dgx_network_received_bytes_total"]
+TRANSMITTED = _METRICS["dgx_network_transmitted_bytes_total"]
+LINK_UP = _METRICS["dgx_network_link_up"]
+SPEED = _METRICS["dgx_network_speed_bytes_per_second"]
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]

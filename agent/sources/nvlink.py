@@ -3,100 +3,32 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from agent.hardware.device import MOST_LINKS, NvmlDevice, text_of
+from agent.hardware.device import NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
-from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, GpmId
+from agent.hardware.gpm import NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
-from agent.model import (
-    FINAL,
-    GPU_LABELS,
-    LINK_LABELS,
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    InDefault,
-    Labels,
-    Metric,
-    counter,
-    event_counter,
-    gauge,
-)
+from agent.metrics import declared_beside
+from agent.model import FINAL, PERMANENT, Absent, Labels, Metric
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
-from agent.ranges import FLAG, Range
+from agent.ranges import FASTEST_NVLINK
 from agent.sources.context import GpuContext
 from agent.specs.sheets import MachineSpecs
 
-FASTEST_LINK = 2.5e11  # More bytes per second than any GPU moves over a link
-_PAYLOAD, _DATA = "Payload bytes {} over {}.", "nvmlDeviceGetFieldValues {}, scope {}"
-_WIRE = "Bytes {} on the wire of {}: payload plus protocol."
-
-
-def _bytes(name: str, meaning: str, fields: str, *, link: bool = False) -> Metric:
-    """A counter of bytes in a direction, of a link or of all."""
-    verb = "sent" if name.endswith("transmitted") else "received"
-    return counter(
-        f"dgx_nvlink_{name}_bytes_total",
-        meaning.format(verb, "one NVLink" if link else "all NVLinks of the GPU"),
-        _DATA.format(fields, "link" if link else "all links"),
-        LINK_LABELS if link else GPU_LABELS,
-        fastest=FASTEST_LINK if link else FASTEST_NVLINK,
-        shown=InDefault.FULL if link or "wire" in name else InDefault.ALL,
-    )
-
-
-_SENT, _GOT = "138 (KiB), else 202 (bytes)", "139 (KiB), else 204 (bytes)"
-TRANSMITTED = _bytes("transmitted", _PAYLOAD, _SENT)
-RECEIVED = _bytes("received", _PAYLOAD, _GOT)
-WIRE_TRANSMITTED = _bytes("wire_transmitted", f"{_WIRE} This is what fills a link.", "140 (KiB)")
-WIRE_RECEIVED = _bytes("wire_received", _WIRE, "141 (KiB)")
-LINK_TRANSMITTED = _bytes("link_transmitted", _PAYLOAD, _SENT, link=True)
-LINK_RECEIVED = _bytes("link_received", _PAYLOAD, _GOT, link=True)
-LINK_WIRE_TRANSMITTED = _bytes("link_wire_transmitted", _WIRE, "140 (KiB)", link=True)
-LINK_WIRE_RECEIVED = _bytes("link_wire_received", _WIRE, "141 (KiB)", link=True)
-LINK_UP = gauge(
-    "dgx_nvlink_link_up",
-    "1 while the NVLink is active or in its low-power state, 0 while it is down or its traffic is "
-    "disabled.",
-    "nvmlDeviceGetNvLinkState",
-    LINK_LABELS,
-    FLAG,
-    step=0,
-    shown=InDefault.ZERO,
-)
-LINK_INFO = gauge(
-    "dgx_nvlink_link_info",
-    "1 for each NVLink, with what is at its far end: gpu, switch, npu or unknown, and the PCI "
-    "address of a GPU there.",
-    "nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo",
-    (*LINK_LABELS, "remote", "remote_pci_bus_id"),
-    FLAG,
-    shown=InDefault.FULL,
-)
-LINKS = GpuMetric.gauge(
-    "dgx_nvlink_links",
-    "NVLinks of the GPU that are up.",
-    "nvmlDeviceGetNvLinkState",
-    possible=Range(0, MOST_LINKS),
-    step=0,
-)
-LINKS_EXPECTED = GpuMetric.gauge(
-    "dgx_nvlink_links_expected",
-    "NVLinks of the GPU in this system by its spec sheet; on an unknown system, the most that "
-    "were up since the agent started.",
-    "agent/specs, else nvmlDeviceGetNvLinkState",
-    possible=Range(0, MOST_LINKS),
-)
-ERRORS = event_counter(
-    "dgx_nvlink_errors_total",
-    "NVLink errors that cost time: replays, recoveries, CRC errors; before Hopper also ECC errors "
-    "of data. NVLink 5 (Blackwell) counts other kinds: packets that were malformed, received with "
-    "errors or discarded, overrun buffers, recoveries, symbols that stayed wrong.",
-    "nvmlDeviceGetFieldValues 161-163 or 206-214 and 221, else nvmlDeviceGetNvLinkErrorCounter",
-    (*LINK_LABELS, "kind"),
-    shown=InDefault.MOVED,
-    parts=("link", "kind"),
-)
+_METRICS = declared_beside(__file__)
+TRANSMITTED = _METRICS["dgx_nvlink_transmitted_bytes_total"]
+RECEIVED = _METRICS["dgx_nvlink_received_bytes_total"]
+WIRE_TRANSMITTED = _METRICS["dgx_nvlink_wire_transmitted_bytes_total"]
+WIRE_RECEIVED = _METRICS["dgx_nvlink_wire_received_bytes_total"]
+LINK_TRANSMITTED = _METRICS["dgx_nvlink_link_transmitted_bytes_total"]
+LINK_RECEIVED = _METRICS["dgx_nvlink_link_received_bytes_total"]
+LINK_WIRE_TRANSMITTED = _METRICS["dgx_nvlink_link_wire_transmitted_bytes_total"]
+LINK_WIRE_RECEIVED = _METRICS["dgx_nvlink_link_wire_received_bytes_total"]
+LINK_UP = _METRICS["dgx_nvlink_link_up"]
+LINK_INFO = _METRICS["dgx_nvlink_link_info"]
+LINKS = _METRICS["dgx_nvlink_links"]
+LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
+ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
 """States of a link that carries traffic, or would at once: active and asleep. 3 is active with its

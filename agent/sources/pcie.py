@@ -6,62 +6,25 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import FileTree, read_int, read_text
-from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
-from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, checked, internal
+from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId
+from agent.metrics import declared_beside
+from agent.model import FINAL, Absent, Reason, checked
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.ranges import Range
+from agent.ranges import FASTEST_PCIE, Range
 from agent.sources.context import GpuContext
 from agent.specs.sheets import pcie_bytes_per_second
 
-TRANSMITTED, RECEIVED = (
-    GpuMetric.counter(
-        f"dgx_pcie_{name}_bytes_total",
-        f"Bytes {done} by the GPU over PCIe since the agent started, protocol overhead included "
-        "(5-7 % of large copies). Integrated from rates, because the GPU's own byte counters have "
-        "32 bits and wrap in 78 ms at full speed: GPM means if GPM is available, else one 20 ms "
-        "window per read.",
-        "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput",
-        fastest=FASTEST_PCIE,
-    )
-    for name, done in (("transmitted", "sent"), ("received", "received"))
-)
-GENERATION = GpuMetric.gauge(
-    "dgx_pcie_generation",
-    "PCIe generation of the link now; GPUs before Hopper let it fall when they idle.",
-    "nvmlDeviceGetCurrPcieLinkGeneration",
-    possible=Range(1, 15),
-)
-GENERATION_LIMIT = GpuMetric.gauge(
-    "dgx_pcie_generation_limit",
-    "Highest PCIe generation that both the GPU and its slot support.",
-    "nvmlDeviceGetMaxPcieLinkGeneration",
-    possible=Range(1, 15),
-)
-WIDTH = GpuMetric.gauge(
-    "dgx_pcie_width", "PCIe lanes in use.", "nvmlDeviceGetCurrPcieLinkWidth", possible=Range(1, 32)
-)
-WIDTH_LIMIT = GpuMetric.gauge(
-    "dgx_pcie_width_limit",
-    "Highest number of PCIe lanes that both the GPU and its slot support.",
-    "nvmlDeviceGetMaxPcieLinkWidth",
-    possible=Range(1, 32),
-)
-REPLAYS = GpuMetric.events(
-    "dgx_pcie_replays_total",
-    "PCIe packets that had to be sent again since the GPU's last reset.",
-    "nvmlDeviceGetPcieReplayCounter",
-)
-UPLINK = internal(
-    "dgx_pcie_uplink_bytes_per_second",
-    "What the uplink of a PCIe switch above this GPU can carry in one direction, in bytes per "
-    "second. The label device is the PCI address of the switch's upstream port; GPUs with the same "
-    "share it.",
-    "max_link_speed and current_link_width below /sys/bus/pci/devices",
-    (*GPU_LABELS, "device"),
-    Range(0, 1e13),
-)
+_METRICS = declared_beside(__file__)
+TRANSMITTED = _METRICS["dgx_pcie_transmitted_bytes_total"]
+RECEIVED = _METRICS["dgx_pcie_received_bytes_total"]
+GENERATION = _METRICS["dgx_pcie_generation"]
+GENERATION_LIMIT = _METRICS["dgx_pcie_generation_limit"]
+WIDTH = _METRICS["dgx_pcie_width"]
+WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
+REPLAYS = _METRICS["dgx_pcie_replays_total"]
+UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by

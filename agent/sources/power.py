@@ -3,52 +3,18 @@
 from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
-from agent.model import PERMANENT, Absent, GpuMetric, InDefault, TimedSeries
+from agent.metrics import declared_beside
+from agent.model import PERMANENT, Absent, TimedSeries
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.ranges import Range
 from agent.sources.context import GpuContext
 
-MOST_WATTS = 5_000.0  # No board draws more
-
-WATTS = Range(0, MOST_WATTS)
-
-POWER = GpuMetric.gauge(
-    "dgx_gpu_power_watts",
-    "Power drawn by the board in watts: a mean over one second on Hopper and newer, instantaneous "
-    "on A100 and older.",
-    "nvmlDeviceGetPowerUsage",
-    possible=WATTS,
-)
-POWER_LIMIT = GpuMetric.gauge(
-    "dgx_gpu_power_limit_watts",
-    "Enforced power limit in watts.",
-    "nvmlDeviceGetEnforcedPowerLimit",
-    possible=WATTS,
-)
-DEFAULT_LIMIT = GpuMetric.gauge(
-    "dgx_gpu_power_default_limit_watts",
-    "Default power limit of the board in watts; if dgx_gpu_power_limit_watts is lower, it was "
-    "lowered.",
-    "nvmlDeviceGetPowerManagementDefaultLimit",
-    possible=WATTS,
-    shown=InDefault.FULL,
-)
-ENERGY = GpuMetric.counter(
-    "dgx_gpu_energy_joules_total",
-    "Energy used in joules since the driver was loaded; on GPUs without an energy counter the "
-    "driver's 50 Hz power samples, integrated since the agent started.",
-    "nvmlDeviceGetTotalEnergyConsumption, else nvmlDeviceGetSamples(TOTAL_POWER)",
-    fastest=MOST_WATTS,
-)
-
-SAMPLES = GpuMetric.internal(
-    "dgx_gpu_power_samples_watts",
-    "Power drawn by the board in watts, a sample every 20 ms; read while a process is on the GPU.",
-    "nvmlDeviceGetSamples(TOTAL_POWER)",
-    possible=WATTS,
-)
-
+_METRICS = declared_beside(__file__)
+POWER = _METRICS["dgx_gpu_power_watts"]
+POWER_LIMIT = _METRICS["dgx_gpu_power_limit_watts"]
+DEFAULT_LIMIT = _METRICS["dgx_gpu_power_default_limit_watts"]
+ENERGY = _METRICS["dgx_gpu_energy_joules_total"]
+SAMPLES = _METRICS["dgx_gpu_power_samples_watts"]
 
 MILLI = 1e3
 TABLES = {

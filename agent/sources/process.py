@@ -14,10 +14,10 @@ from agent.hardware.files import read_text
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
 from agent.jobs.process_table import VISIBLE
-from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
+from agent.metrics import declared_beside
+from agent.model import FINAL, Absent, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
-from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
 from agent.sources.context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -30,51 +30,14 @@ class ProcessConfig(Section, frozen=True):
     series: Series = 0
 
 
-PROCESSES = GpuMetric.gauge(
-    "dgx_gpu_processes",
-    "Processes that compute or draw on the GPU, without display servers and MPS servers.",
-    "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
-    possible=PROCESS_COUNT,
-)
-PROCESS_MEMORY = gauge(
-    "dgx_gpu_process_memory_bytes",
-    "Device memory held by one compute process, in bytes. Only with process.series above 0 in "
-    "the configuration: the largest processes of each GPU, up to that number.",
-    "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
-    (*GPU_LABELS, "pid", "name"),
-    BYTES,
-)
-PROCESS = internal(
-    "dgx_gpu_process",
-    "1 for each compute process on the GPU.",
-    "nvmlDeviceGetComputeRunningProcesses",
-    (*GPU_LABELS, "pid"),
-    FLAG,
-)
+_METRICS = declared_beside(__file__)
+PROCESSES = _METRICS["dgx_gpu_processes"]
+PROCESS_MEMORY = _METRICS["dgx_gpu_process_memory_bytes"]
+PROCESS = _METRICS["dgx_gpu_process"]
+PROGRAM = _METRICS["dgx_gpu_process_info"]
+HELD = _METRICS["dgx_gpu_process_held_bytes"]
+SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
-PROGRAM = internal(
-    "dgx_gpu_process_info",
-    "1 for each of the largest compute processes of the GPU, with its program: for the machine's "
-    "own page and terminal.",
-    "nvmlDeviceGetComputeRunningProcesses, /proc/PID/comm",
-    (*GPU_LABELS, "pid", "name"),
-    FLAG,
-)
-HELD = internal(
-    "dgx_gpu_process_held_bytes",
-    "Device memory held by each of them, in bytes.",
-    "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
-    (*GPU_LABELS, "pid"),
-    BYTES,
-)
-SHARE = internal(
-    "dgx_gpu_process_share_ratio",
-    "Share of time, 0-1, in which kernels of each process were on the GPU, while several take "
-    "turns on it.",
-    "nvmlDeviceGetProcessUtilization (not under MIG)",
-    (*GPU_LABELS, "pid"),
-    RATIO,
-)
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
 """Bytes in use from which a GPU counts as used: in a container without the host's processes the

@@ -4,33 +4,18 @@ from collections.abc import Callable, Iterator
 
 from agent.config.settings import Configuration
 from agent.hardware.files import FileTree, text_or_nothing
-from agent.model import Absent, ReadKey, gauge
+from agent.metrics import declared_beside
+from agent.model import Absent, ReadKey
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.specs.sheets import MachineSpecs, SpecConfig
 
-INFO = gauge(
-    "dgx_system_info",
-    "1, with the system that the agent recognised, its product name and the versions "
-    "of driver and NVML in the labels; unknown labels are empty.",
-    "agent/specs, /sys/class/dmi/id/product_name, nvmlSystemGetDriverVersion, "
-    "nvmlSystemGetNVMLVersion",
-    ("system", "title", "product", "driver_version", "nvml_version"),
-)
-GPUS = gauge(
-    "dgx_system_gpus",
-    "GPUs that answered their last query, or whose calls hang (dgx_gpu_read_seconds); "
-    "dgx_agent_source_up shows a driver that hangs.",
-    "nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex",
-)
-GPUS_EXPECTED = gauge(
-    "dgx_system_gpus_expected",
-    "GPUs that the system should have: `gpus` of the configuration, else its spec sheet; on an "
-    "unknown system, the most that were ever seen.",
-    "agent/specs, else nvmlDeviceGetCount, /proc/driver/nvidia/gpus and /sys/bus/pci/devices",
-)
+_METRICS = declared_beside(__file__)
+INFO = _METRICS["dgx_system_info"]
+GPUS = _METRICS["dgx_system_gpus"]
+GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 

@@ -5,68 +5,21 @@ from collections.abc import Iterator
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.hardware.nvml import unless_final
-from agent.model import (
-    FINAL,
-    GPU_LABELS,
-    PERMANENT,
-    Absent,
-    GpuMetric,
-    InDefault,
-    Reason,
-    checked,
-    gauge,
-)
+from agent.metrics import declared_beside
+from agent.model import FINAL, PERMANENT, Absent, Reason, checked
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.context import GpuContext
 
-CELSIUS = Range(1, 199)  # At 0 a driver means that it has no sensor
-LIKELY_STEP = 25.0  # Degrees Celsius by which no GPU changes between two readings
+_METRICS = declared_beside(__file__)
+TEMPERATURE = _METRICS["dgx_gpu_temperature_celsius"]
+MEMORY_TEMPERATURE = _METRICS["dgx_gpu_memory_temperature_celsius"]
+LIMIT = _METRICS["dgx_gpu_temperature_limit_celsius"]
+MARGIN = _METRICS["dgx_gpu_temperature_margin_celsius"]
+FAN = _METRICS["dgx_gpu_fan_ratio"]
+
 MOST_FANS = 16
-
-TEMPERATURE = GpuMetric.gauge(
-    "dgx_gpu_temperature_celsius",
-    "Temperature of the GPU core in degrees Celsius.",
-    "nvmlDeviceGetTemperatureV, on drivers before 575 nvmlDeviceGetTemperature",
-    possible=CELSIUS,
-    step=LIKELY_STEP,
-)
-MEMORY_TEMPERATURE = GpuMetric.gauge(
-    "dgx_gpu_memory_temperature_celsius",
-    "Temperature of the GPU's memory in degrees Celsius.",
-    "nvmlDeviceGetFieldValues 82",
-    possible=CELSIUS,
-    step=LIKELY_STEP,
-)
-LIMIT = gauge(
-    "dgx_gpu_temperature_limit_celsius",
-    "Temperature in degrees Celsius at which the GPU shuts down, slows down, reaches the maximum "
-    "of its memory, or leaves its operating range.",
-    "nvmlDeviceGetTemperatureThreshold",
-    (*GPU_LABELS, "limit"),
-    CELSIUS,
-    shown=InDefault.WHICH,
-    which=lambda labels: labels[-1] in ("slowdown", "memory"),
-)
-MARGIN = GpuMetric.gauge(
-    "dgx_gpu_temperature_margin_celsius",
-    "Degrees Celsius left to the end of the operating range (to the slowdown if no range is "
-    "given).",
-    "threshold minus the temperature, which is what nvmlDeviceGetMarginTemperature gives "
-    "at a hundredth of its price",
-    possible=Range(-200, 200),
-    step=LIKELY_STEP,
-)
-
-FAN = gauge(
-    "dgx_gpu_fan_ratio",
-    "Speed of a fan of the GPU, 0-1 of its highest (some go beyond 1); absent for GPUs that the "
-    "chassis cools.",
-    "nvmlDeviceGetFanSpeed_v2, nvmlDeviceGetNumFans",
-    (*GPU_LABELS, "fan"),
-    Range(0, 3),
-)
 
 CORE = 0  # `nvmlTemperatureSensors_t`: the only sensor that there is
 OPERATING = "operating"

@@ -16,18 +16,8 @@ from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_table import VISIBLE, ProcessTable
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
-from agent.model import (
-    GPU_LABELS,
-    Absent,
-    GpuMetric,
-    Labels,
-    Metric,
-    ReadKey,
-    Reason,
-    Sample,
-    gauge,
-    internal,
-)
+from agent.metrics import declared_beside
+from agent.model import Absent, Labels, Metric, ReadKey, Reason, Sample
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
@@ -43,98 +33,22 @@ class JobConfig(Section, frozen=True):
     info: bool = False
 
 
-THREADS = internal(
-    "dgx_workload_thread_seconds",
-    "Seconds of the threads of the GPU's processes by what they do: `running` on a core, `queued` "
-    "without one, `blocked` in uninterruptible sleep (sampled every second, not gapless), `system` "
-    "those of `running` in the kernel. Role `launching` is the main thread of each process and "
-    "those of its backward pass; `dispatching` are all threads of a process of XLA, which sleep "
-    "while the GPU works; `working` are all others, the descendants of the processes, and children "
-    "that have ended.",
-    "/proc/PID/task/TID/schedstat and stat, /proc/PID/stat",
-    (*GPU_LABELS, "role", "doing"),
-)
-WORKERS = GpuMetric.internal(
-    "dgx_workload_workers",
-    "Threads and processes of role `working` that did anything since the last read.",
-    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
-)
-BUSIEST = GpuMetric.internal(
-    "dgx_workload_busiest_worker_ratio",
-    "Share of the time, 0-1, for which the busiest of them did something since the last read.",
-    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
-)
-PINNING = GpuMetric.internal(
-    "dgx_workload_pinning_processes",
-    "Processes on the GPU with a thread that moves batches to pinned memory (PyTorch's loader).",
-    "/proc/PID/task/TID/stat",
-)
-STOPPED = internal(
-    "dgx_workload_stopped",
-    "1 for each process of the GPU that is stopped by a signal or a debugger.",
-    "state T or t in /proc/PID/stat",
-    (*GPU_LABELS, "pid"),
-)
-PROCESS_BYTES = GpuMetric.internal(
-    "dgx_workload_process_bytes",
-    "Bytes that the GPU's processes have read and written, read only while they and their loaders "
-    "use next to no core.",
-    "/proc/PID/io",
-)
-HOSTS = GpuMetric.internal(
-    "dgx_workload_hosts",
-    "Hosts that the job of the GPU runs on, as the environment of its processes says.",
-    "SLURM_NNODES, WORLD_SIZE and LOCAL_WORLD_SIZE (torchrun), or the like of Open MPI, in "
-    "/proc/PID/environ",
-)
-CGROUP_STALLED = internal(
-    "dgx_workload_cgroup_stalled_seconds",
-    "Seconds in which some task of the job's cgroup waited for the resource.",
-    "{io,cpu,memory}.pressure of the cgroup (version 2) of the GPU's first process",
-    (*GPU_LABELS, "resource"),
-)
-CGROUP_READ, CGROUP_WRITTEN = (
-    GpuMetric.internal(
-        f"dgx_workload_cgroup_{done}_bytes",
-        f"Bytes that the job's cgroup {verb} block devices.",
-        f"{key} in io.stat of the cgroup",
-    )
-    for done, verb, key in (("read", "read from", "rbytes"), ("written", "wrote to", "wbytes"))
-)
-RECEIVED = GpuMetric.internal(
-    "dgx_workload_received_bytes",
-    "Bytes received by all interfaces of the network namespace of the GPU's first process.",
-    "/proc/PID/net/dev",
-)
-NEWEST_PROCESS_AGE = GpuMetric.internal(
-    "dgx_workload_arrived_seconds",
-    "How long ago the newest process of the GPU came, in seconds; of processes older than the "
-    "agent the time since their start.",
-    "nvmlDeviceGetComputeRunningProcesses, starttime in /proc/PID/stat, /proc/uptime",
-)
-JOB_PIDS = internal(
-    "dgx_workload_job",
-    "1 for each job on the GPU, at most 8; GPUs with the same key work for one job. All names are "
-    "empty unless job.info = true in the configuration.",
-    "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
-    (*GPU_LABELS, "job", *JobLabels._fields, "key"),
-)
-JOB_PROCESS = internal(
-    "dgx_workload_job_process",
-    "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
-    "these are known.",
-    "Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
-    (*GPU_LABELS, "pid", "key", "uid", "owner", "rank"),
-)
-JOB_INFO = gauge(
-    "dgx_gpu_job_info",
-    "1 for each job that runs on the GPU or was allocated it, at most 8. Only with job.info = true "
-    "in the configuration: off by default, because every job makes a new series and the labels "
-    "name users. Unknown labels are empty.",
-    "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
-    (*GPU_LABELS, *JobLabels._fields),
-)
+_METRICS = declared_beside(__file__)
+THREADS = _METRICS["dgx_workload_thread_seconds"]
+WORKERS = _METRICS["dgx_workload_workers"]
+BUSIEST = _METRICS["dgx_workload_busiest_worker_ratio"]
+PINNING = _METRICS["dgx_workload_pinning_processes"]
+STOPPED = _METRICS["dgx_workload_stopped"]
+PROCESS_BYTES = _METRICS["dgx_workload_process_bytes"]
+HOSTS = _METRICS["dgx_workload_hosts"]
+CGROUP_STALLED = _METRICS["dgx_workload_cgroup_stalled_seconds"]
+CGROUP_READ = _METRICS["dgx_workload_cgroup_read_bytes"]
+CGROUP_WRITTEN = _METRICS["dgx_workload_cgroup_written_bytes"]
+RECEIVED = _METRICS["dgx_workload_received_bytes"]
+NEWEST_PROCESS_AGE = _METRICS["dgx_workload_arrived_seconds"]
+JOB_PIDS = _METRICS["dgx_workload_job"]
+JOB_PROCESS = _METRICS["dgx_workload_job_process"]
+JOB_INFO = _METRICS["dgx_gpu_job_info"]
 
 OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST)
 OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED)

@@ -10,21 +10,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from agent.errors import LogEvent
 from agent.hardware.kernel_log import KernelXid
-from agent.model import (
-    GPU_LABELS,
-    Absent,
-    GpuIdentity,
-    GpuMetric,
-    InDefault,
-    ReadKey,
-    Reason,
-    Sample,
-    counter,
-    internal,
-)
+from agent.metrics import declared_beside
+from agent.model import Absent, GpuIdentity, ReadKey, Reason, Sample
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import pci_address
@@ -33,37 +24,13 @@ from agent.threads import in_time
 
 log = logging.getLogger(__name__)
 
-XID_ERRORS = counter(
-    "dgx_gpu_xid_errors_total",
-    "XID errors that the driver reported since the agent started, by code; codes that are critical "
-    "in the catalogue start at 0.",
-    "nvmlEventSetWait, and the kernel's log: the larger count of the two",
-    (*GPU_LABELS, "xid"),
-    shown=InDefault.MOVED,
-    parts=("xid",),
-    which=lambda labels: int(labels[-1]) in xids.critical(),
+_METRICS = declared_beside(__file__)
+XID_ERRORS = replace(
+    _METRICS["dgx_gpu_xid_errors_total"], which=lambda labels: int(labels[-1]) in xids.critical()
 )
-LAST = GpuMetric.internal(
-    "dgx_gpu_last_xid",
-    "Code of the last XID error that the driver reported since the agent started; 0 before one.",
-    "as dgx_gpu_xid_errors_total",
-)
-AT = internal(
-    "dgx_gpu_last_xid_seconds",
-    "When the newest XID error of the code was reported, in seconds of the agent's clock.",
-    "as dgx_gpu_xid_errors_total",
-    (*GPU_LABELS, "xid"),
-)
-NVLINK_FAULTS = counter(
-    "dgx_gpu_nvlink_faults_total",
-    "XID errors 144 to 150 (NVLink 5) since the agent started, by the unit that reported them and "
-    "by the first action that they require.",
-    "the kernel's log",
-    (*GPU_LABELS, "xid", "unit", "action"),
-    shown=InDefault.GROWN,
-    parts=("xid", "unit", "action"),
-    which=lambda _: True,
-)
+LAST = _METRICS["dgx_gpu_last_xid"]
+AT = _METRICS["dgx_gpu_last_xid_seconds"]
+NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _: True)
 
 PCI = "PCI"
 OF_MANY_LINES = 13

@@ -1,0 +1,80 @@
+"""Metrics as their TOML file declares them: the file beside each module that reads them."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, convert
+
+from agent.model import InDefault, Kind, Labels, Metric
+from agent.ranges import (
+    ANY,
+    BYTES,
+    FASTEST_NVLINK,
+    FASTEST_PCIE,
+    FASTEST_WIRE,
+    FLAG,
+    NOT_NEGATIVE,
+    PROCESS_COUNT,
+    RATIO,
+    STEPWISE,
+    WIRE_SPEED,
+    Range,
+)
+
+RANGES = {
+    "flag": FLAG,
+    "ratio": RATIO,
+    "bytes": BYTES,
+    "processes": PROCESS_COUNT,
+    "wire": WIRE_SPEED,
+}
+FASTEST = {
+    "wire": FASTEST_WIRE,
+    "pcie": FASTEST_PCIE,
+    "nvlink": FASTEST_NVLINK,
+    "stepwise": STEPWISE,
+}
+
+
+class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file: the fields of `Metric`.
+
+    `possible` and `fastest` are numbers, or a name in `RANGES` and `FASTEST`. `which` lists values
+    of labels: the default set has each series with one of them.
+    """
+
+    meaning: str
+    origin: str
+    labels: Labels = ()
+    internal: bool = False
+    possible: tuple[float, float] | str | None = None
+    fastest: float | Literal["wire", "pcie", "nvlink", "stepwise"] | None = None
+    step: float | None = None
+    shown: InDefault = InDefault.ALL
+    parts: Labels = ()
+    which: Labels = ()
+
+    def metric(self, name: str) -> Metric:
+        """The metric of this name; a counter if the name says so."""
+        counts = name.endswith("_total")
+        kind = Kind.COUNTER if counts else Kind.INTERNAL if self.internal else Kind.GAUGE
+        possible = NOT_NEGATIVE if counts else ANY
+        if self.possible is not None:
+            one = self.possible
+            possible = RANGES[one] if isinstance(one, str) else Range(*one)
+        fastest = FASTEST[self.fastest] if isinstance(self.fastest, str) else self.fastest
+        return Metric(
+            *(name, self.meaning, self.origin, self.labels, possible, fastest, self.step, kind),
+            shown=self.shown,
+            parts=self.parts,
+            which=lambda labels: not {*self.which}.isdisjoint(labels),
+        )
+
+
+def declared_beside(module: str) -> Mapping[str, Metric]:
+    """The metrics by name of the TOML file beside a module (its `__file__`)."""
+    text = Path(module).with_suffix(".toml").read_text(encoding="utf-8")
+    tables = convert(tomllib.loads(text), dict[str, Declaration])
+    return {name: table.metric(name) for name, table in tables.items()}
