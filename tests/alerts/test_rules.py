@@ -6,26 +6,15 @@ from typing import Any
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
-from tests.support import (
-    alert_cases_agent,
-    alert_cases_fleet,
-    alert_cases_hardware,
-    alert_cases_health,
-    alert_cases_workload,
-)
+from tests.support.alert_cases import Table, tables
 from tests.support.alert_input import SCRAPE, SYSTEMS, Case, System, group
 from tests.support.alert_replay import rules_of, run_promtool
 from tests.support.nightly import NIGHTLY
 
-TABLES = (
-    *alert_cases_hardware.TABLES,
-    *alert_cases_health.TABLES,
-    *alert_cases_workload.TABLES,
-    *alert_cases_fleet.TABLES,
-    *alert_cases_agent.TABLES,
-)
+TABLES = tables()
 NEVER_RESTS = {"DgxWatchdog"}
 ALERTS = alerts_of(groups(Settings()))
 
@@ -53,7 +42,7 @@ def in_turn() -> list[Any]:
         pytest.param(
             table,
             system,
-            id=f"{table.__name__}-{system.name}",
+            id=f"{table.name}-{system.name}",
             marks=[] if number % len(SYSTEMS) == at else NIGHTLY,
         )
         for number, table in enumerate(TABLES)
@@ -64,11 +53,11 @@ def in_turn() -> list[Any]:
 @pytest.mark.promtool
 @pytest.mark.parametrize(("table", "system"), in_turn())
 def test_fires_and_rests(
-    table: object, system: System, tmp_path: Path, request: pytest.FixtureRequest
+    table: Table, system: System, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Evaluated as often as the machine is scraped; in the short form each minute, and each fourth
     minute where samples of hours are two minutes apart."""
-    found = list(table(system))  # type: ignore[operator]
+    found = list(table(system))
     seldom = 2 if min(case.every for case in found) > SCRAPE else 4
     assert promtool(tmp_path, found, 1 if request.config.getoption("--nightly") else seldom) == ""
 
@@ -87,6 +76,11 @@ def test_every_alert_has_cases_of_both_kinds_and_there_are_no_others(system: Sys
     fire = {case.alert for case in cases(system) if case.fires}
     rest = {case.alert for case in cases(system) if not case.fires}
     assert fire == rest | NEVER_RESTS == {rule.alert for rule in ALERTS}
+
+
+def test_cases_have_series_of_metrics_that_exist() -> None:
+    named = {series.partition("{")[0] for case in cases(SYSTEMS[0]) for series in case.series}
+    assert {name for name in named if name.startswith("dgx_")} <= METRICS.keys()
 
 
 def test_every_rule_of_an_alert_fires_in_some_case() -> None:

@@ -13,7 +13,8 @@ from agent.faults.silence import DOWN
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import TABLES
-from tests.alerts.test_ways import SHORT, Change, Table, each, some_fail
+from tests.alerts.test_ways import SHORT, Change, each, some_fail
+from tests.support.alert_cases import Table
 from tests.support.alert_input import (
     SCRAPE,
     SYSTEMS,
@@ -164,7 +165,7 @@ EVERY = (each(30, 1), each(60), each(60, 3), each(120), each(120, 7), some_fail(
 @pytest.mark.parametrize(
     ("table", "ways"),
     [
-        pytest.param(table, ways, id=f"{table.__name__}-{name}", marks=[] if plain else NIGHTLY)
+        pytest.param(table, ways, id=f"{table.name}-{name}", marks=[] if plain else NIGHTLY)
         for number, table in enumerate(TABLES)
         for name, ways, plain in (("seldom", SELDOM, number % 8 == 0), ("all", EVERY, False))
     ],

@@ -6,7 +6,7 @@ end, by their labels, and that no others of that name do.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isnan, nan
 from typing import NamedTuple
 
@@ -34,7 +34,6 @@ class System(NamedTuple):
     uuid: str
     gpus: int
     links: int
-    lanes: int
     generation: int
 
 
@@ -53,8 +52,8 @@ FLAGS = {
 """Alerts, with their sign, of what is so or is not: there is no figure and no limit to name."""
 
 SYSTEMS = (
-    System("dgx-h100", "GPU-83586c64", 8, 18, 16, 5),
-    System("dgx-station-v100", "GPU-6652edf7", 4, 4, 16, 3),
+    System("dgx-h100", "GPU-83586c64", 8, 18, 5),
+    System("dgx-station-v100", "GPU-6652edf7", 4, 4, 3),
 )
 
 
@@ -108,14 +107,6 @@ def growing(*parts: tuple[float, float], start: float = 0.0, every: int = SCRAPE
             value += each_second * every
             points.append(round(value, 6))
     return points
-
-
-def events(times: Sequence[float], minutes: float) -> Points:
-    """A counter that grows by one at each of these minutes."""
-    return [
-        float(sum(at * 60 <= number * SCRAPE for at in times))
-        for number in range(scrapes(minutes) + 1)
-    ]
 
 
 def notation(points: Points) -> str:
