@@ -15,16 +15,13 @@ from agent.errors import BadInput, Failure
 SHORTEST_TIMEOUT = 3.0
 """Most seconds that a check takes on a healthy, idle machine."""
 
-CHECK_SECONDS = 8.0
-"""Seconds after which the child is left behind: a check ends within 10."""
-
 CHUNK = 65536
 
 Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
-def in_child(look: Callable[[], Answer], timeout: float = CHECK_SECONDS) -> Answer | None:
+def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     """Return the answer of `look`, run in a child process; None without an answer in time, although
     the child waited for a processor for less than half of it: with all processors in use it is
     BROKEN.
