@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agent.errors import Failure
-from agent.ranges import ANY, FLAG, LARGEST, NOT_NEGATIVE, RATIO, Range
+from agent.ranges import ANY, LARGEST, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
 """The labels of a series: their values; in a metric's declaration, their names."""
@@ -136,19 +136,7 @@ class Metric:
 
 gauge = Metric
 counter = partial(Metric, kind=Kind.COUNTER, possible=NOT_NEGATIVE)
-event_counter = partial(counter, step=0.0)
 internal = partial(Metric, kind=Kind.INTERNAL)
-
-
-class GpuMetric:
-    """The same of each GPU, without further labels."""
-
-    gauge = partial(gauge, labels=GPU_LABELS)
-    ratio = partial(gauge, possible=RATIO)
-    flag = partial(gauge, possible=FLAG)
-    counter = partial(counter, labels=GPU_LABELS)
-    events = partial(event_counter, labels=GPU_LABELS)
-    internal = partial(internal, labels=GPU_LABELS)
 
 
 class Sample(NamedTuple):

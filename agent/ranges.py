@@ -17,21 +17,10 @@ class Range(NamedTuple):
 
 
 ANY, NOT_NEGATIVE = Range(), Range(0)
-FLAG, RATIO = Range(0, 1), Range(0, 1.05)
-BYTES = Range(0, 1e13)  # of the memory of a GPU
-PROCESS_COUNT = Range(0, 1e5)
-
-FASTEST_WIRE = 1e12
-"""Bytes per second that no single disk, array, NIC or port can carry."""
+FLAG = Range(0, 1)
 
 FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
 """Bytes per second that no slot, and no GPU's links together, carry."""
-
-WIRE_SPEED = Range(1, FASTEST_WIRE)
-
-STEPWISE = 3.0
-"""Seconds counted per second at most: a driver advances its counters in coarse steps, which may be
-longer than the time between two reads."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:

@@ -6,7 +6,7 @@ Typed by hand, so that a rename in the code is caught; G stands for the labels g
 import json
 import tomllib
 
-from agent.catalogue import METRICS
+from agent.catalogue import METRICS, NAME
 from agent.model import Kind
 from tests.support.repository import ROOT
 
@@ -156,9 +156,9 @@ def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels() -> None:
 
 
 def test_every_declared_metric_is_named_by_the_module_beside_it() -> None:
-    for path in (*ROOT.glob("agent/sources/*.toml"), ROOT / "agent/limits/paths.toml"):
-        declared = tomllib.loads(path.read_text("utf-8"))
-        unread = sorted(declared.keys() - METRICS.keys())
+    for path in (ROOT / "agent").rglob("*.toml"):
+        names = (name for name in tomllib.loads(path.read_text("utf-8")) if NAME.fullmatch(name))
+        unread = sorted(set(names) - METRICS.keys())
         assert not unread, f"{path.name} declares {unread}, which {path.stem}.py does not name"
 
 

@@ -21,15 +21,13 @@ from agent.diagnosis.tick_context import LastTick, TickContext
 from agent.errors import Failure, LogEvent
 from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
+from agent.metrics import declared_beside
 from agent.model import (
     EXPIRY_INTERVALS,
-    GPU_LABELS,
     PAIRS,
     Absence,
     Cause,
     GpuKey,
-    GpuMetric,
-    InDefault,
     Pair,
     Reading,
     ReadKey,
@@ -37,8 +35,6 @@ from agent.model import (
     Snapshot,
     State,
     Verdict,
-    counter,
-    gauge,
 )
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
@@ -48,48 +44,12 @@ from agent.sources import power
 
 log = logging.getLogger(__name__)
 
-VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
-
-STATE = gauge(
-    "dgx_gpu_state",
-    "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
-    "pair; a new pair must lead for 3 seconds, except hung, which has lasted 10 s by then.",
-    "agent/diagnosis/state_seconds.py",
-    VERDICT_LABELS,
-    shown=InDefault.FULL,
-)
-STATE_SECONDS = counter(
-    "dgx_gpu_state_seconds_total",
-    "Seconds of the GPU by state and cause since the agent started. Every second is divided into "
-    "shares that sum to 1; the sum over all pairs is the time observed.",
-    "agent/diagnosis/division.py",
-    VERDICT_LABELS,
-    shown=InDefault.GROWN,
-    parts=("state", "cause"),
-)
-STATE_CONFIDENCE = GpuMetric.gauge(
-    "dgx_gpu_state_confidence_ratio",
-    "Share of verdicts like that of dgx_gpu_state that were right in trials on loads with known "
-    "true shares, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
-    "GPUs; 0.5 if none was tried.",
-    "agent/diagnosis/confidence.toml",
-    shown=InDefault.FULL,
-)
-UNOBSERVED_SECONDS = GpuMetric.counter(
-    "dgx_gpu_unobserved_seconds_total",
-    "Seconds without a state since the agent first saw the GPU: its activity was not known, or "
-    "ticks were missed.",
-    "agent/diagnosis/accounting.py",
-)
-WAITS_FOR = counter(
-    "dgx_gpu_waits_for_seconds_total",
-    "Seconds for which this GPU waited, idle or with kernels that spin, for a GPU of the same job "
-    "that was late; the label culprit is the UUID of that GPU.",
-    "agent/diagnosis/active_share.py",
-    (*GPU_LABELS, "culprit"),
-    shown=InDefault.GROWN,
-    parts=("culprit",),
-)
+_METRICS = declared_beside(__file__)
+STATE = _METRICS["dgx_gpu_state"]
+STATE_SECONDS = _METRICS["dgx_gpu_state_seconds_total"]
+STATE_CONFIDENCE = _METRICS["dgx_gpu_state_confidence_ratio"]
+UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
+WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
 """Real seconds between two ticks that one verdict may stand for; a longer time was not observed."""

@@ -6,26 +6,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from agent.bounds import POWER_SAMPLES
-from agent.model import PAIRS, Cause, InDefault, Pair, State, TimedSeries, counter
-from agent.sources.power import ENERGY
+from agent.metrics import declared_beside
+from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 
 Parts = Mapping[Pair, float]
 
 UNOBSERVED = "unobserved"
 """The state of energy in seconds of which no state is known."""
 
-STATE_JOULES = counter(
-    "dgx_gpu_state_joules_total",
-    "Energy of the GPU in joules by state and cause since the agent detected it. The growth of the "
-    "energy counter between two readings is divided over the seconds between by the samples of the "
-    "power: the lowest belong to states that draw little. Seconds without a state are "
-    "`unobserved`. The sum is the growth of dgx_gpu_energy_joules_total: of GPUs without an energy "
-    "counter (P100 and older) that is the integral of power.",
-    "agent/diagnosis/energy.py",
-    (*ENERGY.labels, "state", "cause"),
-    fastest=ENERGY.fastest,
-    shown=InDefault.FULL,
-)
+_METRICS = declared_beside(__file__)
+STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
 """States by the power that they draw: at rest, spinning, moving data; work draws more."""

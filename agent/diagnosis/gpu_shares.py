@@ -7,35 +7,16 @@ from itertools import islice
 
 from agent.bounds import HOUR
 from agent.jobs.grouping import JobGroup
-from agent.model import GPU_LABELS, Absent, GpuKey, ReadKey, Reason, counter, gauge
-from agent.ranges import RATIO
+from agent.metrics import declared_beside
+from agent.model import Absent, GpuKey, ReadKey, Reason
 from agent.series import SampleStore
 from agent.sources import process
-from agent.sources.power import ENERGY
 
-JOB_SHARE = gauge(
-    "dgx_gpu_job_share_ratio",
-    "Share of the job, 0-1, in the time of a GPU that several jobs use in turns, over the last "
-    "minute; equal shares if none of them used it. Only with job.info = true.",
-    "nvmlDeviceGetProcessUtilization",
-    (*GPU_LABELS, "job_id", "namespace", "pod"),
-    RATIO,
-)
+_METRICS = declared_beside(__file__)
+JOB_SHARE = _METRICS["dgx_gpu_job_share_ratio"]
 OF_JOB = "job_id", "user", "partition", "account"
-JOB_SECONDS = counter(
-    "dgx_gpu_job_seconds_total",
-    "Seconds by state and cause of the job's share of a GPU that several jobs use in turns, while "
-    "its share is known. Only with job.info = true, and while they share it.",
-    "agent/diagnosis/gpu_shares.py",
-    (*GPU_LABELS, *OF_JOB, "state", "cause"),
-)
-JOB_JOULES = counter(
-    "dgx_gpu_job_joules_total",
-    "Energy of that share in joules.",
-    "agent/diagnosis/gpu_shares.py",
-    (*GPU_LABELS, *OF_JOB),
-    fastest=ENERGY.fastest,
-)
+JOB_SECONDS = _METRICS["dgx_gpu_job_seconds_total"]
+JOB_JOULES = _METRICS["dgx_gpu_job_joules_total"]
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # of samples, which every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")

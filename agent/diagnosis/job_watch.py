@@ -29,20 +29,8 @@ from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, Receipt, WatchedJobs
 from agent.jobs.speed import BIN, SLOWER
-from agent.model import (
-    GPU_LABELS,
-    Absent,
-    GpuKey,
-    GpuMetric,
-    Labels,
-    Metric,
-    Reading,
-    Reason,
-    Snapshot,
-    State,
-    Verdict,
-    gauge,
-)
+from agent.metrics import declared_beside
+from agent.model import Absent, GpuKey, Labels, Metric, Reading, Reason, Snapshot, State, Verdict
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
@@ -60,30 +48,11 @@ class CostConfig(Section, frozen=True):
     ] = ""
 
 
-REFERENCE = GpuMetric.gauge(
-    "dgx_gpu_step_reference_seconds",
-    "Median duration of a step of the job on this GPU in the job's own first hour, in seconds; "
-    "from a minute after its rhythm was first detected.",
-    "agent/jobs/speed.py",
-)
-HUNG = gauge(
-    "dgx_gpu_hung_info",
-    "1 for each process that a hung job waits for: it is stopped, or sleeps while the others spin. "
-    "rank is empty if it is not known, host as the process is on this one.",
-    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
-    (*GPU_LABELS, "rank", "pid", "host"),
-)
-PRICE = gauge(
-    "dgx_cost_gpu_hour",
-    "Price of a GPU-hour on this machine; absent if none is configured.",
-    "cost.gpu_hour of the configuration",
-)
-CURRENCY = gauge(
-    "dgx_cost_info",
-    "1, with the currency of dgx_cost_gpu_hour; absent if none is configured.",
-    "cost.currency of the configuration",
-    ("currency",),
-)
+_METRICS = declared_beside(__file__)
+REFERENCE = _METRICS["dgx_gpu_step_reference_seconds"]
+HUNG = _METRICS["dgx_gpu_hung_info"]
+PRICE = _METRICS["dgx_cost_gpu_hour"]
+CURRENCY = _METRICS["dgx_cost_info"]
 
 
 @dataclass(slots=True)

@@ -13,12 +13,11 @@ from agent.diagnosis.tick_context import LastTick
 from agent.jobs.grouping import JobGroup
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.jobs.speed import SLOWER
+from agent.metrics import declared_beside
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
     GpuKey,
-    GpuMetric,
-    InDefault,
     Reading,
     ReadKey,
     Reason,
@@ -31,24 +30,10 @@ from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import activity, power, process, workload
 
-STEP = GpuMetric.gauge(
-    "dgx_gpu_step_seconds",
-    "Duration of an iteration of the job on this GPU in seconds, from the rhythm of its power; "
-    "absent if there is no rhythm.",
-    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-)
-STEPS = GpuMetric.counter(
-    "dgx_gpu_steps_total",
-    "Iterations of jobs on this GPU since the agent started: the time in which its power has a "
-    "rhythm and varies, over the period.",
-    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-)
-CONFIDENCE = GpuMetric.gauge(
-    "dgx_gpu_step_confidence_ratio",
-    "Confidence of dgx_gpu_step_seconds, 0-1: the autocorrelation of the power at that period.",
-    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-    shown=InDefault.FULL,
-)
+_METRICS = declared_beside(__file__)
+STEP = _METRICS["dgx_gpu_step_seconds"]
+STEPS = _METRICS["dgx_gpu_steps_total"]
+CONFIDENCE = _METRICS["dgx_gpu_step_confidence_ratio"]
 
 KEY = ReadKey("pulse", "steps")
 REASONS = {
