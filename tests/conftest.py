@@ -5,7 +5,7 @@ import gc
 import inspect
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,22 @@ NOT_PURE = re.compile(
 
 CHOICES = ("markexpr", "keyword", "nightly", "update_golden", "lf", "failedfirst", "pure")
 """Options that choose tests: beside one of them all files are looked at."""
+
+
+Committed = Callable[[Path, str], None]
+
+
+@pytest.fixture
+def committed(request: pytest.FixtureRequest) -> Committed:
+    """Compares a committed file with what the code says, or writes it."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        follows = path.read_text(encoding="utf-8") == text
+        assert follows, f"{path} differs from the code: run tests/update, and read the diff"
+
+    return compare
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from agent import __version__
+from tests.conftest import Committed
 from tests.stack.running import run_to_end
 from tests.support.repository import ROOT
 from tests.test_kubernetes import FOLDER, POD_MONITOR, is_taken, manifest
@@ -202,14 +203,12 @@ def values_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def test_each_value_of_the_chart_is_explained(pytestconfig: pytest.Config) -> None:
+def test_each_value_of_the_chart_is_explained(committed: Committed) -> None:
     path = FOLDER / "README.md"
     head, begin, _ = path.read_text().partition(
         "| Value | Default | Meaning |\n| --- | --- | --- |\n"
     )
-    if pytestconfig.getoption("update_golden"):
-        path.write_text(head + begin + values_table())
-    assert path.read_text() == head + begin + values_table()
+    committed(path, head + begin + values_table())
     top = {row.split("`")[1].partition(".")[0] for row in values_table().splitlines()}
     assert top == manifest("values.yaml").keys()
 

@@ -9,7 +9,7 @@ from agent.catalogue import EXPORTED, METRICS, NAME
 from tests.support.repository import ROOT
 
 CONTRACT = ROOT / "tests/golden/contract.txt"
-"""Each metric that leaves the agent, with its labels. `--update-golden` adds the new ones."""
+"""Each metric that leaves the agent, with its labels. `tests/update` adds the new ones."""
 
 
 def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels(
@@ -20,7 +20,7 @@ def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels(
     if request.config.getoption("--update-golden"):
         known |= now
         CONTRACT.write_text("".join(f"{line}\n" for line in sorted(known)))
-    assert not now - known, f"{now - known} is new: `tests/run --update-golden -k contract` adds it"
+    assert not now - known, f"{now - known} is new: tests/update adds it"
     assert not known - now, f"{known - now} was released: delete its line only with its metric"
 
 

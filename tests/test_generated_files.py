@@ -6,6 +6,7 @@ import pytest
 
 from agent.cli.build import generated
 from agent.config.settings import Settings
+from tests.conftest import Committed
 from tests.support.repository import ROOT
 
 BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-agent")
@@ -36,9 +37,5 @@ def test_everything_generated_is_committed() -> None:
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_is_fresh(name: str, request: pytest.FixtureRequest) -> None:
-    path = ROOT / COMMITTED[name]
-    if request.config.getoption("--update-golden"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(built()[name])
-    assert path.read_text() == built()[name]
+def test_is_fresh(name: str, committed: Committed) -> None:
+    committed(ROOT / COMMITTED[name], built()[name])

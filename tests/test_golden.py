@@ -1,4 +1,4 @@
-"""Whole machines to whole scrapes, byte for byte. `pytest --update-golden` rewrites; the diff is
+"""Whole machines to whole scrapes, byte for byte. `tests/update` writes them; the diff is
 the review."""
 
 import re
@@ -17,6 +17,7 @@ from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig
+from tests.conftest import Committed
 from tests.support import machines
 from tests.support.exposition import of_the_library
 from tests.support.machine_controls import set_mig, start_process
@@ -112,7 +113,7 @@ FULL = MetricsConfig(set="full")
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_machine_scrapes_as_it_did(name: str, committed: Committed) -> None:
     bench = MACHINES[name]()
     scrape = bench.scrape()
     latest, now = bench.agent.poller.latest, bench.clock.monotonic()
@@ -125,11 +126,7 @@ def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) 
             per_link=lambda: True,
         )
         assert exposition.render(accept)[0] == of_the_library(latest, now, accept)
-    path = GOLDEN / f"{name}.prom"
-    if request.config.getoption("--update-golden"):
-        GOLDEN.mkdir(exist_ok=True)
-        path.write_text(scrape)
-    assert scrape == path.read_text()
+    committed(GOLDEN / f"{name}.prom", scrape)
 
 
 def test_every_golden_belongs_to_a_machine() -> None:

@@ -1,6 +1,6 @@
 """Number of series of a node, and the size of its scrape: the table in METRICS.md.
 
-`pytest --update-golden` writes the table in exporters/METRICS.template.md again.
+`tests/update` writes the table in exporters/METRICS.template.md.
 """
 
 import re
@@ -11,6 +11,7 @@ from agent.simulator import SYSTEMS
 from exporters.prometheus import Exposition
 from exporters.reference import TEMPLATE
 from exporters.settings import MetricsConfig
+from tests.conftest import Committed
 from tests.support.machines import TEXT, AgentBench, simulated
 from tests.support.nightly import shortly
 
@@ -59,14 +60,11 @@ def test_a_large_node_is_small() -> None:
 
 
 @pytest.mark.parametrize("system", shortly(SYSTEMS, ("dgx-station-v100", "gtx-1080")))
-def test_is_as_the_page_says(system: str, request: pytest.FixtureRequest) -> None:
-    found = counted(system)
-    if request.config.getoption("--update-golden"):
-        known = {row[0]: row for row in node_series()} | {system: found}
-        rows = [known[name] for name in SYSTEMS if name in known]
-        lines = "".join(f"| `{row[0]}` | {' | '.join(row[1:])} |\n" for row in rows)
-        TEMPLATE.write_text(re.sub(r"(\| `.*\n)+", lines, TEMPLATE.read_text()))
-    assert found in node_series()
+def test_is_as_the_page_says(system: str, committed: Committed) -> None:
+    known = {row[0]: row for row in node_series()} | {system: counted(system)}
+    rows = [known[name] for name in SYSTEMS if name in known]
+    lines = "".join(f"| `{row[0]}` | {' | '.join(row[1:])} |\n" for row in rows)
+    committed(TEMPLATE, re.sub(r"(\| `.*\n)+", lines, TEMPLATE.read_text()))
 
 
 def test_every_system_is_there() -> None:
