@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from email.policy import default
 from pathlib import Path
@@ -126,7 +126,9 @@ def delivered(alerts: Iterable[Fired], folder: Path) -> list[Message]:
         urlopen(Request(f"{program.address}api/v2/alerts", body, kind), timeout=PATIENCE).close()
         watched = [one for one in sent if one.labels["severity"] != "none"]
         eventually(lambda: _arrived(inbox, len(watched), len(sent)), "every message")
-    return [_message(inbox, one) for one in sent]
+        parsed = [email.message_from_string(mail, policy=default) for mail in inbox.mails]
+        mails = [part.get_content() for one in parsed if (part := one.get_body(("plain",)))]
+    return [_message(inbox, mails, one) for one in sent]
 
 
 def _arrived(inbox: Inbox, watched: int, sent: int) -> bool:
@@ -134,26 +136,19 @@ def _arrived(inbox: Inbox, watched: int, sent: int) -> bool:
     return len(clusters) == sent and min(len(inbox.slack), len(inbox.mails)) >= watched
 
 
-def _message(inbox: Inbox, alert: Fired) -> Message:
+def _message(inbox: Inbox, mails: Sequence[str], alert: Fired) -> Message:
     arrived = next(d for d in inbox.deliveries if d.labels["cluster"] == alert.labels["cluster"])
     description = arrived.annotations["description"]
     slack = next((s for s in inbox.slack if s["text"].startswith(description)), {})
-    mails = (email.message_from_string(mail, policy=default) for mail in inbox.mails)
-    bodies = (mail.get_body(("plain",)) for mail in mails)
-    texts = (body.get_content() for body in bodies if body)
-    mail = next((text for text in texts if text.startswith(description)), "")
+    mail = next((text for text in mails if text.startswith(description)), "")
     shown = Fired(arrived.labels, arrived.annotations)
     return Message(shown, slack.get("title", ""), slack.get("text", ""), mail)
 
 
-def all_messages(folder: Path) -> list[Message]:
-    """The message of each rule, the gravest first."""
-    chosen = {(case.alert, case.title): case for case in BY_KIND.values()}
-    fired = {
-        one.annotations["description"]: one
-        for alerts in rendered(chosen.values(), folder).values()
-        for one in alerts
-    }
+def all_messages(texts: Mapping[str, Iterable[Fired]], folder: Path) -> list[Message]:
+    """The message of each rule, the gravest first, from the alerts of its case by title."""
+    titles = dict.fromkeys(f"{case.alert}: {case.title}" for case in BY_KIND.values())
+    fired = {one.annotations["description"]: one for title in titles for one in texts[title]}
     messages = delivered(fired.values(), folder)
     return sorted(messages, key=lambda one: _rank(one.alert.labels))
 
@@ -164,7 +159,8 @@ def _rank(labels: Texts) -> tuple[Any, ...]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        for message in all_messages(Path(folder)):
+        texts = rendered(set(BY_KIND.values()), Path(folder))
+        for message in all_messages(texts, Path(folder)):
             print(f"{'=' * 80}\n{message.title or message.alert.labels['alertname']}")
             print(f"({message.alert.annotations['summary']})\n")
             print(message.text.rstrip() or message.alert.annotations["description"])

@@ -83,10 +83,10 @@ def test_says_it_in_these_words(title: str, texts: dict[str, list[Fired]]) -> No
 
 
 @pytest.mark.stack
-def test_each_text_arrives_on_every_way(tmp_path: Path) -> None:
+def test_each_text_arrives_on_every_way(texts: dict[str, list[Fired]], tmp_path: Path) -> None:
     """A webhook gets summary, description and links; Slack and mail the description, the runbook
     and the place, in a message that a phone shows whole."""
-    messages = all_messages(tmp_path)
+    messages = all_messages(texts, tmp_path)
     assert len(messages) > 110
     for message in messages:
         annotations, labels = message.alert.annotations, message.alert.labels

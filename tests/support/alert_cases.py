@@ -132,9 +132,10 @@ def _by_cause(
             "fires": [text.format(cause) for text in fires],
             "every": every,
         }
-        if every > SCRAPE:
+        hours = " for hours" if every > SCRAPE else ""
+        if hours:
             written[f"{activity.SM_ACTIVE}{{gpu 1}}"] = f"0.5 for {lasting}"
-        yield partial(_case, alert, f"by {cause}", written)
+        yield partial(_case, alert, f"by {cause}{hours}", written)
 
 
 def tables() -> list[Table]:
