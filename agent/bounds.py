@@ -7,22 +7,22 @@ LONGEST_NAME = 64
 """Letters of a label that others chose."""
 
 MOST_NAMES = 65_536
-"""Names or numbers that one list of Slurm stands for."""
+"""Most names or numbers in a list of Slurm."""
 
 MOST_ANCESTORS = 64
-"""Parents of a process, upwards; more is a loop of reused pids."""
+"""Most ancestors of a process; a longer chain is a loop of reused pids."""
 
 MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
-"""Threads of a process that are listed, and that are read each time; descendants of a GPU's
-processes that are read."""
+"""Most threads of a process that a tick lists, and that it reads; most descendants of a GPU's
+processes that it reads."""
 
 MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
-"""Threads of all processes that are listed in one tick, the number of threads for which the begin
-of a list counts, and threads of a process that are asked for children at a time."""
+"""Most threads of all processes that a tick lists; threads that the start of a list counts for;
+threads of a process that are asked for children at a time."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""Processes that are met in a tick: to read the ancestors of a process takes 0.5 ms; and processes
-of a GPU at rest whose bytes are read in a tick."""
+"""Most processes that a tick looks at, because reading the ancestors of a process takes 0.5 ms;
+most processes of a GPU at rest whose bytes a tick reads."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Threads that look into the memory of processes at a time, each of which may block; seconds that
@@ -39,7 +39,7 @@ HOURS_KEPT, MOST_OWNERS, LARGEST_HOUR = 7 * 24, 64, 1 << 18
 file."""
 
 DISK_HANGS = 5.0
-"""Seconds for which the start and the end wait for a disk."""
+"""Seconds for which the agent waits for a disk when it starts and ends."""
 
 HOURS_SAVED_EVERY = 300.0
-"""Seconds between two writes of them: a crash loses no more."""
+"""Seconds between two writes of the hourly sums: a crash loses no more."""

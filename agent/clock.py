@@ -125,7 +125,7 @@ class SystemClock:
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
-        """Let so many seconds be over: a simulated machine has been running for a while."""
+        """Advance the clock, so that a simulated machine has been running for a while."""
         self._origin -= seconds / self.speed
 
     def meter(self) -> tuple[float, float]:

@@ -38,8 +38,8 @@ def require_bcrypt() -> None:
 
 
 def unmatched_hash(users: Mapping[str, str]) -> str:
-    """A hash that no password has, as costly as those of the users: the time of an answer does not
-    tell which users exist."""
+    """Return a hash that matches no password, as costly as those of the users: the time of an
+    answer does not reveal which users exist."""
     import bcrypt
 
     cost = max(int(stored.split("$")[2]) for stored in users.values())
@@ -116,8 +116,8 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Return whether a page of another origin asks for the stream: 32 of these would shut all
-    others out, though the page could not read them."""
+    """Return whether a page of another origin asks for the stream. Although the page could not read
+    them, 32 streams would shut out all others."""
     if request.path != STREAM:
         return False
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
@@ -147,8 +147,8 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 
 
 class AccessControl:
-    """Answers in place of the handler if it does not let the client in, and closes; it guards every
-    path alike, health and readiness too, as all exporters of this format do."""
+    """Middleware that rejects clients and closes their connections. It guards every path alike,
+    health and readiness too, as all exporters of this format do."""
 
     def __init__(
         self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple

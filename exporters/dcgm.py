@@ -41,7 +41,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """Factor from our unit to theirs, and whether theirs has no fraction."""
+    """Factor from our unit to theirs, and whether their values are integers."""
 
     per: float
     whole: bool = False
@@ -139,7 +139,7 @@ class DcgmExposition(Exposition):
 
     def tick(self, _: Snapshot) -> None:
         """A listener of the poller: keep the rates that are exported as rates, over some seconds or
-        the last two readings of slower reads."""
+        over the last two readings of slower reads."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):

@@ -26,7 +26,7 @@ DIRECTION = "direction"
 
 
 class NewPart(NamedTuple):
-    """A part that is 0 in answers still: since when (s), and how many answers each client had."""
+    """A part that still shows 0: its begin (s), and the number of answers to each client."""
 
     since: float
     answers: Counter[str]
@@ -37,7 +37,7 @@ class DefaultSet:
     """Chooses from each snapshot; remembers its choice, for a series once shown stays."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices that were there before, by metric: their labels without the parts."""
+    """Devices that were seen before, by metric: their labels without the parts."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
@@ -109,7 +109,7 @@ class DefaultSet:
         return True
 
     def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Samples that were ever at 0: links that are down, sources that do not answer."""
+        """Return samples that were ever at 0: links that are down, sources that do not answer."""
         kept = self._kept.setdefault(metric.name, set())
         kept |= {sample.labels for sample in samples if not sample.value}
         return [sample for sample in samples if sample.labels in kept]
@@ -132,7 +132,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Paths whose hardware carries less than the spec sheet says, and those that once did."""
+        """Return paths whose hardware carries, or once carried, less than the spec sheet says."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]
@@ -151,7 +151,7 @@ class DefaultSet:
 
 
 def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
-    """Return a series at 0 for each device, without a name of its part: the device is watched."""
+    """Return a series at 0 for each device, with an empty part: the device is watched."""
     parts = [label in metric.parts for label in metric.labels]
     devices = dict.fromkeys(
         tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))

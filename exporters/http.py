@@ -134,7 +134,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """The agent lives; metrics and alerts report the state of the machine."""
+    """Answer while the agent runs; metrics and alerts report the state of the machine."""
     return web.Response(text="ok\n")
 
 

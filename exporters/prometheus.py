@@ -81,7 +81,8 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """Return a line, with the exponent from 1e6 on that Go and Prometheus' libraries write."""
+    """Return a line. From 1e6 on the value has an exponent, as Go and the libraries of Prometheus
+    write it."""
     whole, point, part = repr(float(value)).partition(".")
     if value < 0 or len(whole) < 7:
         return f"{start}{whole}{point}{part}\n"
@@ -89,7 +90,7 @@ def line(start: str, value: float) -> str:
 
 
 class _WrittenFamily(NamedTuple):
-    """A family as it was written last: its samples, its text, and each line up to its value."""
+    """The last text of a family: its samples, the text, and each line up to its value."""
 
     samples: list[Sample]
     text: str
@@ -239,7 +240,7 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in the first tick: counters that are above 0 then did not begin since then."""
+        """Take in the first tick: counters above 0 at that time did not start since."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 

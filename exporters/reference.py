@@ -15,7 +15,7 @@ FAMILY_TITLES = {
     "pcie": "PCIe",
     "nvswitch": "NVSwitch",
 }
-"""Titles of subsystems whose second word is no sufficient title."""
+"""Titles of subsystems that need more than the second word of a metric's name."""
 SIGNALS = "Signals"
 SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."

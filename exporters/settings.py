@@ -70,8 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Option to export the traffic of single links, and their limits. Totals are always
-    exported."""
+    """Whether to export the traffic and the limits of single links. Totals are always exported."""
 
     table = "nvlink"
 

@@ -31,8 +31,8 @@ SOURCE_KEYS = {
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All knowledge of a GPU, or of the host, whose `uuid` is empty; of two like samples the
-    newer."""
+    """Everything known about a GPU, or about the host, whose `uuid` is empty. Of two equal samples
+    the newer counts."""
 
     uuid: str = ""
     gpu: str = ""

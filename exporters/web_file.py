@@ -55,9 +55,9 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
-    """Return the configuration in the file of this path, and the guards that it has or empties
-    explicitly, as `{}`. Raises ConfigError, without the content of the file, which may be a secret.
-    Certificates are not checked here."""
+    """Return the configuration of a file, and the guards that the file sets or empties explicitly,
+    as `{}`. Raises ConfigError without the content of the file, which may be secret. Certificates
+    are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -77,7 +77,7 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
 
 
 def check_keys(root: Any) -> None:
-    """Raise Mismatch if a key stands twice in the file: the last would hold, which may be `{}`."""
+    """Raise Mismatch if a key appears twice in the file: the last, possibly `{}`, would win."""
     inside = [value for _, value in root.value] if root and root.id == "mapping" else []
     for node in (one for one in (root, *inside) if one and one.id == "mapping"):
         if len({key.value for key, _ in node.value}) < len(node.value):
@@ -114,7 +114,7 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two readings of the files: they are small, and whatever changed in them shows."""
+"""Seconds between two readings of the files. They are small, and any change in them shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Web:
 
     @property
     def is_guarded(self) -> bool:
-        """True if the answers are encrypted on the way, or a password is asked for."""
+        """Whether answers are encrypted in transit, or a password is required."""
         return self.context is not None or bool(self.users)
 
 
@@ -155,8 +155,8 @@ def load(path: str) -> Web:
 
 
 def check_guards(web: Web, before: Web) -> None:
-    """Raise ConfigError if a guard of `before` is gone, and the file does not say so: its writer
-    may have been interrupted."""
+    """Raise ConfigError if a guard of `before` is missing and the file does not empty it
+    explicitly: an interrupted writer may have cut the file."""
     for key in (key for key, held in before.guards.items() if held and key not in web.said):
         end = "{} for no users" if key == GUARDS[1] else "a restart without it"
         raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")

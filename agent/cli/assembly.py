@@ -53,7 +53,7 @@ class Hardware:
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
-    """This machine; the kernel's log as `real_host` takes it."""
+    """Return the hardware of this machine; `real_host` explains the arguments."""
     return Hardware(library=real_library, host=real_host(history, kept))
 
 
@@ -82,7 +82,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """The same hardware with a recorder between it and the sources."""
+    """Wrap the hardware in a recorder that tapes its answers."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
@@ -184,8 +184,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the reads of the host, by worker: a file that blocks, of a process or of a device
-        whose firmware hangs, must not delay the rest."""
+        """Return the reads of the host by worker. A file that blocks, of a process or of a device
+        whose firmware hangs, must not delay the other reads."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -230,7 +230,7 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
-    """The GPU's performance monitor, or None if it has no monitor that answers."""
+    """Return the performance monitor of a GPU; None if the GPU has no monitor that answers."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:

@@ -14,7 +14,8 @@ from agent.simulator import parse
 
 
 def generated(settings: Settings) -> dict[str, str]:
-    """Every generated file: relative path to text. Needs the `dashboards` extra."""
+    """Return the text of every generated file by its relative path. It needs the extra
+    `dashboards`."""
     from agent.faults.thresholds import AlertThresholds
     from agent.status.model import Status
     from alerts.build import files as alerting
@@ -33,7 +34,7 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file whole; a machine to simulate changes nothing, and must be valid."""
+    """Write every file. The flag `--simulate` has no effect, but must name a valid machine."""
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)

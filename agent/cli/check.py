@@ -37,11 +37,11 @@ STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
 
 HISTORY = 1800.0
-"""Seconds of the kernel's log that are looked through, as `DgxGpuXid` does."""
+"""Seconds of the kernel's log that the check reads: the window of `DgxGpuXid`."""
 
 DAY = 86_400.0
 TO_SAY = 2.5
-"""Seconds before the time is over by which parts that hang are left out."""
+"""Seconds before the timeout at which the check stops waiting for parts that hang."""
 
 TO_WRITE = 1.0
 """Seconds more for the bundle."""
@@ -59,8 +59,8 @@ NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; the exit status is that of the worst. This process touches no file that
-    could hang: a child does."""
+    """Print the findings; the worst sets the exit status. A child process opens the files that
+    could hang."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """The answer if the child failed, and `why`; or if the child did not answer in time."""
+    """Return the answer for a child that failed (`why`), or that did not answer in time."""
     if why:  # a fault of this program says nothing of the machine: no node is drained for it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
@@ -165,7 +165,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Lines of drivers, up to the name of a program."""
+    """Return the drivers' lines of the log, each cut at the name of a program."""
     found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 

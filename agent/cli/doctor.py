@@ -22,12 +22,11 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
-    """Return the answer of `look`, run in a child process; None without an answer in time, although
-    the child waited for a processor for less than half of it: with all processors in use it is
-    BROKEN.
+    """Run `look` in a child process and return its answer. Without an answer in time the result is
+    None, or BROKEN if the child waited for a processor for half of the time.
 
-    The child keeps nothing of this process open: a reader of our output does not wait for a driver
-    that hangs. Raises BadInput as the look did; any other failure is reported as BROKEN.
+    The child keeps no file of this process open, so that a reader of the output does not wait for a
+    driver that hangs. Raises BadInput as `look` does; any other failure is BROKEN.
     """
     began = time.monotonic()
     try:
@@ -56,7 +55,8 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
 
 
 def _answer(look: Callable[[], Answer], writing: int) -> None:
-    """Look, answer, and end without waiting for any thread; in the child."""
+    """Write the answer of `look` to the pipe and exit without waiting for any thread; in the
+    child."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
@@ -83,8 +83,8 @@ def _read(reading: int, until: float) -> bytes | None:
 
 
 def _delay(process: int) -> float:
-    """Seconds for which threads of the process were ready to run and had no processor: a look
-    passes from thread to thread, and each may have waited for a part of it."""
+    """Return the seconds for which threads of the process were ready to run and had no processor.
+    The look runs on several threads in turn, so their waits add up."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

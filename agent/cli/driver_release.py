@@ -1,5 +1,4 @@
-"""The driver of a process that was asked to release it: whether all is given back, and a new
-process if this process cannot."""
+"""Release of the driver: whether the process has given it back, and a restart if it cannot."""
 
 import logging
 import os
@@ -18,12 +17,12 @@ from agent.model import Snapshot
 log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
-"""Real seconds until the driver must be given back: the thread of the events waits for 2, and a
-call that has not returned by then hangs."""
+"""Real seconds within which the process must give the driver back. The event thread waits for 2 s;
+a call that has not returned by then hangs."""
 
 IN_FORCE = 3600.0
-"""Seconds from the last `touch` of the file until the driver is taken again though the file still
-exists: a forgotten file leaves no machine unmonitored."""
+"""Seconds after the last `touch` of the file at which the agent takes the driver again, even though
+the file exists: a forgotten file leaves no machine unmonitored."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
@@ -36,7 +35,7 @@ class DriverConfig(Section, frozen=True):
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Return the reason for leaving the driver alone, in words; empty while it may be used."""
+    """Return the reason for not using the driver; empty while the agent may use it."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):
@@ -65,10 +64,10 @@ def module_version() -> str:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """A listener of the poller. This program is started again, in the same process, if a thread
-    hangs in the driver, or NVML keeps a device node open after its shutdown: the kernel then closes
-    the open files, and the new program finds the file and touches no driver. It is also started
-    again if the driver was replaced: its old library stays mapped, and answers no longer."""
+    """A listener of the poller that restarts this program in the same process: if a thread hangs in
+    the driver, or if NVML keeps a device node open after its shutdown. The kernel then closes the
+    open files, and the new program finds the file and leaves the driver alone. A replaced driver
+    needs a restart too: its old library stays mapped, and no longer answers."""
 
     asked_back: Callable[[], str]
     clock: Clock

@@ -58,7 +58,7 @@ DRAINED = {
     *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"),
     *("MAINT", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"),
 }
-"""States of nodes that somebody took out of service."""
+"""States that an administrator sets to take a node out of service."""
 
 MARKS = {
     "~": "POWERED_DOWN",
@@ -73,7 +73,7 @@ SLURM_KEY = re.compile(
     r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
 )
 SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
-"""The person that gave a reason, the date, and the fields that follow."""
+"""The user and the date after a reason, and the fields that follow."""
 
 LONGEST_REASON = 120
 
@@ -226,7 +226,8 @@ def document(arguments: argparse.Namespace) -> Document:
 
 
 def put(found: Document, path: Path | None) -> None:
-    """Write the targets whole, if they changed, and say so; without a path print them."""
+    """Write the targets to the file if they changed, and print a message. Without a path print the
+    targets."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)
@@ -237,8 +238,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the targets once, every so many seconds, or whenever somebody asks. An error at the
-    start ends it; later the file stays as it was."""
+    """Write the targets once, at an interval, or on each request. An error at the start ends the
+    command; a later error leaves the file as it is."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

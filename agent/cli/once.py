@@ -75,8 +75,8 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, then findings that it does not speak of; below each those that it
-    hides."""
+    """Yield the headline, then the findings that it does not cover. Hidden findings follow the
+    finding that hides them."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)
@@ -101,7 +101,7 @@ def _about(
     indent: str,
     lead: str = "",
 ) -> Iterator[str]:
-    """Yield the action; since when, its alert, and the page of the runbook."""
+    """Yield the action, then the start, the alert and the runbook page."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [_since(one.since, look.status), one.alert.text if one.alert else ""]
@@ -118,7 +118,7 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
 
 
 def _since(since: datetime | None, status: Status) -> str:
-    """`since 14:03 (5 min)`, unless that is only a moment ago."""
+    """Return `since 14:03 (5 min)`; empty in the first second."""
     stood = (status.at - since).total_seconds() if since else 0.0
     return (
         f"since {local(since.timestamp()):%H:%M} ({duration(stood)})"
@@ -153,7 +153,7 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 
 def gpus(look: StatusView, width: int) -> list[str]:
-    """A row for each GPU; below it a row for each of its MIG instances."""
+    """Return a row for each GPU, followed by a row for each of its MIG instances."""
     past = bool(look.recent.rings)
     rows = []
     for gpu in look.status.gpus:
@@ -175,7 +175,7 @@ def gpus(look: StatusView, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Each group of GPUs: its state, why, and the action if that is not said above."""
+    """Yield the state of each group of GPUs, the reason, and the action unless it stands above."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(one.text for one in group.why)
@@ -207,7 +207,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """A row for each path with traffic; the others in a line, and the rates of links."""
+    """Yield a row for each path with traffic, a line for the other paths, and the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read", "%", "out/write", "%", "")
     yield from table(header, rows, header[2:6], width=width) if rows else ()

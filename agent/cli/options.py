@@ -1,4 +1,5 @@
-"""From flags to an agent, and the end that a signal asks for: shared by all subcommands."""
+"""Functions that subcommands share: flags to settings, hardware and agent, and the end on a
+signal."""
 
 import argparse
 import asyncio
@@ -40,7 +41,7 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """The file that was named, else the default file if it exists."""
+    """Return the file that `--config` names, else the default file if it exists."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
@@ -53,7 +54,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def hardware_of(
     arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
 ) -> Hardware:
-    """Real, simulated or taped, as the flags say; a real kernel's log as `real_host` takes it."""
+    """Return real, simulated or taped hardware, as the flags say; `real_host` explains the rest."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
@@ -85,25 +86,28 @@ FIRST_READINGS_SECONDS = 30.0
 
 
 FURTHER_TICKS = 9
-"""Seconds more for a GPU that is starved without a known cause yet: a state must lead for three."""
+"""Further seconds for a GPU that is starved without a known cause: a new state must lead for
+three."""
 
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 """Rates of processes take two readings."""
 
 SETTLED_SECONDS = 30.0
-"""Seconds for which a simulated machine has run before the look: its scenario is under way."""
+"""Seconds by which a simulated machine advances before the first look, to be well into its
+scenario."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """Return the hardware after a while: a real machine has been running anyway."""
+    """Advance a simulated machine, and return the hardware; a real machine has been running
+    anyway."""
     if hardware.simulated:
         clock.skip(SETTLED_SECONDS)
     return hardware
 
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """The snapshot a tick after the first whole snapshot: counters that moved between the two have
-    a rate. After `longest` (s), return the newest snapshot in any case."""
+    """Return the snapshot a tick after the first complete snapshot, so that counters have a rate;
+    after `longest` (s) the newest snapshot in any case."""
     poller = agent.poller
     start = agent.clock.monotonic()
     while poller.waiting_for() and agent.clock.monotonic() - start < longest:
@@ -135,7 +139,7 @@ def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) ->
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the board of an agent, which takes in each of its ticks."""
+    """Return the status board of an agent, which receives each tick."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

@@ -37,8 +37,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def simulated_machines() -> str:
-    """Return the names of the simulated machines, out of the simulator's tables: the simulator
-    itself takes twice the time of the rest of the help."""
+    """Return the names of the simulated machines from the simulator's tables. Importing the
+    simulator would double the time of the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [

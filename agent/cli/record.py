@@ -17,7 +17,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent between recorders for a while, then write the tape whole."""
+    """Run the agent through a recorder, then write the tape in one step."""
     from agent.replay.player import begins
 
     settings = settings_of(arguments)
@@ -50,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """End as on Ctrl-C, and let no further signal end the writing: shell and terminal each send
-    one."""
+    """Stop as on Ctrl-C, and ignore further signals while the tape is written: shell and terminal
+    may both send a signal."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Let an agent tick for so many seconds of its clock, or until the tape is full."""
+    """Run the ticks of an agent for `seconds` of its clock, or until the tape is full."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

@@ -58,10 +58,10 @@ Python's 5 ms, 64 clients made ticks up to 0.4 s late; at this value they do not
 
 @dataclass(slots=True, eq=False)
 class StatusNotifier:
-    """A listener of the poller that sends a sign of life for each tick.
+    """A listener of the poller that notifies systemd of each tick.
 
-    The first tick makes the agent ready, whether or not the driver has answered by then: an alert
-    reports a driver that hangs, which must not hold up the start for ever.
+    The first tick makes the agent ready, whether or not the driver has answered: a driver that
+    hangs raises an alert, and must not block the start.
     """
 
     notify_socket: journal.NotifySocket
@@ -100,7 +100,7 @@ def condition_of(agent: Agent) -> str:
 
 @dataclass(slots=True)
 class TapeEnd:
-    """A listener of the poller that says once that a tape has run out."""
+    """A listener of the poller that logs the end of a tape once."""
 
     ended: Callable[[], bool]
     said: bool = False
@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until the end; return whether this program is to be started again."""
+    """Serve until a signal; return whether to restart this program."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until the settings say how to log
     logging.getLogger().addHandler(early)
@@ -199,8 +199,7 @@ async def _serve(
 
 
 def _no_signal_releases() -> None:
-    """Tell a user who expects SIGUSR1 to release the driver; unhandled, the signal ends the
-    program."""
+    """Log that SIGUSR1 does not release the driver. Unhandled, the signal would end the program."""
     log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
@@ -247,7 +246,7 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log the metrics that boards and rules lack, and the old name of a set."""
+    """Log dropped metrics that boards and rules need, and a set under its old name."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
@@ -256,8 +255,8 @@ def log_dropped(config: MetricsConfig) -> None:
 
 
 def freeze_gc() -> None:
-    """Exclude the present objects from garbage collection: looking through them took 40 ms at
-    times, and everything else waited."""
+    """Exclude the present objects from garbage collection: a collection took up to 40 ms, and
+    blocked everything else."""
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -22,10 +22,10 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 SILENCE_SECONDS = 10.0
-"""Seconds without an event after which the agent does not answer: it sends an event every 5 s."""
+"""Seconds without an event after which the agent counts as silent; it sends an event every 5 s."""
 
 HASTE = 3.0
-"""Seconds in which it must send the first frame."""
+"""Seconds within which the agent must send its first event."""
 
 LONGEST_EVENT = 16 << 20
 """Bytes of a line of its stream."""
@@ -45,7 +45,7 @@ class Recent:
 
     @classmethod
     def of(cls, history: History) -> "Recent":
-        """Return the content of a history of this process."""
+        """Return the contents of this process's own history."""
         found = cls()
         found.take_history(history.document())
         return found
@@ -66,7 +66,7 @@ class Recent:
             self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
 
     def line(self, uuid: str, columns: int) -> str:
-        """The means of as many equal parts of the 15 minutes, the newest on the right."""
+        """Return the means of `columns` equal parts of the 15 minutes, the oldest first."""
         values = [*self.rings.get(uuid, ())]
         values = [*[None] * (SPAN - len(values)), *values]
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
@@ -80,7 +80,7 @@ class _Agent(msgspec.Struct):
 
 
 class _Versioned(msgspec.Struct):
-    """A status, or the answer of an older agent in its place, as far as its version goes."""
+    """The version in a status, also in the status of an older agent."""
 
     machine: _Agent
 
@@ -98,7 +98,7 @@ class RunningAgent:
         return place(self.url)
 
     def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
-        """A status every second. Raises NoAnswer if the agent does not answer, or ends."""
+        """Yield a status every second. Raises NoAnswer when the agent stops answering."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
@@ -148,8 +148,9 @@ def address_of(here: HttpConfig) -> str:
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """The agent to show, or None and why this machine is read instead. Raises NoAnswer if the agent
-    that `--agent` names does not answer, and ConfigError for a system that does not exist."""
+    """Return the agent to show, or None and the reason for reading this machine instead. Raises
+    NoAnswer if the agent that `--agent` names does not answer, ConfigError for an unknown
+    system."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         if arguments.agent:

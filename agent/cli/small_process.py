@@ -1,5 +1,5 @@
-"""Settings of the process of an agent that runs for months, made before other imports: they hold
-for every way to start it."""
+"""Settings for a process that runs for months. They precede other imports, and hold for every way
+to start the agent."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ M_ARENA_MAX = -8
 
 
 def take_one_arena() -> None:
-    """Let all threads allocate from one arena of glibc: they seldom allocate at the same time."""
+    """Use a single arena of glibc for all threads: they seldom allocate at the same time."""
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 

@@ -1,4 +1,4 @@
-"""Tables and prose in a terminal of 80 columns, or as wide as it is."""
+"""Tables and prose for the width of the terminal."""
 
 import shutil
 import textwrap

@@ -19,7 +19,8 @@ unpacks it, because each GPU gives fifty a second and an attribute of pynvml's c
 
 LONGEST_SAMPLE = 1.0  # A hole in the buffer longer than this (s) is a gap: no sample stands for it
 EMPTY_READS = 4
-"""Readings without a new sample before the driver's clock is suspected; idle GPUs may give none."""
+"""Readings without a new sample after which the driver's clock is suspect; idle GPUs may give
+none."""
 
 
 LONGEST_BUFFER = 60e6

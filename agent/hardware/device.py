@@ -138,13 +138,14 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the reason of a divided GPU: its driver keeps the sum of its memory for root."""
+        """Return the reason for a divided GPU: its driver shows the total memory to root alone."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
 
     def link_state(self, link: int) -> float:
-        """Of an NVLink: 0 down, 1 up, 2 asleep, 3 up with its traffic disabled; raises Absent."""
+        """Return the state of an NVLink: 0 down, 1 up, 2 asleep, 3 up with its traffic disabled.
+        Raises Absent."""
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:
@@ -171,7 +172,8 @@ class NvmlDevice:
         self._links = None
 
     def on_close(self, release: Callable[[], None]) -> None:
-        """Call this when the device is closed, unless it has released itself before."""
+        """Register a function to call when the device closes, unless it has released its resources
+        before."""
         self._releases.append(release)
 
     def released(self, release: Callable[[], None]) -> None:

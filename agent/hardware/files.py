@@ -26,8 +26,8 @@ class FileTree(Protocol):
         """The text of a file. Raises OSError as the real file does."""
 
     def reread(self, path: str) -> str:
-        """The same for a file of /proc that is read every second: it may stay open until it is
-        gone. Raises OSError."""
+        """Return the text of a file of /proc that is read every second. The file may stay open
+        until it is gone. Raises OSError."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
@@ -99,7 +99,7 @@ def read_text(files: FileTree, path: str) -> str:
 
 
 def text_or_nothing(files: FileTree, path: str) -> str:
-    """The same, empty if the file is not readable."""
+    """Return the stripped text of a file; empty if it is not readable."""
     try:
         return read_text(files, path)
     except Absent:
@@ -119,8 +119,8 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """The number in a text of at most so many decimal digits; None for any other text: Python
-    refuses to read a number of thousands of digits, and accepts a superscript as a digit."""
+    """Return the number in a text of at most so many decimal digits; None for any other text.
+    Python refuses to parse thousands of digits, and takes a superscript for a digit."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 

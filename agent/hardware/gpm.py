@@ -148,8 +148,8 @@ class Gpm:
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """The measurement of this tick: the measurement that another source took a moment ago, or
-        the means since the last measurement; None if that is too short. Raises Absent."""
+        """Return the measurement of this tick: another source's of a moment ago, or the means since
+        the last measurement; None if too little time has passed. Raises Absent."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:

@@ -51,7 +51,8 @@ THROTTLES = (
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """The mask of reasons that hold the clocks down now; the older symbol on older drivers."""
+    """Return the mask of the present throttle reasons; older drivers have it under an older
+    name."""
     try:
         mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:

@@ -19,8 +19,8 @@ T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Disks, NICs, ports, arrays and sensors that are reported, of each: 2,000 disks were 3.5 MB a
-scrape."""
+"""Most disks, NICs, ports, arrays and sensors that the agent reports, of each: 2,000 disks made a
+scrape of 3.5 MB."""
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
@@ -34,8 +34,8 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices, found again every minute, and when the names of the counted devices or the settings
-    change: folders are not listed at each tick."""
+    """Devices of a kind. They are listed again every minute, and when the counted names or the
+    settings change: listing folders at each tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -103,8 +103,8 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """A read of this GPU; `every` in seconds, or a function that gives them. Reads that are
-        compared between GPUs run `together`, in the same tick; all others take turns."""
+        """Return a read of this GPU; `every` is in seconds, or a function that returns them. Reads
+        that are compared between GPUs run `together`, in the same tick; other reads take turns."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -119,7 +119,8 @@ class GpuContext:
         )
 
     def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
-        """A read of a table; it runs seldom if the driver refuses all of it for good."""
+        """Return a read of a table of rows. It runs seldom once the driver refuses every row for
+        good."""
         metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
 
         def interval() -> float:

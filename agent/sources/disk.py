@@ -1,5 +1,5 @@
-"""Whole disks and arrays: bytes, time at work, models, arrays that have lost a member, and failing
-disks, by the files that the kernel shows to everybody, and by SMART if udisks2 reports it."""
+"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The sources
+are files that the kernel shows to every user, and SMART as udisks2 reports it."""
 
 import json
 import re
@@ -55,7 +55,7 @@ NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this de
 
 
 def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
-    """The read of the counters of every whole disk."""
+    """Return the read of the counters of all whole disks."""
 
     def find(names: Collection[str]) -> list[str]:
         return [disk for disk in whole_disks(host.files, options) if counted(disk) in names]
@@ -94,7 +94,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """`seen` are the members that each array has had."""
+    """`seen` holds the members that each array has had."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -187,8 +187,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members; levels without redundancy have no `degraded`: count the
-    rest."""
+    """Return the number of working members. Levels without redundancy have no file `degraded`:
+    count the members."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
         return expected - int(checked(read_int(files, path), Range(0, expected), path))
@@ -200,7 +200,7 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States of NVMe controllers and SCSI devices that do no work any more; others pass."""
+"""States in which NVMe controllers and SCSI devices do no work; other states are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"

@@ -23,7 +23,7 @@ REGISTRATION = "registration_error"
 
 
 class Part(NamedTuple):
-    """A part of the mask: its shift, its bits, and the value for health; 0 is not reported."""
+    """A part of the mask: its shift, its bits, and its healthy value; 0 is not reported."""
 
     shift: int
     bits: int
@@ -40,14 +40,14 @@ MASK_PARTS = {
     "manager_disconnected": Part(14, 0x3, 1),
 }
 UNHEALTHY, HEALTHY = "unhealthy", 1
-"""Kind of a summary that is not healthy while no kind says why, and the summary for health."""
+"""Kind of an unhealthy summary that no other kind explains, and the healthy summary."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
     ("GpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
 )
-"""Calls and structures, the newest first: drivers know them up to their own version."""
+"""Calls with their structures, the newest first; a driver knows those up to its own version."""
 
 
 def health(mask: int, summary: int) -> dict[str, bool]:

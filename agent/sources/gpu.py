@@ -38,7 +38,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
     def utilization(out: ReadOutput) -> None:
-        """At a change from or to 0 the slower reads run at once."""
+        """Wake the slower reads when the utilization changes from or to 0."""
         nonlocal awake
         rates = device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)

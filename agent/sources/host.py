@@ -24,8 +24,8 @@ NETWORK_MOUNTS = _METRICS["dgx_workload_network_mounts"]
 FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
 
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
-"""The mounts of the host, then the mounts of the agent itself: a service without access to /home
-sees no mounts there, and nobody's data set."""
+"""The mounts of the host, else those of the agent itself: a service without access to /home sees
+neither the mounts there nor the data sets on them."""
 
 
 class CpuBusy:
@@ -59,7 +59,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """The totals of every resource; an unreadable resource costs only itself."""
+    """Read the totals of every resource. An unreadable resource does not affect the others."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -127,7 +127,7 @@ PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
 
 
 class FabricService:
-    """Reads the service's own PID file, and only then looks through all processes."""
+    """Look at the process of the service's PID file first, then at all processes."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -144,7 +144,7 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs this program; of most processes the name is enough to say no."""
+        """Return whether root runs this program; the name alone rules out most processes."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         try:

@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. An odd port costs no
-other port."""
+"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. A faulty port does not
+affect the others."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -58,8 +58,8 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """The ports of this host, listed again every minute, and their counters. A counter that its
-    port refuses rests until then: some drivers log every refusal."""
+    """The ports of this host, listed again every minute, and their counters. A refused counter is
+    not read again until then: some drivers log every refusal."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -130,7 +130,8 @@ def link_up(files: FileTree, folder: str) -> float:
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Bytes per second and direction; a port that is down shows a rate never negotiated."""
+    """Return bytes per second in each direction. A port that is down shows a rate that was never
+    negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")

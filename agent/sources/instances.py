@@ -1,5 +1,5 @@
-"""MIG: each GPU instance as a row of its own. Values that are counted here for an instance are not
-counted for the whole GPU, which refuses most questions then."""
+"""MIG: each GPU instance as a row of its own. Values of an instance do not count for the whole GPU,
+which then refuses most calls."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -23,8 +23,8 @@ BURST = 60.0  # Seconds for which further errors of a code on a switch are not l
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads the new lines every tick. `xid` takes in the lines of GPUs, `answers` is called with
-    whether the log is readable."""
+    """Reads the new lines every tick. `xid` receives the lines of GPUs, `answers` whether the log
+    is readable."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

@@ -40,9 +40,9 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # values that drivers give fo
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """The NICs among interfaces: those with a device, because the kernel's own interfaces (bridges,
-    ends of containers) send over these. If none has a device, as in a container, all are; if the
-    owner says which to ignore, that alone decides."""
+    """Return the NICs among the interfaces: those with a device, because the kernel's own
+    interfaces (bridges, ends of containers) send through these. Without any device, as in a
+    container, all interfaces count; the setting `ignore`, if given, decides alone."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:
@@ -75,7 +75,7 @@ def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: Rea
 
 
 def link_up(files: FileTree, device: str) -> float:
-    """Return 1 or 0; drivers that never report an operational state still know their carrier."""
+    """Return 1 or 0. Drivers without an operational state still report their carrier."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
     if state in NIC_STATES:

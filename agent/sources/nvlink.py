@@ -31,8 +31,8 @@ LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
-"""States of a link that carries traffic, or would at once: active and asleep. 3 is active with its
-traffic disabled."""
+"""States of a link that carries traffic, or can at once: active and asleep. In state 3 the link is
+active with its traffic disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (
@@ -103,8 +103,8 @@ class LinkReads:
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Every second if nothing else shows a burst, or while GPM shows the links half full;
-        seldom while they are quiet or the driver refuses."""
+        """Return a second without GPM, or while GPM shows the links half full; a longer interval
+        while they are quiet or the driver refuses."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS
         return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
@@ -124,7 +124,7 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Payload and wire; NVLink 5's own fields if only those answer."""
+        """Yield rows for payload and wire bytes, by NVLink 5's own fields if only these answer."""
         if self._newer is None:
             asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
             old, new = (
@@ -164,7 +164,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Far ends stay, except for links that were down at the query."""
+        """Return the interval: only links that were down need another query soon."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -179,8 +179,8 @@ class LinkReads:
         self._errors.read(out)
 
     def _error_rows(self) -> list[GpuRow]:
-        """By field if any link answers so: the call costs 0.8 ms a counter on Hopper. A row for
-        each link and kind: a link that is down refuses, and must not silence others."""
+        """Return a row for each link and kind, by field if any link answers so: the call costs 0.8
+        ms a counter on Hopper. A link that is down refuses, and must not silence the others."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]

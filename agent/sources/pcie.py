@@ -27,8 +27,8 @@ REPLAYS = _METRICS["dgx_pcie_replays_total"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
-"""A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
-1000), not traffic."""
+"""Factor above the rate of the link from which a rate is an error of the driver (drivers 560-565
+multiplied by 1000)."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 TABLES = {
@@ -109,8 +109,8 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """The switches above a GPU; empty if it has none, or if the agent may not look. GPUs behind the
-    same switch share its uplink: each may be below its own slot's limit while that is full."""
+    """Add the uplinks of the switches above a GPU; none if the agent has no access. GPUs behind a
+    switch share its uplink, which may be full while their slots are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:

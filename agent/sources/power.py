@@ -27,8 +27,8 @@ TABLES = {
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU. The driver's 20 ms samples are read without a gap while a process is on
-    it; without a counter of energy they serve for that too, always."""
+    """Yield the reads of a GPU. While a process is on it, the driver's 20 ms samples are read
+    without a gap; a GPU without an energy counter needs them all the time."""
     for (part, every), rows in TABLES.items():
         yield gpu_context.rows("power", part, every, *rows)
     buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, MILLI)

@@ -24,7 +24,7 @@ Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 t
 
 
 class ProcessConfig(Section, frozen=True):
-    """Per-process series: the largest processes of each GPU, at most so many; 0 for none."""
+    """Most per-process series of a GPU, the largest processes first; 0 for none."""
 
     table = "process"
     series: Series = 0
@@ -57,8 +57,8 @@ MOST_DISPLAYED = 4 << 30
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
-    """The processes of a GPU; under MIG those of its instances: only root sees those of the whole
-    GPU."""
+    """List the processes of a GPU. Under MIG its instances list them: only root sees those of the
+    whole GPU."""
     places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
     return [process for place in places for process in mig.processes(device, place)]
 

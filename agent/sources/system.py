@@ -25,7 +25,7 @@ def product_name(files: FileTree) -> str:
 
 
 class SystemFacts:
-    """Identity of the machine from the fleet as it is now."""
+    """Reads the identity of the machine, and counts its present GPUs."""
 
     def __init__(
         self,

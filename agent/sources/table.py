@@ -57,7 +57,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """The reads of a source; if it is switched off, one read that says so."""
+    """Yield the reads of a source, or a single read that reports it as switched off."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
@@ -74,8 +74,8 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
-    """The reads of the host, each with its worker: reads of every tick that ask no device have a
-    worker of their own, and the rest of each source another."""
+    """Yield the reads of the host with the name of their worker. Reads of every tick that ask no
+    device share a worker; the other reads of a source have their own."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name

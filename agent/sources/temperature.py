@@ -29,7 +29,7 @@ THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Degrees Celsius, by the newer call, else by the older call, which NVIDIA withdraws."""
+    """Return degrees Celsius by the newer call, else by the older call, which NVIDIA withdraws."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -51,8 +51,7 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """A row for each fan; one row if the driver does not give their number: the speed may
-    answer."""
+    """Return a row for each fan, or a single row if the driver does not report their number."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))

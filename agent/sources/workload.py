@@ -113,8 +113,8 @@ class Workload:
                 del of_processes[pid]
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
-        """Return the names of each job, by its key: its processes may have begun apart, and not all
-        report as much, on one GPU or several."""
+        """Return the names of each job by its key. Processes of a job may start apart, and some
+        report fewer names."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])
@@ -218,7 +218,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether a process of this job is there: of the same number, or in the same pod."""
+    """Return whether this job is among the jobs, by its number or its pod."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -227,7 +227,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Runtime and key of a job, which join its GPUs; the owner did not ask for its names."""
+    """Return the labels of a job without names, as `job.info` is off; runtime and key still join
+    its GPUs."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 

@@ -1,8 +1,7 @@
 """XID errors: how many of each code, from NVML's events and from the kernel's log together.
 
-Each event reaches the agent by both ways, by one way, or late by either. So the two are counted
-apart, and the agent reports the larger count: nothing counts twice, and an event that one way
-misses still counts.
+An event arrives by both ways, by one, or late by either. The agent counts them apart and reports
+the larger count: no event counts twice, and an event that one way misses still counts.
 """
 
 import logging
@@ -34,15 +33,15 @@ NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _:
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""An exception of the SMs is reported line by line, for each SM that met it and its activity."""
+"""The driver logs an exception of the SMs line by line, a line for each SM and its activity."""
 
 LARGEST = 9999
 """More than any code of the catalogue; all bits set is no error."""
 
 BURST = 60.0  # Seconds for which further errors of a code on a GPU are not logged
 EXCEPTION = 2.5
-"""Seconds for which lines belong to the exception that the first of them reported: a tick may lie
-between them."""
+"""Seconds within which lines belong to the first report of an exception; a tick may fall between
+them."""
 
 
 class XidCounts:
@@ -145,7 +144,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """The larger count of all ways; a line that came before its GPU was met finds it now."""
+        """Return the larger count of both ways. Lines from before their GPU was known are assigned
+        now."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()

@@ -87,7 +87,8 @@ class Feed:
         return True
 
     def back(self, place: str) -> int | None:
-        """The second at which a page that comes back left this very run of the agent."""
+        """Return the second up to which a page has the history, if it left this run of the
+        agent."""
         run, _, second = place.partition("-")
         return int(second) if run == self._run and second.isascii() and second.isdigit() else None
 

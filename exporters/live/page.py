@@ -12,7 +12,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""The place in the index of the stream's first data, so that the page is whole without waiting."""
+"""Place in the index for the first events: the page is complete without waiting."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
