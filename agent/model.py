@@ -79,12 +79,12 @@ class Absent(Exception):
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return the same to keep: an error that was raised holds every frame that it passed."""
+        """Return a copy to keep: a raised error holds every frame that it passed."""
         return Absent(self.reason, str(self))
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """The value as a number. Raises Absent(implausible) if it cannot be a number."""
+    """Return the value as a number; raises Absent(implausible) if it cannot be a number."""
     if isinstance(value, int | float) and possible.low <= value <= possible.high:
         return float(value)
     shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
@@ -350,7 +350,7 @@ class Reading:
 
     @property
     def expires(self) -> float:
-        """Time at which it becomes too old to be exported (monotonic seconds)."""
+        """Time at which the reading is too old for export (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:

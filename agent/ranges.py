@@ -1,4 +1,5 @@
-"""The values that something can have: a driver's answer beyond them is a mistake."""
+"""Values that a metric can have (a driver's answer beyond them is a mistake), and ranges of
+indices."""
 
 import re
 import sys

@@ -16,7 +16,7 @@ WINDOW_SECONDS = 3.0
 """Seconds that a mean or a rate looks back unless stated otherwise."""
 
 KEPT = 12.0
-"""Seconds of readings that are kept, and a reading before them: the longest window asked for."""
+"""Seconds of readings that are kept, with a reading before them: the longest window of a query."""
 
 
 class Point(NamedTuple):
@@ -69,7 +69,8 @@ _Read = list[_Kept]
 """The recent readings of a read, the newest last."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that hold a series, nearly always one read, and its place in their newest reading."""
+"""The reads that hold a series (nearly always a single read), and its place in their newest
+reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -102,7 +103,7 @@ class SampleStore:
     # Taking in
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Take in the readings since the last tick; drop the reads that are no more."""
+        """Take in the readings since the last tick; drop reads that no longer exist."""
         self.now, self.turn = now, self.turn + 1
         self._means.clear()
         self._fresh_series.clear()
@@ -213,7 +214,7 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
-        """Everything that was read of a metric since the last tick, in the order of reading."""
+        """Return all readings of a metric since the last tick, in order."""
         for read in self._reporters.get(metric.name, {}).values():
             for kept in read if read[-1].turn == self.turn else ():
                 if kept.turn == self.turn:
@@ -227,8 +228,8 @@ class SampleStore:
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
-        """The last value that was shown and has not expired, even if newer readings of its read say
-        nothing of it; None once they say that it is absent."""
+        """Return the last shown value that has not expired, even if newer readings of its read lack
+        it; None if they report it absent."""
         value = self.value(metric, *labels)
         reporters = self._reporters.get(metric.name, {}) if value is None else {}
         for read in reporters.values():
@@ -272,10 +273,8 @@ class SampleStore:
         return mean
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Growth a second of a counter; None before two readings, or after a fall.
-
-        If the reads are further apart than that, it is the growth over the last two readings.
-        """
+        """Return the growth of a counter per second; None before two readings, or after a fall. If
+        the last two readings are further apart than `seconds`, it is the growth between them."""
         found = self._find(metric, labels)
         if found is None:
             return None

@@ -181,13 +181,13 @@ class Gpm:
 
     @property
     def links_carry(self) -> bool:
-        """True if NVLink carried a megabyte a second, as between the GPUs of a job."""
+        """Whether NVLink carried a megabyte a second, as between the GPUs of a job."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Activity, and SM and DRAM activity (0-1), since the newest measurement; not a number if
-        unknown, None if that is too short a time ago. Raises Absent."""
+        """Return activity, and SM and DRAM activity (0-1), since the newest measurement: NaN if
+        unknown, None if too little time has passed. Raises Absent."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

@@ -22,7 +22,7 @@ def of_system(uid: int) -> str:
 
 
 class Logins:
-    """Names that were found; each user is asked for once, on a thread of its own."""
+    """Names that were found. Each user is looked up once, on a separate thread."""
 
     def __init__(self, find: Callable[[int], str] = of_system) -> None:
         self._find = find
@@ -30,7 +30,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """Return the name of a user; the number if there is no name, or none yet."""
+        """Return the name of a user, or the number while the name is unknown."""
         return self._names.get(uid) or self._ask(uid)
 
     def _ask(self, uid: int) -> str:
@@ -69,8 +69,8 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """This machine; `history` is how many seconds of the kernel's log are read first, `kept` a file
-    with the place where an agent ended to read it."""
+    """Return this machine. `history` is the number of past seconds of the kernel's log to read
+    first; `kept` is a file with the place at which an earlier agent stopped."""
     import psutil
 
     return Host(

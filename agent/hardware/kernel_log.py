@@ -57,8 +57,8 @@ class NoKernelLog:
 
 
 def record(raw: bytes) -> LogLine | None:
-    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if of another
-    writer."""
+    """Return a record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if the kernel
+    did not write it."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:
@@ -100,8 +100,8 @@ class DeviceLog:
 
 
 class Reached:
-    """Position in the log of this boot up to which lines were read, kept in a file for the next
-    start of the agent; nothing without a file."""
+    """Position in the log of this boot up to which lines were read. A file keeps it for the next
+    start of the agent."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._at, self._kept = path, 0.0, -KEEP_EVERY
@@ -131,11 +131,9 @@ ONE_MICROSECOND = 1e-6
 
 
 class RealKernelLog:
-    """/dev/kmsg of this machine; tried again while it cannot be opened.
-
-    `history` is the number of past seconds to show first: 0 for an agent, which counts new events,
-    some for a look. An agent goes on where the one before it ended, which the file `kept` says.
-    """
+    """/dev/kmsg of this machine; opening it is tried again until it succeeds. `history` is the
+    number of past seconds to show first: 0 for an agent, which counts new events, more for a look.
+    An agent continues at the place that the file `kept` has from the agent before it."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -226,8 +224,8 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the content of a line; None for a line that reports no error, no new error, or an
-    error that somebody injected."""
+    """Return the content of a line; None for a line without an error, or with an old or an injected
+    error."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

@@ -1,5 +1,5 @@
-"""The instances into which MIG divides a GPU, asked through handles of their own. Handles die when
-the GPU is divided again: list them for each look."""
+"""The instances into which MIG divides a GPU, with handles of their own. Handles become invalid
+when the GPU is divided again: list them for each look."""
 
 from typing import Any, NamedTuple
 

@@ -100,7 +100,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """A word of identity; empty if there is none or it is not readable."""
+        """Return a text of identity; empty if there is none or it is not readable."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:

@@ -166,15 +166,12 @@ class Descent:
         self._forks: dict[int, _Forks] = {}
         self._swept = 0.0
         self.unlisted: set[int] = set()
-        """Processes whose children the last search could not list: they ended, or /proc hides them,
-        or the kernel has no such list (CONFIG_PROC_CHILDREN)."""
+        """Processes whose children the last search could not list: they ended, /proc hides them, or
+        the kernel has no such list (CONFIG_PROC_CHILDREN)."""
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """At most so many descendants, nearest first, without foreign processes and their
-        descendants.
-
-        `now` is in seconds.
-        """
+        """Return at most so many descendants, nearest first, without foreign processes and their
+        descendants. `now` is in seconds."""
         if now - self._swept >= 2 * LOOK_EVERY:
             lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)
             self._forks, self._swept = dict(lately), now
@@ -198,8 +195,8 @@ class Descent:
             return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """A child belongs to the thread that forked it. Threads without children are asked now and
-        then, except the main thread of a process that comes `first`."""
+        """Find children by the thread that forked them. Threads without children are asked at
+        intervals, except the main thread of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

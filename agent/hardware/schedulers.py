@@ -80,7 +80,8 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> str:
-    """A job by scontrol in JSON, from Slurm 23.02; empty if the answer has no job, or another."""
+    """Return a job by scontrol in JSON, from Slurm 23.02; empty if the answer has no job, or
+    another job."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
@@ -139,7 +140,7 @@ class SlurmNodes(msgspec.Struct):
 
 
 NODES_IN_JSON = (("scontrol", "--json", "--all", "show", "nodes"), ("sinfo", "--json", "--all"))
-"""The second lists nodes in 21.08 and 22.05, where scontrol does not have the first."""
+"""The second command lists nodes in 21.08 and 22.05, whose scontrol lacks the first."""
 
 
 def all_nodes() -> str | list[SlurmNode]:

@@ -37,8 +37,8 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose growth (or value, for a share) is the traffic of a path in one direction.
-    `payload` stands in for the wire on GPUs that count only payload (P100)."""
+    """A metric whose growth (or value, for a share) is the traffic of a path in one direction. On
+    GPUs that count payload alone (P100), `payload` replaces the wire."""
 
     metric: Metric
     path: str
@@ -78,7 +78,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """A data path in one direction, as far as it has been followed."""
+    """State of a data path in one direction."""
 
     at: float
     bytes: float
@@ -91,7 +91,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Follows every path with a known limit; takes readings as they come."""
+    """Follows every path with a known limit, reading by reading."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
@@ -145,7 +145,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths that are gone for good: NICs come and go, under new names."""
+        """Drop the paths of devices that are gone: NICs come and go, under new names."""
         kept = (
             (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
         )
@@ -171,7 +171,8 @@ class PathAccounts:
 
 
 class PathMonitor:
-    """The paths of a machine: limits resolved again now and then, traffic followed every tick."""
+    """The paths of a machine. Limits are resolved again at an interval; traffic is followed every
+    tick."""
 
     def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
         self._configuration = configuration

@@ -76,12 +76,12 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """True if it is one link of a GPU that has several."""
+        """Whether it is a single link of a GPU."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
 class Limit(NamedTuple):
-    """The most bytes per second; `origin` is configured, spec or hardware."""
+    """Capacity in bytes per second; `origin` is configured, spec or hardware."""
 
     bytes_per_second: float
     origin: str
@@ -93,7 +93,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Facts on this machine from which its limits are resolved; GPUs by index and UUID."""
+    """Facts on this machine that its limits follow from; GPUs by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -108,8 +108,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """Links that end at another GPU: behind a switch all carry the same, and the sum counts
-        all."""
+        """Return the links that end at another GPU. Behind a switch all links carry the same, so
+        that their sum counts."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":
@@ -118,7 +118,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """Figures on a path before its limit is decided: the sheet's and the hardware's."""
+    """Figures on a path that decide its limit: the sheet's and the hardware's."""
 
     key: PathKey
     spec: Limit | None
@@ -174,7 +174,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The memory of each GPU, even if its use is not known: a busy controller is not a full bus."""
+    """Yield the memory of each GPU, even if its use is not known: a busy controller is not a full
+    bus."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -187,7 +188,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The sheet's figure is the figure of the array that holds the data; a lone disk has none."""
+    """The sheet states the rate of the array that holds the data; a single disk has no figure."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -218,11 +219,9 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """The limit of every path that has a known limit; the other paths have none, and no ratio.
-
-    The owner's configuration by path, device and direction comes before all else; then the smaller
-    of the sheet's and the hardware's figure.
-    """
+    """Return the limit of every path with a known limit; other paths have neither a limit nor a
+    ratio. The configuration, by path, device and direction, takes precedence; then the smaller of
+    the sheet's and the hardware's figure."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -15,7 +15,7 @@ Weights = tuple[tuple[int, ...], ...]  # Links between every two nodes, as a sym
 
 
 class WrongPair(NamedTuple):
-    """Two GPUs, by index, that are joined by another number of links than in the system's graph."""
+    """Two GPUs, by index, whose number of links differs from the system's graph."""
 
     one: int
     other: int
@@ -45,7 +45,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Place the next node everywhere that it fits, its own number first."""
+        """Place the next node at every place that fits, its own number first."""
         nonlocal best, most
         node = len(taken)
         if node == size:
@@ -82,7 +82,7 @@ Ends = Mapping[GpuKey, list[LinkEnd]]  # The far ends of the links of every GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU that end at another kind of device than this system's links do."""
+    """Links of a GPU that end at another kind of device than the links of this system do."""
 
     gpu: GpuKey
     remote: str
@@ -91,8 +91,8 @@ class StrayLinks(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Return the differences between the graph of links and the system's; other faults report links
-    that are down and GPUs that are gone, and a link that does not report its far end cannot be
+    """Return the differences between the graph of links and the system's graph. Other faults report
+    links that are down and GPUs that are gone; a link that does not report its far end cannot be
     checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):

@@ -61,7 +61,7 @@ class TapeError(BadInput):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """The handle of a GPU; `real` is the library's own, absent on replay."""
+    """The handle of a GPU; `real` is the library's own handle, absent on replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
@@ -77,15 +77,15 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """`name(arguments)`: GPUs by their index; only numbers and texts are kept of other
-    arguments."""
+    """Return `name(arguments)`: GPUs by their index, numbers and texts; other arguments are left
+    out."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """The same for a function of psutil; the tape already settles whether counters wrap."""
+    """Return the same for a function of psutil. The tape has settled whether counters wrap."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
@@ -103,7 +103,8 @@ def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[
 
 
 def union_member(value_type: int) -> str:
-    """Integers are kept as all 64 bits of the union, for drivers that name the wrong type."""
+    """Return the name of the member. Integers keep all 64 bits of the union, for drivers that name
+    the wrong type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
@@ -125,7 +126,7 @@ def _encode_all(values: Mapping[Any, Any]) -> Json:
 
 
 def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
-    """Any answer as JSON; raises TypeError for an object without attributes to write down."""
+    """Return any answer as JSON; raises TypeError for an object without attributes."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -155,7 +156,8 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """The answer as its caller knows it; raises ValueError if the tape holds something else."""
+    """Return the answer as its caller expects it; raises ValueError for any other content of a
+    tape."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):
@@ -223,7 +225,7 @@ class TapedBuffer:
     _delay: int | None = None  # us from a sample's timestamp to when the driver had it, on the tape
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch, taped at `at`; raises ValueError if it is older than the buffer's newest."""
+        """Add a batch, taped at `at`; raises ValueError if it is older than the newest sample."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -282,7 +284,7 @@ class TapeWriter:
             self._now()
 
     def note(self, section: str, key: str, answer: Json) -> None:
-        """An answer; taped unless it repeats the last answer to this question."""
+        """Tape an answer, unless it repeats the last answer to this question."""
         with self._lock:
             self._turn()
             question = (section, key)
@@ -291,7 +293,7 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """The part of a sample buffer (timestamp in us, value) that is newer than the last."""
+        """Tape the samples of a buffer (timestamp in us, value) that are newer than the last."""
         with self._lock:
             self._turn()
             newest = self._newest.get(key, -1)
@@ -304,7 +306,7 @@ class TapeWriter:
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
 
     def content(self) -> bytes:
-        """The tape of everything up to now; taping may go on."""
+        """Return the tape up to now; recording may go on."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()

@@ -118,8 +118,8 @@ class Masks:
         return "/".join(map(self._part, path.split("/")))
 
     def of_process(self, path: str, text: str) -> str:
-        """A file of a process without the names of its program, user and job; other files as they
-        are."""
+        """Return a file of a process without the names of its program, user and job; other files
+        unchanged."""
         found = OF_PROCESS.fullmatch(path)
         if found is None:
             return text
@@ -152,7 +152,8 @@ class Masks:
         return self._mask("unit", part.removesuffix(tail)) + tail
 
     def mounts(self, text: str) -> str:
-        """A table of mounts without the names and addresses of file servers, and of users."""
+        """Return a table of mounts without the names and addresses of file servers, and without
+        users."""
         lines = (REMOTE.sub(self._server, line) for line in text.splitlines(keepends=True))
         masked = "".join(ADDRESS.sub(self._server, line) for line in lines)
         return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)

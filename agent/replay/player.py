@@ -242,7 +242,7 @@ class TapedNvml:
         return ask
 
     def _answer(self, key: str) -> Any:
-        """Return the present answer; Function Not Found if this was never asked."""
+        """Return the present answer; Function Not Found for a question that was never asked."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
@@ -319,7 +319,7 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Files as they were, answered from their series; a path that was never taped is missing."""
+    """Files as they were, answered from their series; a path that is not on the tape is missing."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock
@@ -344,7 +344,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """psutil's counters as they were; `nowrap` was settled when they were taped."""
+    """psutil's counters as they were; the recording settled `nowrap`."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files

@@ -88,7 +88,7 @@ class RecordingNvml:
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Ask the library; a refusal is noted for each of `keys`, an answer is not."""
+        """Ask the library; a refusal is noted for each of `keys`, the caller notes an answer."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:

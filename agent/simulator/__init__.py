@@ -19,7 +19,7 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults, which may be joined to a scenario and to each other by a plus."""
+"""Single faults, which a plus joins to a scenario and to each other."""
 
 __all__ = ["SimulatedSystem", "Simulation", "SimulationError", "build", "parse"]
 
@@ -30,7 +30,7 @@ class SimulationError(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Choice of a simulation: a system, a full driver version, a scenario."""
+    """A choice: a system, a full driver version, a scenario."""
 
     system: SystemModel
     driver: str
@@ -38,7 +38,7 @@ class Simulation:
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine with the two seams through which the agent sees it."""
+    """A simulated machine with both seams to the agent."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
@@ -53,7 +53,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario that plays at a moment (s of the clock), and the next of a tour."""
+        """Return the scenario at a moment (s of the clock), and the next scenario of a tour."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 

@@ -33,7 +33,7 @@ NEWEST = {
         *("575.64.05", "580.159.04", "590.48.01", "595.45.04", "610.43.02", "615.71"),
     )
 }
-"""Branch to a version of it, for a simulation that names the branch alone."""
+"""Branch to a full version, for a simulation that names the branch alone."""
 
 LOG_ONLY = frozenset({79, 119, 120})
 """XIDs that no event reports (DCGM issue 162): the GPU, or its system processor, is gone."""
@@ -42,7 +42,7 @@ Driver = tuple[int, ...]
 
 
 def numbers(version: str) -> Driver:
-    """`580.159.04` as (580, 159, 4), to compare; empty if it is no version."""
+    """Return `580.159.04` as (580, 159, 4), to compare; empty if it is no version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -53,7 +53,8 @@ def branches(system: SystemModel) -> list[int]:
 
 
 def resolve(system: SystemModel, wanted: str) -> str:
-    """The full version meant by `460` or `460.32.03`, empty for a version that cannot run here."""
+    """Return the full version for `460` or `460.32.03`; empty for a version that cannot run
+    here."""
     version = numbers(wanted)
     if not version or version[0] not in branches(system) or len(version) > 3:
         return ""
@@ -93,8 +94,8 @@ MOST_LINKS = 18
 
 
 class Question(NamedTuple):
-    """Condition of a call: the object asked and its state, which decide whether a function or a
-    field is answered."""
+    """Condition of a call: the GPU and its state, which decide whether a function or a field
+    answers."""
 
     model: GpuModel
     driver: Driver
@@ -221,7 +222,7 @@ RING = 20_000  # Records that the kernel keeps
 
 
 class SimulatedKernelLog:
-    """Kernel log of a simulated machine; each reader begins at its start."""
+    """Kernel log of a simulated machine; each reader starts at its beginning."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

@@ -144,7 +144,7 @@ def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
 
 
 def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """An instance with a process works as the whole GPU would; another rests."""
+    """Sample an instance. With a process it works as the whole GPU would; without, it rests."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:
         refuse(driver.INVALID_ARGUMENT)
@@ -171,8 +171,8 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
-    """Mean rates per second; not a number if no time has passed, empty if an instance had no
-    process at the older or the newer time."""
+    """Return mean rates per second: NaN if no time has passed, empty if an instance had no process
+    at either time."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

@@ -41,7 +41,7 @@ class NodePlan:
 
     @property
     def address(self) -> str:
-        """All addresses of 127.0.0.0/8 are this machine's, and no other's."""
+        """An address of loopback: all of 127.0.0.0/8 belongs to this machine."""
         return f"127.124.{self.number // 250}.{self.number % 250 + 1}"
 
 

@@ -147,8 +147,8 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Errors of severity 0 (corrected) or 1; some GPUs corrected an error in an earlier life.
-    Volatile errors of a whole GPU are not shown under MIG (nvml.h, note on
+    """Return errors of severity 0 (corrected) or 1; some GPUs have an older corrected error. Under
+    MIG volatile errors of a whole GPU are not shown (nvml.h, note on
     nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
     if severity not in (0, 1) or lifetime not in (0, 1):
         refuse(driver.INVALID_ARGUMENT)
@@ -183,7 +183,8 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Drivers from a certain branch on put the maker before GeForce, TITAN and A100."""
+    """Return the name; drivers from a certain branch on put the maker before GeForce, TITAN and
+    A100."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
@@ -198,7 +199,8 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """The first version counts what the driver reserves as used."""
+    """Return memory in the first version of the answer, which counts the driver's reserve as
+    used."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 

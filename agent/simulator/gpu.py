@@ -23,7 +23,7 @@ class SimulatedLink:
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """The links of every GPU, by number; for GPUs without NVLink an empty list each."""
+    """Return the links of every GPU, by number; empty lists for GPUs without NVLink."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -81,8 +81,8 @@ class SampleBuffers:
         self.speed = 1.0  # of the clock: the reader must come back as soon as on a real machine
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return samples (time, percent): means over each fifth of a second. `seen` is the time of
-        the last sample that is not wanted any more."""
+        """Return samples (time, percent), means over a fifth of a second each, after the time
+        `seen`."""
         return (
             (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
         )
@@ -92,8 +92,8 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Return samples (time, watts). A power that several samples share is computed once: the
-        sensor's windows touch each other, or a window makes several samples."""
+        """Return samples (time, watts). Samples that share a power compute it once: the sensor's
+        windows touch each other, or a window covers several samples."""
         window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0
         for at in self._moments(POWER, now, seen):
@@ -183,7 +183,7 @@ class SimulatedGpu:
         self._heat = (0.0, self._goal())  # when, degrees Celsius
 
     def settle_at_once(self, now: float) -> None:
-        """Set the temperature that follows from long work at this load."""
+        """Set the temperature that long work at this load leads to."""
         self._heat = (now, self._goal())
 
     def take(self, now: float, work: GpuWork) -> None:
@@ -274,7 +274,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The present generation falls to 1 at rest, but not on Hopper."""
+        """The present generation, which falls to 1 at rest, but not on Hopper."""
         full = self.awake or self.model.architecture >= HOPPER
         return self.model.pcie_generation if full else 1
 

@@ -68,7 +68,8 @@ class SimulatedPsutil:
 def _together(
     array: ArrayModel, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
-    """An array from its members: a mirror writes everything to each of them, and counts it once."""
+    """Return an array's counters from its members': a mirror writes everything to each member, and
+    counts it once."""
     members = [disks[disk.name] for disk in array.members]
     total = SimulatedDiskCounters(*(sum(column) for column in zip(*members, strict=True)))
     one = members[0]
@@ -90,7 +91,7 @@ class SimulatedSlurm(Schedulers):
 
 
 Content = str | int | Callable[[], str | int]
-"""Content of a file, without the end of its last line; or its writer."""
+"""Content of a file, without the end of its last line, or a function that returns it."""
 
 Tree = dict[str, Content]
 
@@ -140,8 +141,8 @@ def _sysfs(machine: Machine) -> Tree:
 
 
 def _unlisted(machine: Machine) -> Tree:
-    """Return the files that are read by path alone: SMART data of the disks, as udisks2 reports it,
-    and processes of the Fabric Manager and of the kernel."""
+    """Return the files that are read by path alone: SMART data as udisks2 reports it, and processes
+    of the Fabric Manager and of the kernel."""
 
     def smart() -> str:
         broken = machine.host_health.failing_disks

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 STEP = 0.23
-"""Seconds that an H100 takes for a step of the simulated training; no part of a second, so that a
-read of every second meets every phase in turn."""
+"""Seconds of a training step on an H100. A second is no multiple of it, so that a read of every
+second meets every phase in turn."""
 
 
 class GpuLoad(Struct, frozen=True):
@@ -35,8 +35,8 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats: its phases, each with its share of the step. One phase is work
-    without a rhythm, or with steps too short to be visible."""
+    """A step that a GPU repeats: its phases, each with its share. A single phase is work without a
+    rhythm, or with steps too short to be visible."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # s on an H100
@@ -84,7 +84,7 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU by index, the last also for those that follow, and their host, for so
+    """The work of the GPUs by index (the last also for all further GPUs) and of their host, for so
     many seconds."""
 
     works: tuple[GpuWork, ...]
@@ -97,7 +97,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """A server that answers a request of 0.12 s every 10 s or so, and never twice in a rhythm."""
+    """Return a server that answers a request of 0.12 s about every 10 s, without a rhythm."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]

@@ -51,16 +51,16 @@ JITTER = 0.004  # Share of a step by which its beginning is off
 
 
 StepPlace = tuple[int, float, float, float]
-"""A moment in a step: its phase, mean steps before it, the length of this step in mean steps, and
-the seconds into the phase if the step were of mean length."""
+"""A moment in a step: the phase, the mean steps before it, the length of this step in mean steps,
+and the seconds into the phase of a step of mean length."""
 
 
 class StepRates:
     """The rates of counters in each phase of a step that repeats for ever.
 
-    `durations` are those of the phases in seconds, `rates` hold a rate per second for each. Steps
-    differ a little in length, as real steps do, but many steps take as long as if they did not.
-    Work of one phase has no steps.
+    `durations` are the seconds of the phases, `rates` the rates per second in each phase. Steps
+    differ a little in length, as real steps do; many steps together do not. Work of a single phase
+    has no steps.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
@@ -79,7 +79,7 @@ class StepRates:
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the step and the place in it, so many seconds after a first step began."""
+        """Return the step and the place in it, `seconds` after the first step began."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -137,8 +137,8 @@ class StepMeter:
         self._spans.append(_Span(now, base, steady, steps, origin))
 
     def read(self, name: str, at: float) -> float:
-        """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
-        rates the total is as if they had always held."""
+        """Return the total at `at`, at most 20 s ago; 0 for a name that never ran. The first rates
+        also hold before their start."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:

@@ -37,7 +37,7 @@ Strike = Callable[[MachineState], None]
 
 
 class Need(NamedTuple):
-    """Requirement of a scenario, in words and as a question."""
+    """Requirement of a scenario: a text and a predicate."""
 
     words: str
     met: Callable[[SystemModel], bool]
@@ -136,7 +136,8 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
-    """The scenarios of the tour, each with its seconds. What is held has no past of work."""
+    """Return the scenarios of the tour with their seconds. Training follows each but `idle`: the
+    held GPUs that come next have no past of work."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):

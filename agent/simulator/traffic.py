@@ -14,7 +14,7 @@ BACKGROUND = 0.01  # Share of every CPU that the system itself uses
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
 QUIET_BUSY = 0.001  # share of time that a disk is busy with those
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
-"""Counters of every disk since boot, before the simulation began."""
+"""Counters of every disk at the start of the simulation."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3

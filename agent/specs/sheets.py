@@ -64,12 +64,13 @@ class SpecValue(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """The figure in base units: bytes, bytes per second, watts; a size as its maker counts."""
+        """Return the figure in base units: bytes, bytes per second, watts; sizes as their maker
+        counts them."""
         return self.value * UNITS.get(self.unit, 1.0)
 
 
 class Names(Struct, frozen=True):
-    """Names that a driver or firmware gives a thing, and the places that showed them."""
+    """Names of a device in a driver or firmware, and the places that showed them."""
 
     names: tuple[str, ...]
     source: str
@@ -228,7 +229,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """The system and its GPUs, unless the agent shall recognise and count them."""
+    """Names of the system and its GPUs; without them the agent recognises and counts them."""
 
     table = ""
     retired = ("specs",)
@@ -259,7 +260,7 @@ class MachineSpecs:
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return it for the machine of this product name. Raises ConfigError if the configured
+        """Return the specs for a machine of this product name. Raises ConfigError if the configured
         system does not exist."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)

@@ -13,10 +13,10 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Seconds that a program gets until it is ready, and to end by itself once it is asked to."""
+"""Seconds within which a program must be ready, and within which it must end on request."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
-"""Seconds that an answer may take, and between two checks whether a program is ready."""
+"""Seconds that an answer may take, and seconds between two checks of a program."""
 
 OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
@@ -28,8 +28,8 @@ async def run_all(
     once_ready: OnceReady,
     say: Callable[[str], None],
 ) -> None:
-    """Run the programs until `stop`, with their output in `logs`, and act once all are ready. A
-    program that is optional may fail or end; raises BadInput if another does."""
+    """Run the programs until `stop`, with their output in `logs`, and call `once_ready` when all
+    are ready. An optional program may fail or end; raises BadInput if another program does."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
@@ -69,7 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start it in a session of its own, because Ctrl-C in the terminal reaches this process."""
+    """Start the program in a session of its own, because Ctrl-C in the terminal reaches this
+    process."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(
@@ -110,7 +111,7 @@ def _ending(status: int) -> str:
 
 
 async def _end(process: Process) -> None:
-    """Let it end by itself, or else end it."""
+    """Ask the program to end, and kill it if it does not."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:

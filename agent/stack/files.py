@@ -86,10 +86,8 @@ LOCK = "lock"
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """The named folder, which stays; else a temporary folder.
-
-    Raises BadInput if it cannot be made, or another stack uses it.
-    """
+    """Yield the named folder, which stays, or a temporary folder. Raises BadInput if it cannot be
+    made, or if another stack uses it."""
     if wanted is None:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")

@@ -28,7 +28,7 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """The ports wanted, each replaced by a free port if somebody has it."""
+    """Return the wanted ports, each replaced by a free port if it is taken."""
     with ExitStack() as held:  # all until all are chosen, so that no two are the same
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
@@ -59,7 +59,7 @@ GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
-    """A program of the stack: its start, and the way it says that it is ready."""
+    """A program of the stack: its command, and the sign that it is ready."""
 
     name: str
     arguments: Sequence[str]
@@ -74,7 +74,7 @@ class StackProgram:
 
 
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Words before the command of a child that dies with its parent, however that ends."""
+"""Words before the command of a child that makes it die with its parent."""
 
 BINARIES = {
     "prometheus": ("prometheus",),
@@ -103,7 +103,8 @@ def fleet_program(
 
 
 def _own(name: str, port: int, *module: str) -> StackProgram:
-    """A module of these packages; `-P` lets no other `agent` of a folder in."""
+    """Return the command for a module of these packages; `-P` keeps an `agent` in the current
+    folder out."""
     paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
@@ -115,7 +116,7 @@ def prometheus_program(port: int, folder: Path) -> StackProgram:
 
 
 def alertmanager_program(port: int, folder: Path) -> StackProgram:
-    """Alertmanager over `folder`, alone: without an address for a cluster it seeks no peers."""
+    """Return Alertmanager over `folder`, alone: without a cluster address it seeks no peers."""
     return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
 
 
@@ -134,7 +135,7 @@ def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> Sta
 
 
 def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Grafana over `folder`, for anybody on this machine to view and nobody to change."""
+    """Return Grafana over `folder`; anybody on this machine may view, nobody may change."""
     server = binary("grafana")
     homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])

@@ -190,8 +190,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick) -> Iterator[RunningJob]:
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs, and not good beside a critical finding; without
-    the first step that is `said` above."""
+    """Return a group with the findings of its GPUs; it is not good beside a critical finding, and
+    does not repeat the step `said` above."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -205,7 +205,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings, each first step but once: not if a clause or a finding above says it."""
+    """Return the findings; a first step that a clause or an earlier finding has is left out."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []

@@ -21,7 +21,7 @@ MOST = 200
 def event_statuses(
     events: Sequence[FaultEvent], jobs: Iterable[Receipt], snapshot: Snapshot, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return all of them, the newest first; while the driver is `silent` the state of a running job
+    """Return all events, the newest first. While the driver is `silent`, the state of a running job
     is not known."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}

@@ -33,8 +33,8 @@ def finding_statuses(
     missing: Sequence[int] = (),
     step: Callable[[ActiveFault], str] = lambda one: action(one.finding),
 ) -> tuple[FindingStatus, ...]:
-    """Return the faults, the gravest first; `missing` are the numbers of GPUs that the agent never
-    met, `step` is the first step of each."""
+    """Return the faults, the gravest first. `missing` are the numbers of GPUs that the agent never
+    saw, `step` returns the first step of a finding."""
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at),
@@ -53,7 +53,7 @@ def finding_statuses(
 
 
 def _naming(finding: FindingStatus, missing: Sequence[int]) -> FindingStatus:
-    """Return the finding of missing GPUs with those whose numbers the driver still counts."""
+    """Return the finding of missing GPUs with the numbers that the driver still counts."""
     if not missing:
         return finding
     text = f"{finding.text}: GPU{'s' * (len(missing) > 1)} {ranges(missing)}"
@@ -94,8 +94,8 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the sentence without the name of the GPU; of a PCIe link whether it limits anything
-    now, if its traffic is known."""
+    """Return the sentence without the name of the GPU; for a PCIe link with known traffic, also
+    whether it limits the traffic now."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -128,8 +128,8 @@ def grave(findings: Iterable[FindingStatus]) -> bool:
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a GPU's work, without a colour if it is good and a finding is critical:
-    neither is the work sound, nor is it the fault."""
+    """Return the level of a GPU's work. Good work beside a critical finding has no level: it is
+    neither sound nor the fault."""
     return None if level is Level.GOOD and grave(findings) else level
 
 

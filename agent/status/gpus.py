@@ -42,14 +42,14 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""Share of the time that low clocks take, from which they are reported though work takes more."""
+"""Least share of the time lost to low clocks that is reported although work takes more."""
 
 BESIDE = 0.06
-"""Share of the time that a GPU at work loses to a cause, from which the headline reports it; twice
-that for exposed communication, of which a healthy job has a few per cent."""
+"""Least share of the time lost to a cause that the headline reports for a GPU at work; twice that
+for exposed communication, of which a healthy job has a few per cent."""
 
 STANDS = 20.0
-"""Seconds from which a costly state is shown, whatever cost more before."""
+"""Seconds from which a costly state is shown, whatever cost more before it."""
 
 SILENT = "it no longer answers"
 
@@ -60,7 +60,7 @@ BASIS = {
 
 
 class Judged(NamedTuple):
-    """A GPU as far as it is judged: without a `pair`, `why` says why in words, `reason` to
+    """The verdict on a GPU. Without a `pair`, `why` gives the reason in words, `reason` to
     programs. `beside` is the largest loss of the window with its share, None if it is small."""
 
     identity: GpuIdentity
@@ -91,8 +91,8 @@ class Judged(NamedTuple):
         return late.index if late else None
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair that counts: the loss of the window, unless it is small, or the present
-        loss has stood for long; of GPUs at work only their `main` loss."""
+        """Return the pair that counts: the loss of the window, unless it is small or the present
+        loss has lasted long; for GPUs at work only their `main` loss."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -176,7 +176,7 @@ def first_step(gpu: Judged, loss: Pair) -> str:
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step of a finding; of time that a GPU loses, the step of its account."""
+    """Return the first step of a finding; for lost time, the step of the account."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -200,7 +200,7 @@ def window(
 
 
 def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
-    """Return the state that costs most of the window, and its share; a known cause first."""
+    """Return the state that costs most of the window, and its share; a known cause goes first."""
     lost = [
         (share, pair)
         for pair, share in shares.items()

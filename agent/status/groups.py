@@ -19,7 +19,8 @@ Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs by their displayed pair and reason, the gravest first, then the most."""
+    """Return the GPUs by their displayed pair and reason: the gravest first, then the largest
+    group."""
     main = _main_loss(gpus)
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -45,8 +46,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group; communication is a warning while a link is `full`, as its
-    alert."""
+    """Return the level of a group. Like its alert, communication is a warning while a link is
+    `full`."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -81,8 +82,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the share that went to the pair, and the seconds that it is of: those that the text
-    speaks of."""
+    """Return the share of the pair, and the seconds of the window that the text names."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (

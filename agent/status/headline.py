@@ -19,7 +19,7 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of missing data, not of faults: for the list alone, unless nothing else is wrong."""
+"""Kinds of missing data: they stand in the list alone, unless nothing else is wrong."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
@@ -73,7 +73,8 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 
 
 def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
-    """Return whether something is broken now: not only unseen, nor over, nor shown by a group."""
+    """Return whether a finding is a present fault: not missing data, not over, and not in the
+    clause of a group."""
     if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
         return False
     if finding.alert and finding.alert.name in OF_STATES:
@@ -87,7 +88,7 @@ def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause that says more than its finding, which it may stand before."""
+    """Return a clause that replaces its finding and says more."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     hold = seconds(fault.hold)
@@ -155,8 +156,8 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
-    """Return a clause for the work of all GPUs, with the first step of the first group that has a
-    step: it is the gravest."""
+    """Return a clause for the work of all GPUs, with the first step of the gravest group that has a
+    step."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -199,7 +200,7 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of a state: its finding's, else with the share of the time from which it
+    """Return the alert of a state: that of its finding, else an alert with the shares from which it
     fires."""
     if state not in ALERTS:
         return None

@@ -19,7 +19,7 @@ SPAN = 900
 """Slots kept."""
 
 STANDS = int(LONGEST)
-"""Slots that a tick may stand for when ticks are late; a longer gap stays a gap."""
+"""Slots that a late tick may fill; a longer gap stays a gap."""
 
 MOST_GPUS = 128
 """Histories kept at most; later histories are not kept. A history without values is dropped."""
@@ -49,7 +49,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Seconds of a mean of values that swing with each step: one sample shows little."""
+"""Seconds of the mean of values that swing with each step: a single sample shows little."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
@@ -182,7 +182,7 @@ class History:
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Everything, or the slots after second `since` if they are still held."""
+        """Return everything, or the slots after second `since` if they are still held."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1

@@ -60,7 +60,7 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Return the words for the process that the others wait for, as far as it is known."""
+    """Return the words for the process that the others wait for, if it is known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits; the cause is not known"
@@ -125,7 +125,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return the saving from ending its first cause, its hang if it is `hung`; empty if little."""
+    """Return the saving from the end of the first cause, of the hang if it is `hung`; empty if it
+    is small."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
