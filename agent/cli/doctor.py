@@ -39,7 +39,7 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
         _answer(look, writing)
     os.close(writing)
     raw = _read(reading, began + timeout)
-    delay = _delay(child)
+    delay = _delay(child, time.monotonic() - began)
     os.kill(child, signal.SIGKILL)  # not waited for: a call into the kernel may hang
     os.waitpid(child, os.WNOHANG)
     if raw is None:
@@ -82,11 +82,14 @@ def _read(reading: int, until: float) -> bytes | None:
     return None
 
 
-def _delay(process: int) -> float:
+def _delay(process: int, elapsed: float) -> float:
     """Return the seconds for which threads of the process were ready to run and had no processor.
-    The look runs on several threads in turn, so their waits add up."""
+    The look runs on several threads in turn, so their waits add up. The kernel counts a wait once
+    it has ended: a thread that is ready now has waited whenever it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):
-            waited += int(path.read_text().split()[1]) / 1e9
+            ran, queued = (int(word) / 1e9 for word in path.read_text().split()[:2])
+            state = path.with_name("stat").read_text().rpartition(")")[2].split()[0]
+            waited += max(queued, elapsed - ran) if state == "R" else queued
     return waited

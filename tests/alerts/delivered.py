@@ -38,7 +38,8 @@ BY_KIND = {
     for case in sorted(FIRING, key=lambda case: -max(map(len, case.series.values())))
     for labels in case.fires
 }
-"""The shortest case of each rule that fires."""
+SHORTEST = {f"{case.alert}: {case.title}": case for case in BY_KIND.values()}
+"""The shortest case of each rule that fires, by its title in the answer of promtool."""
 
 SELDOM = 4
 """Samples to an evaluation: a text has the last alone."""
@@ -147,8 +148,7 @@ def _message(inbox: Inbox, mails: Sequence[str], alert: Fired) -> Message:
 
 def all_messages(texts: Mapping[str, Iterable[Fired]], folder: Path) -> list[Message]:
     """The message of each rule, the gravest first, from the alerts of its case by title."""
-    titles = dict.fromkeys(f"{case.alert}: {case.title}" for case in BY_KIND.values())
-    fired = {one.annotations["description"]: one for title in titles for one in texts[title]}
+    fired = {one.annotations["description"]: one for title in SHORTEST for one in texts[title]}
     messages = delivered(fired.values(), folder)
     return sorted(messages, key=lambda one: _rank(one.alert.labels))
 
@@ -159,7 +159,7 @@ def _rank(labels: Texts) -> tuple[Any, ...]:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        texts = rendered(set(BY_KIND.values()), Path(folder))
+        texts = rendered(SHORTEST.values(), Path(folder))
         for message in all_messages(texts, Path(folder)):
             print(f"{'=' * 80}\n{message.title or message.alert.labels['alertname']}")
             print(f"({message.alert.annotations['summary']})\n")

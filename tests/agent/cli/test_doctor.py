@@ -55,7 +55,7 @@ def test_a_look_that_hangs_is_left_behind() -> None:
         threading.Event().wait()
         return {}
 
-    assert in_child(hang, timeout=0.0) is None
+    assert in_child(hang, timeout=3.0) is None
 
 
 def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:

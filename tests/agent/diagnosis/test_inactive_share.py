@@ -1,8 +1,8 @@
 """Division of the inactive share of a second, from the states of threads: measured, and
 complete."""
 
-from types import MappingProxyType
-from typing import NamedTuple
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agent.diagnosis.advice import Advice, advised
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.inactive_share import COPY_RATE, DATA_RATE, divide_inactive, doubts
+from agent.diagnosis.inactive_share import divide_inactive, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, TickContext
 from agent.model import Absence, Cause, Fact, Reading, Reason, State
@@ -58,12 +58,6 @@ def stalled(share: float) -> Figures:
     return {(work.CGROUP_STALLED, (*GPU, "io")): share}
 
 
-def blocked(sampled: float, idle_for_disks: float) -> Figures:
-    """A GPU that is active for half the time, its launching thread in uninterruptible sleep for
-    this share, and cores of the host that are idle while a task of theirs waits for a disk."""
-    return {**threads(0.5, (0.5, 0.0, sampled)), (host.IO_WAIT, ()): idle_for_disks}
-
-
 def copied(sent: float, received: float) -> Figures:
     return {(pcie.TRANSMITTED, GPU): sent, (pcie.RECEIVED, GPU): received}
 
@@ -76,236 +70,32 @@ LIMIT = 63e9
 SLOT: Wires = {("pcie", "gpu0", GPU, "receive"): (0.5, LIMIT)}
 
 
-class Row(NamedTuple):
-    """Figures, the shares by cause, and the first fact of the largest."""
-
-    shares: dict[Cause, float]
-    fact: FactKind
-    figures: Figures
-    wires: Wires = MappingProxyType({})
-
-
 THREAD, CPU, DISK, NETWORK, PCIE, UNKNOWN = (
     *(Cause.HOST_THREAD, Cause.CPU, Cause.DISK),
     *(Cause.NETWORK, Cause.PCIE, Cause.UNKNOWN),
 )
 LOADING: Doing = (0.3, 0.0, 0.0)
-ROWS: dict[str, Row] = {
-    # the launching thread itself
-    "launches kernel by kernel": Row(
-        {THREAD: 0.8}, FactKind.ONE_THREAD, threads(0.2, (1.0, 0.0, 0.0))
-    ),
-    "20 ms of Python in each step of 70 ms": Row(
-        {THREAD: 0.33, UNKNOWN: 0.02}, FactKind.ONE_THREAD, threads(0.65, (0.98, 0.0, 0.0))
-    ),
-    "runs less than its GPU is active": Row(
-        {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, threads(0.5, (0.2, 0.0, 0.0))
-    ),
-    "two processes that launch cannot take more than there is": Row(
-        {THREAD: 0.7}, FactKind.ONE_THREAD, threads(0.3, (1.9, 0.0, 0.0))
-    ),
-    "dispatches, and sleeps while its GPU works": Row(
-        {THREAD: 0.46, UNKNOWN: 0.11},
-        FactKind.ONE_THREAD,
-        threads(0.43, REST, dispatching=(0.46, 0.0, 0.0)),
-    ),
-    # too few cores
-    "queues for a core": Row(
-        {CPU: 0.4, UNKNOWN: 0.1}, FactKind.THREADS_QUEUED, threads(0.5, (0.5, 0.4, 0.0))
-    ),
-    "its loaders queue more than they run": Row(
-        {CPU: 0.6},
-        FactKind.THREADS_QUEUED,
-        threads(0.4, (0.4, 0.0, 0.0), (1.0, 3.0, 0.0), workers=4),
-    ),
-    # loaders
-    "loaders decode": Row(
-        {CPU: 0.7}, FactKind.WORKERS_RUNNING, threads(0.3, LOADING, (6.0, 0.0, 0.0), workers=6)
-    ),
-    "loaders decode, and it launches": Row(
-        {THREAD: 0.2, CPU: 0.5},
-        FactKind.WORKERS_RUNNING,
-        threads(0.3, (0.5, 0.0, 0.0), (6.0, 0.0, 0.0), workers=6),
-    ),
-    "one loader decodes for a part of the wait": Row(
-        {CPU: 0.2, UNKNOWN: 0.5},
-        FactKind.UNEXPLAINED,
-        threads(0.3, LOADING, (0.2, 0.0, 0.0), workers=1),
-    ),
-    "loaders read": Row(
-        {DISK: 0.65, CPU: 0.05},
-        FactKind.DISK_READS,
-        {**threads(0.3, LOADING, (0.4, 0.0, 5.2), workers=6), **READS},
-    ),
-    "loaders read and decode as long": Row(
-        {DISK: 0.35, CPU: 0.35},
-        FactKind.DISK_READS,
-        {**threads(0.3, LOADING, (3.0, 0.0, 3.0), workers=6), **READS},
-    ),
-    "loaders read, and the kernel fills their pages": Row(
-        {DISK: 0.65, CPU: 0.05},
-        FactKind.DISK_READS,
-        {**threads(0.3, LOADING, (1.6, 0.0, 4.0, 1.2), workers=6), **READS},
-    ),
-    # files that it reads and writes itself
-    "reads itself, and the kernel fills its pages for as long at most": Row(
-        {DISK: 0.4, THREAD: 0.3, UNKNOWN: 0.1},
-        FactKind.DISK_READS,
-        {**threads(0.2, (0.7, 0.0, 0.2, 0.4)), **READS},
-    ),
-    "reads itself, as sampled": Row(
-        {DISK: 0.4, UNKNOWN: 0.1}, FactKind.DISK_READS, {**threads(0.5, (0.5, 0.0, 0.4)), **READS}
-    ),
-    "its cgroup counts what samples missed": Row(
-        {DISK: 0.4, UNKNOWN: 0.1},
-        FactKind.BLOCKED,
-        {**threads(0.5, (0.5, 0.0, 0.1)), **stalled(0.4)},
-    ),
-    "samples saw more than its cgroup counts": Row(
-        {DISK: 0.4, UNKNOWN: 0.1},
-        FactKind.BLOCKED,
-        {**threads(0.5, (0.5, 0.0, 0.4)), **stalled(0.1)},
-    ),
-    "its cgroup counts the loaders' waits": Row(
-        {DISK: 0.5},
-        FactKind.BLOCKED,
-        {**threads(0.5, (0.5, 0.0, 0.1), (0.0, 0.0, 2.0), workers=2), **stalled(0.9)},
-    ),
-    "the host counts what was sampled seldom": Row(
-        {DISK: 0.35, UNKNOWN: 0.15}, FactKind.BLOCKED, blocked(0.2, idle_for_disks=0.35)
-    ),
-    "others on the host wait much longer": Row(
-        {DISK: 0.2, UNKNOWN: 0.3}, FactKind.UNEXPLAINED, blocked(0.1, idle_for_disks=5.0)
-    ),
-    "other work on its core hides a wait from the host": Row(
-        {DISK: 0.2, UNKNOWN: 0.3}, FactKind.UNEXPLAINED, blocked(0.4, idle_for_disks=0.01)
-    ),
-    "waits too short to be sampled": Row(
-        {DISK: 0.07, UNKNOWN: 0.43},
-        FactKind.UNEXPLAINED,
-        {**blocked(0.0, idle_for_disks=0.07), **stalled(0.01)},
-    ),
-    "others on the host wait": Row(
-        {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, blocked(0.0, idle_for_disks=0.5)
-    ),
-    "writes a checkpoint": Row(
-        {DISK: 0.5},
-        FactKind.JOB_WRITES,
-        {**threads(0.5, (0.5, 0.0, 0.6)), (work.CGROUP_WRITTEN, GPU): 2e9},
-    ),
-    "reads more than it writes": Row(
-        {DISK: 0.5},
-        FactKind.JOB_READS,
-        {
-            **threads(0.5, (0.5, 0.0, 0.6)),
-            (work.CGROUP_WRITTEN, GPU): 2e7,
-            (work.CGROUP_READ, GPU): 2e9,
-        },
-    ),
-    "a network file system, and local disks are quiet": Row(
-        {NETWORK: 0.5},
-        FactKind.NETWORK_MOUNTED,
-        {**threads(0.5, (0.5, 0.0, 0.6)), **QUIET_DISK, **NFS},
-    ),
-    "a network file system beside a local disk that works": Row(
-        {DISK: 0.5}, FactKind.DISK_READS, {**threads(0.5, (0.5, 0.0, 0.6)), **READS, **NFS}
-    ),
-    # the network
-    "loaders fetch": Row(
-        {NETWORK: 0.56, CPU: 0.14},
-        FactKind.JOB_RECEIVES,
-        {**threads(0.3, LOADING, (0.6, 0.0, 0.0), workers=4, busiest=0.2), **ARRIVES},
-    ),
-    "loaders fetch, and the busiest decodes all the time": Row(
-        {CPU: 0.7},
-        FactKind.WORKERS_RUNNING,
-        {**threads(0.3, LOADING, (3.0, 0.0, 0.0), workers=4, busiest=1.0), **ARRIVES},
-    ),
-    "it fetches itself": Row(
-        {NETWORK: 0.5}, FactKind.JOB_RECEIVES, {**threads(0.5, (0.5, 0.0, 0.0)), **ARRIVES}
-    ),
-    "next to nothing arrives": Row(
-        {UNKNOWN: 0.5},
-        FactKind.UNEXPLAINED,
-        {**threads(0.5, (0.5, 0.0, 0.0)), (work.RECEIVED, GPU): 0.99 * DATA_RATE},
-    ),
-    # copies
-    "copies from pinned memory": Row(
-        {PCIE: 0.5},
-        FactKind.COPIES_TO_GPU,
-        {**threads(0.5, (0.9, 0.0, 0.0)), **copied(0.0, 0.5 * COPY_RATE * LIMIT)},
-        SLOT,
-    ),
-    "both directions take their time": Row(
-        {PCIE: 0.4, THREAD: 0.1},
-        FactKind.COPIES_TO_GPU,
-        {
-            **threads(0.5, (1.0, 0.0, 0.0)),
-            **copied(0.2 * COPY_RATE * LIMIT, 0.2 * COPY_RATE * LIMIT),
-        },
-        SLOT,
-    ),
-    "copies from pageable memory": Row(
-        {PCIE: 0.8},
-        FactKind.COPIES_TO_GPU,
-        {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.2e9, 3.2e9)},
-        SLOT,
-    ),
-    "copies what its loader has pinned": Row(
-        {THREAD: 0.8},
-        FactKind.ONE_THREAD,
-        {**threads(0.2, (1.0, 0.0, 0.0)), **copied(0.2e9, 3.2e9), (work.PINNING, GPU): 1},
-        SLOT,
-    ),
-    "copies to pageable memory": Row(
-        {PCIE: 0.97},
-        FactKind.COPIES_TO_GPU,
-        {**threads(0.03, (1.0, 0.0, 0.0)), **copied(1.35e9, 1e6)},
-        SLOT,
-    ),
-    "the thread prepares what is copied beside work": Row(
-        {THREAD: 0.5},
-        FactKind.ONE_THREAD,
-        {**threads(0.5, (1.0, 0.0, 0.0)), **copied(0.02e9, 0.4e9)},
-        SLOT,
-    ),
-    "little activity beside a compiler that has ended is no poll": Row(
-        {CPU: 0.97},
-        FactKind.WORKERS_RUNNING,
-        {**threads(0.03, (0.03, 0.0, 0.0), (1.0, 0.0, 0.0)), **copied(0.0, 0.0)},
-    ),
-    # nothing to be explained, or not to be seen
-    "a server polls for requests": Row(
-        {UNKNOWN: 0.98},
-        FactKind.UNEXPLAINED,
-        {**threads(0.02, (1.0, 0.0, 0.0)), **copied(0.0, 0.5 * DATA_RATE)},
-    ),
-    "a checkpoint while the GPU rests": Row(
-        {DISK: 0.92, UNKNOWN: 0.08},
-        FactKind.JOB_WRITES,
-        {
-            **threads(0.0, (0.06, 0.0, 0.92)),
-            **copied(0.0, 0.0),
-            **stalled(0.9),
-            (work.CGROUP_WRITTEN, GPU): 2e9,
-        },
-    ),
-    "at little activity with data on its way": Row(
-        {THREAD: 0.98},
-        FactKind.ONE_THREAD,
-        {**threads(0.02, (1.0, 0.0, 0.0)), **copied(0.0, 2 * DATA_RATE)},
-    ),
-    "at rest, and not held yet": Row({UNKNOWN: 1.0}, FactKind.QUIET, threads(0.0, REST)),
-    "processes that cannot be seen": Row(
-        {UNKNOWN: 0.5}, FactKind.UNEXPLAINED, {(activity.ACTIVITY, GPU): 0.5, **ARRIVES, **READS}
-    ),
-    # several causes share a second
-    "a little of everything": Row(
-        {THREAD: 0.1, CPU: 0.25, DISK: 0.35},
-        FactKind.DISK_READS,
-        {**threads(0.3, (0.4, 0.1, 0.2), (0.5, 0.0, 0.5), workers=2), **READS, **stalled(0.9)},
-    ),
+ALSO = {"reads": READS, "quiet_disk": QUIET_DISK, "nfs": NFS, "arrives": ARRIVES}
+METRICS = {
+    "written": work.CGROUP_WRITTEN,
+    "read": work.CGROUP_READ,
+    "received": work.RECEIVED,
+    "pinning": work.PINNING,
+    "active": activity.ACTIVITY,
 }
+ROWS = tomllib.loads(Path(__file__).with_name("inactive_share.toml").read_text(encoding="utf-8"))
+
+
+def figures_of(name: str) -> Figures:
+    row = ROWS[name]
+    words = ("active", "launching", "working", "workers", "busiest", "dispatching")
+    given = {word: row[word] for word in words if word in row}
+    found = dict(threads(**given) if "launching" in given else {})
+    found |= {(METRICS[word], GPU): row[word] for word in METRICS.keys() & row.keys()}
+    found |= stalled(row["stalled"]) if "stalled" in row else {}
+    found |= copied(*row["copied"]) if "copied" in row else {}
+    found |= {(host.IO_WAIT, ()): row["io_wait"]} if "io_wait" in row else {}
+    return {**found, **{k: v for word in row.get("also", ()) for k, v in ALSO[word].items()}}
 
 
 def found_in(e: Evidence) -> dict[Cause, float]:
@@ -315,12 +105,12 @@ def found_in(e: Evidence) -> dict[Cause, float]:
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name: str) -> None:
     row = ROWS[name]
-    e = evidence(row.figures, row.wires)
+    e = evidence(figures_of(name), SLOT if "slot" in row else {})
     shares = divide_inactive(e)
     found = {cause: seconds for cause, seconds in found_in(e).items() if seconds > 1e-9}
-    assert found == pytest.approx(row.shares, abs=0.001)
+    assert found == pytest.approx(row["shares"], abs=0.001)
     largest = max(shares.values(), key=lambda share: share.seconds)
-    assert largest.facts[0].kind is row.fact
+    assert largest.facts[0].kind is FactKind[row["fact"]]
     assert all(fact_text(fact) for share in shares.values() for fact in share.facts)
 
 
@@ -329,16 +119,14 @@ def test_row(name: str) -> None:
     [("writes a checkpoint", True), ("reads more than it writes", False), ("loaders read", False)],
 )
 def test_the_advice_on_disks_is_by_direction(name: str, checkpoint: bool) -> None:
-    row, pair = ROWS[name], (State.STARVED, Cause.DISK)
-    facts = divide_inactive(evidence(row.figures))[Cause.DISK].facts
-    found = advised(pair, facts)
+    facts = divide_inactive(evidence(figures_of(name)))[Cause.DISK].facts
+    found = advised((State.STARVED, Cause.DISK), facts)
     assert (found is Advice.CHECKPOINT) is checkpoint
 
 
 def test_a_wait_for_peers_is_not_taken_for_copies() -> None:
     """Kernels that spin read the host's memory over PCIe."""
-    figures = {**ROWS["copies from pinned memory"].figures, **job({}, {})}
-    figures |= ROWS["copies from pinned memory"].figures
+    figures = {**job({}, {}), **figures_of("copies from pinned memory")}
     figures[nvlink.LINKS, PEER_LABELS] = 18
     alone = evidence(figures, SLOT, GpuHistory(nvlink_seen=False), others={PEER: GpuHistory()})
     joined = evidence(figures, SLOT, others={PEER: GpuHistory()})
