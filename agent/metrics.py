@@ -28,6 +28,10 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
 
     `possible` and `fastest` are numbers, or a name in `RANGES` and `FASTEST`. `which` lists values
     of labels: the default set has each series with one of them.
+
+    A value of a GPU that NVML answers by itself needs no more: `call` is the getter without
+    `nvmlDeviceGet`, or the id of a field, `per` its units in a unit of the metric, `every` the
+    name of an interval.
     """
 
     meaning: str
@@ -40,6 +44,9 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     shown: InDefault = InDefault.ALL
     parts: Labels = ()
     which: Labels = ()
+    call: str | int = ""
+    per: float = 1.0
+    every: str = ""
 
     def metric(self, name: str) -> Metric:
         """The metric of this name; a counter if the name says so."""
@@ -58,8 +65,15 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def declared_beside(module: str) -> Mapping[str, Metric]:
-    """The metrics by name of the TOML file beside a module (its `__file__`)."""
+class Declarations(dict[str, Metric]):
+    """The metrics of a file, by name."""
+
+    def __init__(self, tables: Mapping[str, Declaration]) -> None:
+        super().__init__({name: table.metric(name) for name, table in tables.items()})
+        self.asked = [(self[name], table) for name, table in tables.items() if table.call]
+
+
+def declared_beside(module: str) -> Declarations:
+    """The metrics of the TOML file beside a module (its `__file__`)."""
     text = Path(module).with_suffix(".toml").read_text(encoding="utf-8")
-    tables = convert(tomllib.loads(text), dict[str, Declaration])
-    return {name: table.metric(name) for name, table in tables.items()}
+    return Declarations(convert(tomllib.loads(text), dict[str, Declaration]))

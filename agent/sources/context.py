@@ -1,15 +1,17 @@
 """Context from which sources build the reads of a GPU or of the host."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agent.clock import Clock
 from agent.config.settings import Configuration, Settings
 from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
 from agent.hardware.files import FileTree, names_in, read_int
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
+from agent.metrics import Declarations
 from agent.model import Absent, GpuIdentity, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses, GpuState
@@ -127,6 +129,16 @@ class GpuContext:
             return intervals.TOPOLOGY if table.refused else every
 
         return self.read(source, part, metrics, table.read, interval)
+
+    def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
+        """Yield the reads of the values that their declarations ask NVML for."""
+        by_interval: dict[str, list[GpuRow]] = {}
+        for metric, table in declarations.asked:
+            asked = FieldId(table.call) if isinstance(table.call, int) else table.call
+            row = GpuRow(metric, asked, per=table.per)
+            by_interval.setdefault(table.every, []).append(row)
+        for every, rows in by_interval.items():
+            yield self.rows(source, every, getattr(intervals, every.upper()), *rows)
 
     def gpm_interval(self) -> float:
         return intervals.ACTIVITY_BUSY if self.state.has_processes else intervals.ACTIVITY_IDLE

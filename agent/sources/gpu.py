@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
 from agent.metrics import declared_beside
 from agent.polling import intervals
@@ -49,12 +48,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     both = (UTILIZATION, MEMORY_UTILIZATION)
     yield gpu_context.read("gpu", "info", (INFO,), info, intervals.LINKS)
     yield gpu_context.read("gpu", "utilization", both, utilization, intervals.TICK)
-    yield gpu_context.rows(
-        "gpu",
-        "state",
-        intervals.LINKS,
-        GpuRow(PERSISTENCE_MODE, "PersistenceMode"),
-        GpuRow(RECOVERY_ACTION, FieldId.RECOVERY_ACTION),
-    )
+    yield from gpu_context.declared("gpu", _METRICS)
     engines = (GpuRow(metric, partial(_engine, engine=call)) for metric, call in ENGINES.items())
     yield gpu_context.rows("media", "engines", intervals.MEDIA, *engines)

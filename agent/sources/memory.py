@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.metrics import declared_beside
 from agent.model import Absent, Reason
 from agent.polling import intervals
-from agent.polling.reads import GpuRow, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.context import GpuContext
 from agent.specs.sheets import load
 
@@ -43,6 +43,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
             gpu_context.state.woken = True
         before = info.used
 
-    metrics, bus = (USED, TOTAL, FREE, RESERVED), GpuRow(BUS_WIDTH, "MemoryBusWidth")
-    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, bus)
+    metrics = (USED, TOTAL, FREE, RESERVED)
+    yield from gpu_context.declared("memory", _METRICS)
     yield gpu_context.read("memory", "use", metrics, use, intervals.TICK)

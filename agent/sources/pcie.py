@@ -11,7 +11,7 @@ from agent.metrics import declared_beside
 from agent.model import FINAL, Absent, Reason, checked
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import GpuRow, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FASTEST_PCIE, Range
 from agent.sources.context import GpuContext
 from agent.specs.sheets import pcie_bytes_per_second
@@ -31,19 +31,6 @@ BEYOND_DOUBT = 1.3
 multiplied by 1000)."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
-TABLES = {
-    ("link", intervals.PCIE_LINK): (
-        GpuRow(GENERATION, "CurrPcieLinkGeneration"),
-        GpuRow(WIDTH, "CurrPcieLinkWidth"),
-    ),
-    ("limits", intervals.TOPOLOGY): (
-        GpuRow(GENERATION_LIMIT, "MaxPcieLinkGeneration"),
-        GpuRow(WIDTH_LIMIT, "MaxPcieLinkWidth"),
-    ),
-    ("replays", intervals.LINKS): (GpuRow(REPLAYS, "PcieReplayCounter"),),
-}
-
-
 DEVICES = "/sys/bus/pci/devices"
 SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 """GT/s, as the kernel writes them, to the PCIe generation."""
@@ -130,8 +117,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
         call = PcieFromCall(gpu_context.device, every)
         yield gpu_context.read("pcie", "call", WAYS, call.read, every)
-    for (part, interval), rows in TABLES.items():
-        yield gpu_context.rows("pcie", part, interval, *rows)
+    yield from gpu_context.declared("pcie", _METRICS)
     address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML writes a longer address
     switches = partial(_switches, gpu_context.host.files, f"{DEVICES}/{address}")
     yield gpu_context.read("pcie", "switches", (UPLINK,), switches, intervals.TOPOLOGY)

@@ -17,20 +17,12 @@ ENERGY = _METRICS["dgx_gpu_energy_joules_total"]
 SAMPLES = _METRICS["dgx_gpu_power_samples_watts"]
 
 MILLI = 1e3
-TABLES = {
-    ("draw", intervals.TICK): (GpuRow(POWER, "PowerUsage", per=MILLI),),
-    ("limit", intervals.THROTTLE): (GpuRow(POWER_LIMIT, "EnforcedPowerLimit", per=MILLI),),
-    ("board", intervals.TOPOLOGY): (
-        GpuRow(DEFAULT_LIMIT, "PowerManagementDefaultLimit", per=MILLI),
-    ),
-}
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Yield the reads of a GPU. While a process is on it, the driver's 20 ms samples are read
     without a gap; a GPU without an energy counter needs them all the time."""
-    for (part, every), rows in TABLES.items():
-        yield gpu_context.rows("power", part, every, *rows)
+    yield from gpu_context.declared("power", _METRICS)
     buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, MILLI)
     counted, joules = True, 0.0
     try:

@@ -7,6 +7,7 @@ from types import ModuleType
 from agent.config.decoding import TextCheck
 from agent.config.settings import Section, Settings
 from agent.hardware.host import Host
+from agent.metrics import Declarations
 from agent.model import Absent, Labels, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import OFF, Read, fixed, refused_read
@@ -84,8 +85,11 @@ def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:
-    """The metrics that modules declare at their top level, in order of declaration."""
+    """The metrics that modules declare, in order of declaration."""
     for module in modules:
-        for value in vars(module).values():
-            if isinstance(value, Metric):
-                yield value
+        values = vars(module).values()
+        named = {value.name: value for value in values if isinstance(value, Metric)}
+        for declarations in values:
+            if isinstance(declarations, Declarations):
+                named = declarations | named
+        yield from named.values()

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.fields import FieldId
 from agent.hardware.nvml import unless_final
 from agent.metrics import declared_beside
 from agent.model import FINAL, PERMANENT, Absent, Reason, checked
@@ -83,8 +82,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         return intervals.TOPOLOGY if fans is not None and fans.refused else intervals.FANS
 
     limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
-    memory = GpuRow(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
     yield gpu_context.read("temperature", "core", both, core, intervals.TICK)
-    yield gpu_context.rows("temperature", "memory", intervals.MEMORY_TEMPERATURE, memory)
+    yield from gpu_context.declared("temperature", _METRICS)
     yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)
     yield gpu_context.read("temperature", "fans", (FAN,), speeds, every)
