@@ -1,11 +1,10 @@
 """The names that users, boards and rules rely on: once released they do not change."""
 
 import json
-import tomllib
 
 import pytest
 
-from agent.catalogue import EXPORTED, METRICS, NAME
+from agent.catalogue import EXPORTED
 from tests.support.repository import ROOT
 
 CONTRACT = ROOT / "tests/golden/contract.txt"
@@ -22,13 +21,6 @@ def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels(
         CONTRACT.write_text("".join(f"{line}\n" for line in sorted(known)))
     assert not now - known, f"{now - known} is new: tests/update adds it"
     assert not known - now, f"{known - now} was released: delete its line only with its metric"
-
-
-def test_every_declared_metric_is_named_by_the_module_beside_it() -> None:
-    for path in (ROOT / "agent").rglob("*.toml"):
-        names = (name for name in tomllib.loads(path.read_text("utf-8")) if NAME.fullmatch(name))
-        unread = sorted(set(names) - METRICS.keys())
-        assert not unread, f"{path.name} declares {unread}, which {path.stem}.py does not name"
 
 
 STATUS = ["at", "headline", "groups", "findings", "paths", "jobs", "links", "absences", "events"]

@@ -152,17 +152,12 @@ def test_the_top_level_is_what_was_agreed() -> None:
     assert {name for name in names if not name.startswith(".")} <= TOP
 
 
-UNITS = {
-    *("ratio", "watts", "joules", "celsius", "hertz", "bytes", "seconds", "ticks", "mode"),
-    *("info", "second"),
-}
-COUNTABLE = re.compile(
-    r"_(workers|gpu_hour|gpus|gpus_expected|hosts|processes|allocated|threads|stopped|links|links_expected|up|state|failed|failure|pending|generation"
-    r"|generation_limit|width|width_limit|values|action|active|successful|process"
-    r"|members|members_expected|cores|loaders|job|mounts"
-    r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|failures_total|faults_total|errors_total|replays_total|rows_total|banks|pages_total)$"
+UNITS = {"share": "ratio", "mean share": "ratio", "degrees celsius": "celsius"}
+IN_UNITS = re.compile(
+    r"(?:\bin |^)(watts|joules|degrees celsius|hertz|bytes|seconds)\b|^((?:mean )?share)\b",
+    re.IGNORECASE,
 )
-"""Metrics without a unit: counts and states, by what their name ends in."""
+"""The unit that the meaning of a metric states."""
 
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
@@ -201,14 +196,16 @@ KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
     *("resource", "unit", "action", "sxid"),
 }
-"""Labels that distinguish the parts of one metric; each has few values."""
+"""Labels that distinguish the parts of one metric; each has few values. CONTRIBUTING names both
+lists."""
 
 
-@of_each(METRICS)
-def test_a_metric_ends_in_its_base_unit(name: str) -> None:
-    stem = name.removesuffix("_total")
-    assert not VENDOR_UNITS.search(name), "base units only"
-    assert stem.rsplit("_", 1)[-1] in UNITS or COUNTABLE.search(name), "neither unit nor count"
+@of_each(METRICS.values())
+def test_a_metric_is_named_by_the_base_unit_of_its_meaning(metric: Metric) -> None:
+    assert not VENDOR_UNITS.search(metric.name), "base units only"
+    for found in IN_UNITS.findall(metric.meaning):
+        unit = "".join(found).lower()
+        assert UNITS.get(unit, unit) in metric.name.split("_"), unit
 
 
 @of_each(METRICS.values())
