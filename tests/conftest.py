@@ -5,25 +5,34 @@ import gc
 import inspect
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.browser.chromium import NAMES as BROWSERS
 from tests.support.patience import PATIENCE
 
-BROWSER = "browser: needs Chromium"
 LONG = "nightly: only the long form tries it, --nightly"
+NEEDS = "needs(*programs): needs these programs"
 EXAMPLES = {False: 30, True: 300}
 """Examples of a property, in the short form and in the long one. They have no deadline: how long
 one takes says how busy the machine is."""
 
-ROOT = "root: needs root, fio and network namespaces"
-STACK = "stack: needs Prometheus and Alertmanager"
-VICTORIA = "victoria: needs VictoriaMetrics, with vmagent and vmalert"
-SYSTEMD = "systemd: needs root, systemd-nspawn and mmdebstrap, and the packages of Debian"
-PROMETHEUS = "prometheus: needs Prometheus and its promtool"
+PROGRAMS = {
+    "browser": ("|".join(BROWSERS),),
+    "promtool": ("promtool",),
+    "prometheus": ("prometheus", "promtool"),
+    "root": ("root", "fio", "ip", "tc"),
+    "stack": ("prometheus", "prometheus-alertmanager|alertmanager", "amtool", "promtool"),
+    "systemd": ("root", "systemd-nspawn", "mmdebstrap", "dpkg-deb", "ip"),
+    "victoria": ("victoria-metrics", "vmagent", "vmalert"),
+}
+"""Programs by the mark of the tests that need them: one of the names, or to be root."""
+
 WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
 """Marks of tests that share the machine with their like, and what they run in turn with."""
 
@@ -43,7 +52,8 @@ FIRST = (
 """Groups that begin first: those that mostly wait, while others want the processor, then the
 longest. No worker is left alone with one of them at the end."""
 
-PROMTOOL = "promtool: needs Prometheus' promtool"
+SERVERS = ("/usr/sbin", "/sbin")
+"""Folders of programs that are not in the path of each user."""
 
 REQUIRED = "DGX_REQUIRE_TESTS"
 """Set by `tests/run --require-all-but-gpu`: a test that is skipped has failed then."""
@@ -104,8 +114,10 @@ def pytest_configure(config: pytest.Config) -> None:
     plain = config.args_source is not config.ArgsSource.ARGS
     if plain and not any(config.getoption(name, None) for name in CHOICES):
         config.option.pure = True  # workers of xdist receive the option
-    for mark in (BROWSER, LONG, PROMETHEUS, PROMTOOL, ROOT, STACK, SYSTEMD, VICTORIA):
+    needs = (f"{mark}: needs {', '.join(names)}" for mark, names in PROGRAMS.items())
+    for mark in (LONG, NEEDS, *needs):
         config.addinivalue_line("markers", mark)
+    os.environ["PATH"] = os.pathsep.join((f"{sys.prefix}/bin", os.environ["PATH"], *SERVERS))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -165,10 +177,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+def is_there(names: str) -> bool:
+    """Return whether there is a program of one of these names."""
+    return os.getuid() == 0 if names == "root" else any(map(shutil.which, names.split("|")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a program that is not there."""
+    wanted = (
+        names
+        for mark in item.iter_markers()
+        for names in (mark.args if mark.name == "needs" else PROGRAMS.get(mark.name, ()))
+    )
+    if missing := [names for names in dict.fromkeys(wanted) if not is_there(names)]:
+        pytest.skip(f"needs {' and '.join(missing)}")
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail what is skipped where every test must run."""
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip what has started a program that is not there; fail what is skipped where every test
+    must run."""
     report = yield
+    error = call.excinfo.value if call.excinfo else None
+    if call.excinfo and isinstance(error, FileNotFoundError) and error.filename is not None:
+        name, frames = str(error.filename), call.excinfo.traceback
+        if frames[-1].name == "_execute_child" and not is_there(name):
+            report.outcome = "skipped"
+            report.longrepr = (str(frames[0].path), 0, f"Skipped: needs {name}")
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
     if os.environ.get(REQUIRED) and reason and not any(one in reason for one in PERMITTED):
         report.outcome = "failed"

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ OPERATOR = [f"monitoring.coreos.com/v1/{kind}" for kind in ("PodMonitor", "Prome
 """What a cluster with the Prometheus operator knows."""
 IMAGE = {"image": {"repository": "registry.example/dgx-telemetry"}}
 
-needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="no Helm for this processor")
+needs_helm = pytest.mark.needs("helm")
 
 
 def helm(values: object, known: Sequence[str] = OPERATOR) -> subprocess.CompletedProcess[str]:

@@ -78,11 +78,6 @@ def run(line: str, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout
 
 
-def needs(*programs: str) -> pytest.MarkDecorator:
-    missing = [name for name in programs if not shutil.which(name)]
-    return pytest.mark.skipif(bool(missing), reason=f"needs {' and '.join(missing)}")
-
-
 def built(recipe: str, folder: Path) -> Path:
     """Return the output of `build` with the settings of a recipe."""
     assert commands(recipe)[0] == "dgx-telemetry build DIR"
@@ -159,7 +154,7 @@ def test_price(tmp_path: Path) -> None:
         eventually(lambda: re.search(r"cost", said(), re.IGNORECASE), "what it costs")
 
 
-@needs("helm", "kubectl")
+@pytest.mark.needs("helm", "kubectl")
 def test_kubernetes() -> None:
     """As far as it goes without a cluster."""
     *_, kubectl, helm = commands("kubernetes")
@@ -184,7 +179,7 @@ def test_opentelemetry() -> None:
     assert yaml.safe_load((ROOT / path).read_text())["service"]
 
 
-@needs("ssh")
+@pytest.mark.needs("ssh")
 def test_tunnel() -> None:
     """As ssh understands it, without a connection."""
     (line,) = commands("tunnel")

@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks import quiet_node, quiet_years
 from tests.support.nightly import NIGHTLY
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.victoria]
 
 SYSTEMS = ("gtx-1080", "dgx-station-v100")
 

@@ -133,7 +133,7 @@ class Clone:
         return {str(path.relative_to(made)) for path in made.rglob("*")} - {"log", "log.before"}
 
 
-@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+@pytest.mark.needs("dpkg-deb")
 @pytest.mark.parametrize("moments", [5, pytest.param(30, marks=NIGHTLY)])
 def test_what_was_killed_is_finished_by_the_next_run(
     moments: int, stand_ins: Path, tmp_path: Path

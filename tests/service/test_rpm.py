@@ -11,7 +11,7 @@ from tests.service.container import Container
 from tests.service.service import CONFIGURATION, UNIT, Service
 from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.systemd
+pytestmark = [pytest.mark.systemd, pytest.mark.needs("rpmbuild", "rpmlint")]
 
 BUILD = [str(ROOT / "deploy/package"), "rpm"]
 

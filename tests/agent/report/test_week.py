@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import random
-import shutil
 import subprocess
 import time
 from collections import defaultdict
@@ -118,14 +117,12 @@ def filled(folder: Path, machines: Mapping[str, list[Spell]], began: float) -> P
     database = Prometheus(folder / "prometheus", {}, [], lookback=f"{SCRAPE + 1:.0f}s")
     database.backfill(whole)
     end = began + max(done[-1].end for done in machines.values()) + 300
-    promtool = shutil.which("promtool")
-    assert promtool
     with database:
         # promtool stops at the first block of two hours in which no evaluation is due.
         start = began - began % BLOCK
         words = [f"--start={start:.0f}", f"--end={end:.0f}", "--eval-interval=5m"]
         words += [f"--url={database.address}", f"--output-dir={database.data}", str(RULES)]
-        command = [promtool, "tsdb", "create-blocks-from", "rules", *words]
+        command = ["promtool", "tsdb", "create-blocks-from", "rules", *words]
         subprocess.run(command, check=True, capture_output=True)
     return database
 

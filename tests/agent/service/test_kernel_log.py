@@ -1,7 +1,6 @@
 """Access of the service to the kernel log: by a descriptor, without a privilege of its own."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def test_it_gives_one_descriptor_and_no_privilege() -> None:
     assert re.search(r"^CapabilityBoundingSet=$", UNIT, re.MULTILINE)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.needs("systemd-analyze")
 def test_the_exposure_stays(tmp_path: Path) -> None:
     """Judged with the settings of the drop-in in the unit: offline, no drop-ins are read."""
     added = DROP_IN.partition("[Service]\n")[2]
