@@ -41,6 +41,12 @@ def ranges(indices: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
+def gpus_named(indices: Iterable[int]) -> str:
+    """`GPU 3`, `GPUs 0-3,5`."""
+    listed = {*indices}
+    return f"{'GPUs' if len(listed) > 1 else 'GPU'} {ranges(listed)}"
+
+
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Return a key for sorting: `gpu10` comes after `gpu9`."""

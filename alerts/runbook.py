@@ -42,7 +42,8 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
             for fault in (one for one in every if one.alert == alert):
                 hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
                 labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
-                lines += [f"- {fault.severity}, {hold}{f' ({labels})' * bool(labels)}:", ""]
+                hold = f"{hold} ({labels})" if labels else hold
+                lines += [f"- {fault.severity}, {hold}:", ""]
                 lines += ["  ```promql", f"  {fault.expr}", "  ```", ""]
             lines.append("</details>")
     return "\n".join(lines) + "\n"

@@ -78,8 +78,9 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
             raise ValueError(f"{metric} has no label {label}")
     own = [f"{label}{operator}{value}" for label, (operator, value) in matchers.items()]
     if metric.name.startswith("ALERTS"):  # of ours, without the alert that always fires
-        firing = ['alertstate="firing"'] * ("alertstate" in metric.labels)
-        ours = [*firing, 'alertname=~"Dgx.+"', 'alertname!="DgxWatchdog"']
+        ours = ['alertname=~"Dgx.+"', 'alertname!="DgxWatchdog"']
+        if "alertstate" in metric.labels:
+            ours.insert(0, 'alertstate="firing"')
         scope = [*ours, *own, 'job=~"$job|"', places]
     else:
         scope = ['job=~"$job"', 'instance=~"$instance"', *_of_gpus(metric, matchers), *own]

@@ -57,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         found = {"status": msgspec.to_builtins(look.status), **values}
         print(json.dumps(found, indent=2))
-        print(note, file=sys.stderr, end="\n" * bool(note))
+        if note:
+            print(note, file=sys.stderr)
         return 0
     print(printable("\n".join(page(look, terminal_width(), note))))
     return 0
@@ -104,8 +105,11 @@ def _about(
     """Yield the action, then the start, the alert and the runbook page."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
-    parts = [_since(one.since, look.status), one.alert.text if one.alert else ""]
-    parts += [f"more: {look.runbook}#{one.runbook}"] * bool(one.runbook)
+    parts = [
+        _since(one.since, look.status),
+        one.alert.text if one.alert else "",
+        f"more: {look.runbook}#{one.runbook}" if one.runbook else "",
+    ]
     yield from prose("; ".join(filter(None, parts)), width, indent=f"{indent}  ")
 
 
@@ -114,7 +118,8 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
     for _ in status.findings:  # a finding may hide another that hides a third
         found |= {one.id for one in status.findings if one.hidden_by in found}
     texts = [one.text for one in status.findings if one.id in found.difference(by)]
-    yield from prose(f"With it: {'; '.join(texts)}" * bool(texts), width, indent=indent)
+    if texts:
+        yield from prose(f"With it: {'; '.join(texts)}", width, indent=indent)
 
 
 def _since(since: datetime | None, status: Status) -> str:
@@ -154,7 +159,6 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 def gpus(look: StatusView, width: int) -> list[str]:
     """Return a row for each GPU, followed by a row for each of its MIG instances."""
-    past = bool(look.recent.rings)
     rows = []
     for gpu in look.status.gpus:
         now = gpu.figures
@@ -164,13 +168,15 @@ def gpus(look: StatusView, width: int) -> list[str]:
             of(now.power_watts, now.power_limit_watts),
             of(now.temperature_celsius, now.temperature_limit_celsius),
         ]
-        rows.append(row + [look.recent.line(gpu.uuid, PAST)] * past)
+        rows.append([*row, look.recent.line(gpu.uuid, PAST)])
         for one in gpu.instances:
             named = f"{gpu.gpu}:{one.number}", f"MIG {one.profile}"
             shares = share(one.activity_ratio), share(one.sm_active_ratio)
             memory = of(one.memory_used_bytes, one.memory_total_bytes, GIB)
-            rows.append([*named, *shares, memory, "", ""] + [""] * past)
-    header = ["gpu", "state", *FIGURES, *["active, 15 min"] * past]
+            rows.append([*named, *shares, memory, "", "", ""])
+    header = ["gpu", "state", *FIGURES, "active, 15 min"]
+    if not look.recent.rings:
+        header, rows = header[:-1], [row[:-1] for row in rows]
     return table(header, rows, ("gpu", *FIGURES, "active, 15 min"), width=width)
 
 
@@ -183,8 +189,8 @@ def why(status: Status, width: int) -> Iterator[str]:
         if not reason and not group.do and not own:
             continue
         yield ""
-        text = f"{group.name}: {group.text}" + f"; {reason}" * bool(reason)
-        yield from prose(f"{text}. {group.do or ''}", width)
+        text = f"{group.text}; {reason}" if reason else group.text
+        yield from prose(f"{group.name}: {text}. {group.do or ''}", width)
         for number in own:
             yield from prose(f"GPU {number}: {notes[number]}", width)
 
@@ -218,7 +224,8 @@ def paths(status: Status, width: int) -> Iterator[str]:
     for text, names in still.items():
         yield from prose(f"{text}: {', '.join(names)}", width, hanging="  ")
     rates = "; ".join(f"{one.path} {one.rates}" for one in status.path_kinds if one.rates)
-    yield from prose(f"link rates: {rates}" * bool(rates), width, hanging="  ")
+    if rates:
+        yield from prose(f"link rates: {rates}", width, hanging="  ")
 
 
 def _path(row: PathRow) -> tuple[str, ...]:

@@ -288,7 +288,8 @@ def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
         if one.id in gpu.findings:
             yield from prose(one.brief, width)
     reasons = ", ".join(why.text for why in gpu.why)
-    yield from prose(f"{gpu.text}" + f": {reasons}" * bool(reasons) + f". {gpu.do or ''}", width)
+    text = f"{gpu.text}: {reasons}" if reasons else gpu.text
+    yield from prose(f"{text}. {gpu.do or ''}", width)
     yield from prose(gpu.note or "", width)
     for process in gpu.processes:
         held = process.memory_bytes

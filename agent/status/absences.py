@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.faults.monitoring import ABSENT
 from agent.model import Absence, Reason
-from agent.ranges import natural, ranges
+from agent.ranges import gpus_named, natural
 from agent.status.model import AbsenceStatus
 
 
@@ -33,7 +33,7 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
     metrics = len({one.metric for one in found})
     often = Counter(one.reason for one in found).most_common()
     reasons = ", ".join(f"{ABSENT[reason]} ({count})" for reason, count in often)
-    return f"{metrics} metric{'s' * (metrics > 1)} not known: {reasons}"
+    return f"{metrics} {'metrics' if metrics > 1 else 'metric'} not known: {reasons}"
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
@@ -59,6 +59,6 @@ def _where(places: Sequence[Mapping[str, str]]) -> str:
         rest = sorted(filter(None, words), key=natural)
         alike.setdefault((bool(gpu), ", ".join(rest)), []).append(gpu)
     return "; ".join(
-        f"GPU{'s' * (len(gpus) > 1)} {ranges(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
+        f"{gpus_named(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
         for (of_gpu, rest), gpus in alike.items()
     )

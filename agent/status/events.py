@@ -7,8 +7,8 @@ from agent.diagnosis.advice import SUMMARIES
 from agent.faults.watch import FaultEvent
 from agent.jobs.job import Receipt
 from agent.model import Snapshot
-from agent.ranges import ranges
-from agent.status.jobs import gpus_named, receipt_level, title
+from agent.ranges import gpus_named
+from agent.status.jobs import receipt_level, title
 from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
@@ -56,19 +56,18 @@ def _together(one: FaultEvent, other: FaultEvent) -> bool:
 
 def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventStatus:
     first, at = group[0], snapshot.at
-    gpus = ranges({one.gpu.index for one in group if one.gpu})
-    named = f"GPU{'s' * (len(group) > 1)} {gpus}: {text}" if gpus else text
+    gpus = [one.gpu.index for one in group if one.gpu]
     return EventStatus(
         since=None if first.since is None else began(snapshot, at - first.since),
         until=None if first.until is None else began(snapshot, at - first.until),
         level=LEVEL[first.severity],
-        text=named,
+        text=f"{gpus_named(gpus)}: {text}" if gpus else text,
     )
 
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
     """Return a job as an event: while it runs its start, which is no warning; then its receipt."""
-    text = f"{title(receipt)} on {gpus_named(receipt)}"
+    text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(
         since=moment(round(receipt.began)),

@@ -10,7 +10,7 @@ from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Snapshot
-from agent.ranges import ranges
+from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
 from agent.status.words import (
     LEVEL,
@@ -56,7 +56,7 @@ def _naming(finding: FindingStatus, missing: Sequence[int]) -> FindingStatus:
     """Return the finding of missing GPUs with the numbers that the driver still counts."""
     if not missing:
         return finding
-    text = f"{finding.text}: GPU{'s' * (len(missing) > 1)} {ranges(missing)}"
+    text = f"{finding.text}: {gpus_named(missing)}"
     devices = tuple(f"gpu{number}" for number in missing)
     return replace(finding, text=text, brief=text, devices=devices)
 
@@ -75,7 +75,7 @@ def _status(
     port = finding.names[:1] if first.fault.place is places.PORT else ()
     device = ":".join((finding.device, *port))
     begun = [one.since for one in alike if one.since is not None]
-    where = f"GPU{'s' * (len(gpus) > 1)} {ranges(gpus)}: " if gpus else ""
+    where = f"{gpus_named(gpus)}: " if gpus else ""
     return FindingStatus(
         id=first.id,
         kind=finding.kind,

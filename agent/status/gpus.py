@@ -221,7 +221,7 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
         "the driver does not respond" if late else f"no activity value, {ABSENT[absence.reason]}"
     )
     detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
-    return absence.reason, words + f" ({detail})" * bool(detail)
+    return absence.reason, f"{words} ({detail})" if detail else words
 
 
 def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
@@ -325,7 +325,7 @@ def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | 
     first, more = processes[0], len(processes) - 1
     name = named.get(first.pid) or first.program
     text = f"{name}:{first.pid}" if name else f"pid {first.pid}"
-    return " ".join(filter(None, (text, first.user, f"and {more} more" * bool(more))))
+    return " ".join(filter(None, (text, first.user, f"and {more} more" if more else "")))
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:

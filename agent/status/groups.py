@@ -127,10 +127,11 @@ def _share(gpu: Judged, pair: Pair | None) -> float | None:
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
     """`starved by disk`; `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
-    only = "only " * (pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus))
+    apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:
         return f"waiting for GPU {late.pop()}"
-    return f"{only}{of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]}"
+    text = of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]
+    return f"only {text}" if apart else text
 
 
 def of_window(share: float, window: float) -> str:
@@ -157,4 +158,4 @@ def listed(indices: Sequence[int]) -> str:
     runs = consecutive(indices)
     parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
     names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"GPU{'s' * (len(indices) > 1)} {names}"
+    return f"{'GPUs' if len(indices) > 1 else 'GPU'} {names}"

@@ -54,7 +54,8 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
     first = next(iter(shown), None) or next(unseen, None)
     if first:
         more = len(shown) - 1
-        others = f", {more} more finding{'s' * (more > 1)} below" if more > 0 else ""
+        findings = "findings" if more > 1 else "finding"
+        others = f", {more} more {findings} below" if more > 0 else ""
         yield HeadlineClause(
             level=first.level,
             text=f"{capital(first.text, first.devices)}{others}",
@@ -186,7 +187,7 @@ def _of_group(members: Members, facts: SeenTick) -> str:
     text = group_text(pair, gpus)
     if gpus[0].sound and pair is None:
         return f"{who} {'are' if several else 'is'} {text}"
-    return f"{who}{' is' * (who == ONLY and pair is not None)} {text}"
+    return f"{who} is {text}" if who == ONLY and pair is not None else f"{who} {text}"
 
 
 ONLY = "the GPU"
@@ -213,7 +214,8 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
         f"{percent(share)} of {duration(seconds(window))}"
         for share, window in _shares(facts.source.thresholds()).get(state, ())
     )
-    return alert_status(name, severity, AlertState.OFF, f"fires from {limits}" * bool(limits))
+    when = f"fires from {limits}" if limits else ""
+    return alert_status(name, severity, AlertState.OFF, when)
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:

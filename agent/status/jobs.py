@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from agent.diagnosis.advice import SUMMARIES, hang_advice, severity
 from agent.jobs.job import Culprit, Hang, Job, Receipt, amount, percent
 from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State, time_in
-from agent.ranges import ranges
+from agent.ranges import gpus_named
 from agent.status.findings import grave
 from agent.status.model import EndedJob, FindingStatus, Level, PairShare, RunningJob
 from agent.status.words import LEVEL, UNANSWERED, began, duration, moment, worst_level
@@ -36,9 +36,10 @@ def title(receipt: Receipt) -> str:
 
 def sentence(job: Job) -> str:
     """Return a sentence on the job's progress, the worst first."""
-    names = ranges(gpu.index for gpu in job.lost)
-    lost = f"GPUs {names} are" if len(job.lost) > 1 else f"GPU {names} is"
-    parts = [f"its {lost} lost"] * bool(job.lost)
+    parts = []
+    if job.lost:
+        verb = "are" if len(job.lost) > 1 else "is"
+        parts.append(f"its {gpus_named(gpu.index for gpu in job.lost)} {verb} lost")
     if job.hang:
         parts.append(_hang_text(job.hang))
     if slower := job.slower:
@@ -192,7 +193,7 @@ def running_job(
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))
-    more = [Level.CRITICAL] * worst + [Level.INFO] * bool(job.slower)
+    more = Level.CRITICAL if worst else Level.INFO if job.slower else None
     words = "; ".join([*(f"its results are in doubt: {t}" for t in doubtful[:1]), sentence(job)])
     return RunningJob(
         id=receipt.id,
@@ -200,8 +201,8 @@ def running_job(
         title=title(receipt),
         user=receipt.labels.user or None,
         gpus=tuple(gpu.index for gpu in receipt.gpus),
-        name=gpus_named(receipt),
-        level=None if silent else worst_level([receipt_level(receipt), *more]),
+        name=gpus_named(gpu.index for gpu in receipt.gpus),
+        level=None if silent else worst_level(filter(None, [receipt_level(receipt), more])),
         text=UNANSWERED if silent else words,
         do=hang_action(job.hang) if job.hang and not silent else None,
         since=began(snapshot, receipt.lasted),
@@ -229,14 +230,9 @@ def ended_job(receipt: Receipt, ended: Iterable[Receipt]) -> EndedJob:
         ids=ids(receipt),
         title=title(receipt),
         gpus=tuple(gpu.index for gpu in receipt.gpus),
-        name=gpus_named(receipt),
+        name=gpus_named(gpu.index for gpu in receipt.gpus),
         ended=None if receipt.ended is None else moment(round(receipt.ended)),
         seconds=round(receipt.lasted),
         text=receipt_text(receipt),
         before=run_before(receipt, ended),
     )
-
-
-def gpus_named(receipt: Receipt) -> str:
-    """`GPU 3`, `GPUs 0-3,5`."""
-    return f"GPU{'s' * (len(receipt.gpus) > 1)} {ranges(gpu.index for gpu in receipt.gpus)}"

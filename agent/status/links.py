@@ -108,7 +108,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     fullest = max((edge.ratio or 0.0 for edge in edges), default=0.0)
     words = [TITLES.get(kind, ""), f"{up} of {all_of} links up" if edges else ""]
-    words += [f"fullest at {percent(fullest)}"] * (fullest >= LITTLE)
+    words.append(f"fullest at {percent(fullest)}" if fullest >= LITTLE else "")
     return ", ".join(filter(None, words))
 
 
@@ -162,9 +162,9 @@ def _spokes(
 def _note(gpu: int, down: Sequence[int], peer: int | None = None) -> str | None:
     if not down:
         return None
-    several = len(down) > 1
     numbers = ", ".join(map(str, down))
-    text = f"GPU {gpu}, link{'s' * several} {numbers} {'are' if several else 'is'} down"
+    text = f"links {numbers} are down" if len(down) > 1 else f"link {numbers} is down"
+    text = f"GPU {gpu}, {text}"
     return text if peer is None else f"{text} (to GPU {peer})"
 
 

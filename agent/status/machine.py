@@ -51,13 +51,11 @@ def _sentence(machine: MachineStatus, playing: str) -> str:
         why = NO_GPUS.get(machine.reason or Reason.UNKNOWN, "its GPUs could not be asked")
         return f"{name}, {why}"
     of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
-    simulated = (
-        f"Simulated{playing and f' ({playing})'}, not this host's GPUs: " * machine.simulated
-    )
     driver = machine.driver_version or "not known"
-    count = machine.gpus_expected or machine.gpus
-    gpus = f"{machine.gpus}{of} GPU{'s' * (count != 1)}"
-    return f"{simulated}{name}, driver {driver}, {gpus}"
+    gpus = "GPU" if (machine.gpus_expected or machine.gpus) == 1 else "GPUs"
+    text = f"{name}, driver {driver}, {machine.gpus}{of} {gpus}"
+    scenario = f" ({playing})" if playing else ""
+    return f"Simulated{scenario}, not this host's GPUs: {text}" if machine.simulated else text
 
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
@@ -79,9 +77,9 @@ def host_status(samples: SampleStore) -> HostStatus:
     }
     known = {name: min(part, 1.0) for name, part in stalled.items() if part is not None}
     waits = ", ".join(f"{name} {percent(part)}" for name, part in known.items())
+    text = f"CPUs busy {'-' if busy is None else percent(busy)}"
     return HostStatus(
         cpu_ratio=busy,
         stalled_ratio={name: known.get(name) for name in stalled},
-        text=f"CPUs busy {'-' if busy is None else percent(busy)}"
-        + f"; some task waited: {waits}" * bool(waits),
+        text=f"{text}; some task waited: {waits}" if waits else text,
     )

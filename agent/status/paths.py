@@ -254,8 +254,8 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str]) -> PathRow:
     first = alike[0]
     full = [way for way in first if way.level]
     array = arrays.get(first[0].device)
-    text = ["full" if any(way.limit_bytes_per_second for way in full) else "busy"] * bool(full)
-    text += [f"of {array}"] * bool(array)
+    limited = any(way.limit_bytes_per_second for way in full)
+    text = ["full" if limited else "busy" if full else "", f"of {array}" if array else ""]
     inward, outward = (
         [way for ways in alike for way in ways if (way.direction in INWARD) is side]
         for side in (True, False)
@@ -270,7 +270,7 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str]) -> PathRow:
         inward_ratio=_mean(way.ratio for way in inward),
         outward=_mean_rate(outward),
         outward_ratio=_mean(way.ratio for way in outward),
-        text=" ".join(text),
+        text=" ".join(filter(None, text)),
     )
 
 
@@ -295,7 +295,7 @@ def path_kinds(
         moved = [way.bytes_per_second for way in ways if way.bytes_per_second is not None]
         full = any(way.level for way in ways)
         most = percent(max(ratios)) if ratios else speed(max(moved), path) if moved else ""
-        busy = ", nearly always busy" * (full and not ratios)
+        busy = ", nearly always busy" if full and not ratios else ""
         at_work = max(ratios, default=0.0) >= AT_WORK or full
         devices = tuple(dict.fromkeys(way.device for way in ways))
         found.append(
@@ -323,7 +323,8 @@ def _limits(path: str, ways: Sequence[PathStatus]) -> str:
     }
     alike = len(set(by_way.values())) == 1
     words = [*by_way.values()][:1] if alike else [f"{d}: {text}" for d, text in by_way.items()]
-    words += ["% of raw link; payload in GB/s"] * (path == "nvlink")
+    if path == "nvlink":
+        words.append("% of raw link; payload in GB/s")
     busy = [way for way in ways if way.level and way.limit_bytes_per_second is None]
     words += [f"busy: requests {percent(way.threshold_ratio or 1)} of the time" for way in busy[:1]]
     return "; ".join(words)
@@ -342,8 +343,9 @@ def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
         most = place == 0 and len(devices) > len(ways) / 2
         where = "" if most else f" on {device_ranges(tuple(devices))}"
         words.append(f"{speed(limit or 0.0, path)}{where} ({ORIGINS.get(origin or '', origin)})")
-    others = device_ranges(tuple(rest)) if len(rest) <= 3 else "the rest"
-    words += [f"none known for {others}"] * bool(rest)
+    if rest:
+        others = device_ranges(tuple(rest)) if len(rest) <= 3 else "the rest"
+        words.append(f"none known for {others}")
     return f"limit {', '.join(words)}"
 
 
@@ -389,7 +391,8 @@ def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) ->
     there = +rates
     for words, number in there.items():
         of = most.get(words, "")
-        yield f"{number} x {words}" + f" (of {of})" * bool(of and of != words)
+        less = of and of != words
+        yield f"{number} x {words} (of {of})" if less else f"{number} x {words}"
     full = "full rate" if path in PORTS else "full width"
     if there and all(most.get(words) == words for words in there):
         yield f"all at {full}" if there.total() > 1 else f"at {full}"

@@ -85,7 +85,8 @@ def duration(seconds: float) -> str:
         return f"{seconds // 60:.0f} min"
     size, unit, part, smaller = (DAY, "d", HOUR, "h") if seconds >= DAY else (HOUR, "h", 60, "min")
     rest = seconds % size // part
-    return f"{seconds // size:.0f} {unit}" + f" {rest:.0f} {smaller}" * (rest > 0)
+    text = f"{seconds // size:.0f} {unit}"
+    return f"{text} {rest:.0f} {smaller}" if rest > 0 else text
 
 
 def figure(value: float) -> str:
