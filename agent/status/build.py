@@ -20,6 +20,7 @@ from agent.status.groups import group_status, grouped
 from agent.status.headline import headline
 from agent.status.history import History
 from agent.status.jobs import ended_job, running_job
+from agent.status.limits import link_rates
 from agent.status.links import FarEnds, nvlink_graph
 from agent.status.machine import host_status, machine_status, source_statuses
 from agent.status.model import (
@@ -34,7 +35,7 @@ from agent.status.model import (
     SourceStatus,
     Status,
 )
-from agent.status.paths import Way, Ways, link_rates, path_kinds, path_rows, path_statuses
+from agent.status.paths import Way, Ways, path_kinds, path_rows, path_statuses
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 

@@ -1,11 +1,19 @@
-"""Every limit of the data paths, in as few rows as possible."""
+"""Limits of the data paths, in as few rows as possible, and negotiated rates of links."""
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from agent.limits.resolution import PathKey
+from agent.model import GpuIdentity
 from agent.ranges import device_ranges
+from agent.series import SampleStore
+from agent.sources import pcie
 from agent.status.model import PathStatus
-from agent.status.paths import speed
+from agent.status.paths import INWARD, PORTS, Way, has_link, port_labels, speed
+from agent.status.words import rate
+
+FULL_RATE = 0.99
+"""Share of the spec sheet's rate from which a link runs at full rate."""
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
@@ -25,3 +33,56 @@ def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
         (path, device_ranges(tuple(names)), way, limit, origin, source)
         for (path, way, limit, origin, source), names in sorted(devices.items())
     ]
+
+
+def link_rates(
+    ways: Sequence[Way],
+    gpus: Iterable[GpuIdentity],
+    specs: Mapping[PathKey, float],
+    samples: SampleStore,
+) -> dict[str, str]:
+    """`8 x 400 Gb/s, all at full rate`, by path: the negotiated rate of ports and PCIe links,
+    against the spec sheet or the limit of GPU and slot; `negotiated` if there is none."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    most: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    off: Counter[str] = Counter()
+    for key in (way.key for way in ways if way.key.path in PORTS):
+        if key.direction not in INWARD:
+            continue
+        now, sheet = samples.value(PORTS[key.path][1], *port_labels(key)), specs.get(key)
+        up = has_link(key, samples) is not False
+        off[key.path] += not up
+        words = rate(now, None, key.path) if now else "rate not read"
+        found[key.path][words] += up
+        if now and sheet:
+            full = now >= FULL_RATE * sheet
+            most[key.path][words] = words if full else rate(sheet, None, key.path)
+    # A link's generation falls while its GPU rests, so its width alone shows a fault.
+    for gpu in gpus:
+        lanes, newest, widest = (
+            samples.value(metric, *gpu.key.labels)
+            for metric in (pcie.WIDTH, pcie.GENERATION_LIMIT, pcie.WIDTH_LIMIT)
+        )
+        ahead = f"generation {newest:.0f} " if newest else ""
+        words = f"{ahead}x{lanes:.0f}" if lanes else "width not read"
+        found["pcie"][words] += 1
+        if lanes and widest:
+            most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
+    return {
+        path: ", ".join(_rates(path, rates, most[path], off[path])) for path, rates in found.items()
+    }
+
+
+def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) -> Iterator[str]:
+    there = +rates
+    for words, number in there.items():
+        of = most.get(words, "")
+        less = of and of != words
+        yield f"{number} x {words} (of {of})" if less else f"{number} x {words}"
+    full = "full rate" if path in PORTS else "full width"
+    if there and all(most.get(words) == words for words in there):
+        yield f"all at {full}" if there.total() > 1 else f"at {full}"
+    elif there.keys() - most.keys() - {"rate not read", "width not read"}:
+        yield "negotiated"
+    if off:
+        yield f"{off} without link"

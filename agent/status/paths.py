@@ -1,7 +1,7 @@
 """Every data path against its limit: GPU totals and the devices of the host."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import log, log2
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from agent.jobs.job import percent
 from agent.limits.paths import TRAFFIC, PathAccounts, key_of
 from agent.limits.resolution import Limit, Limits, PathKey
-from agent.model import GpuIdentity, Labels, Metric
+from agent.model import Labels, Metric
 from agent.ranges import device_ranges, natural
 from agent.series import SampleStore
-from agent.sources import disk, infiniband, network, pcie
+from agent.sources import disk, infiniband, network
 from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
@@ -41,9 +41,6 @@ PORTS = {
     "network": (network.LINK_UP, network.SPEED),
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
-FULL_RATE = 0.99
-"""Share of the spec sheet's rate from which a link runs at full rate."""
-
 MOVES = 5e6
 """Bytes a second from which a path without a limit counts as used."""
 
@@ -124,7 +121,7 @@ def path_statuses(
             if silent and key.gpu
             else _limited(way, bandwidth, samples.now)
         )
-        up = _up(key, samples)
+        up = has_link(key, samples)
         found.append(
             PathStatus(
                 path=key.path,
@@ -159,15 +156,16 @@ def speed(moved: float, path: str) -> str:
     return f"{value / 1e12:.2f} T{unit}" if value >= 1e12 else f"{figure(value / 1e9)} G{unit}"
 
 
-def _up(key: PathKey, samples: SampleStore) -> bool | None:
+def has_link(key: PathKey, samples: SampleStore) -> bool | None:
     """Return whether a port has a link; None if that is not known, or it is no port."""
     if key.path not in PORTS:
         return None
-    up = samples.value(PORTS[key.path][0], *_port(key))
+    up = samples.value(PORTS[key.path][0], *port_labels(key))
     return None if up is None else bool(up)
 
 
-def _port(key: PathKey) -> tuple[str, ...]:
+def port_labels(key: PathKey) -> tuple[str, ...]:
+    """The labels of a port in its metrics."""
     return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
 
 
@@ -347,56 +345,3 @@ def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
         others = device_ranges(tuple(rest)) if len(rest) <= 3 else "the rest"
         words.append(f"none known for {others}")
     return f"limit {', '.join(words)}"
-
-
-def link_rates(
-    ways: Sequence[Way],
-    gpus: Iterable[GpuIdentity],
-    specs: Mapping[PathKey, float],
-    samples: SampleStore,
-) -> dict[str, str]:
-    """`8 x 400 Gb/s, all at full rate`, by path: the negotiated rate of ports and PCIe links,
-    against the spec sheet or the limit of GPU and slot; `negotiated` if there is none."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    most: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    off: Counter[str] = Counter()
-    for key in (way.key for way in ways if way.key.path in PORTS):
-        if key.direction not in INWARD:
-            continue
-        now, sheet = samples.value(PORTS[key.path][1], *_port(key)), specs.get(key)
-        up = _up(key, samples) is not False
-        off[key.path] += not up
-        words = rate(now, None, key.path) if now else "rate not read"
-        found[key.path][words] += up
-        if now and sheet:
-            full = now >= FULL_RATE * sheet
-            most[key.path][words] = words if full else rate(sheet, None, key.path)
-    # A link's generation falls while its GPU rests, so its width alone shows a fault.
-    for gpu in gpus:
-        lanes, newest, widest = (
-            samples.value(metric, *gpu.key.labels)
-            for metric in (pcie.WIDTH, pcie.GENERATION_LIMIT, pcie.WIDTH_LIMIT)
-        )
-        ahead = f"generation {newest:.0f} " if newest else ""
-        words = f"{ahead}x{lanes:.0f}" if lanes else "width not read"
-        found["pcie"][words] += 1
-        if lanes and widest:
-            most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
-    return {
-        path: ", ".join(_rates(path, rates, most[path], off[path])) for path, rates in found.items()
-    }
-
-
-def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) -> Iterator[str]:
-    there = +rates
-    for words, number in there.items():
-        of = most.get(words, "")
-        less = of and of != words
-        yield f"{number} x {words} (of {of})" if less else f"{number} x {words}"
-    full = "full rate" if path in PORTS else "full width"
-    if there and all(most.get(words) == words for words in there):
-        yield f"all at {full}" if there.total() > 1 else f"at {full}"
-    elif there.keys() - most.keys() - {"rate not read", "width not read"}:
-        yield "negotiated"
-    if off:
-        yield f"{off} without link"
