@@ -96,7 +96,8 @@ _NEW_NODE = (
 _DEVICE = (
     f"{{{{ if le (len $nodes) {NAMED_NODES} }}}}"
     "{{ if .Labels.gpu }}{{ if $next }},{{ else }}: GPU{{ end }} {{ .Labels.gpu }}"
-    "{{ else }}{{ with print .Labels.device .Labels.switch .Labels.sensor }}"
+    "{{ else }}{{ with print .Labels.device .Labels.switch .Labels.sensor .Labels.dimm "
+    ".Labels.source }}"
     "{{ if $next }},{{ else }}:{{ end }} {{ . }}{{ end }}{{ end }}"
     "{{ with .Labels.port }}:{{ . }}{{ end }}"
     "{{ with .Labels.link }} NVLink {{ . }}{{ end }}{{ with .Labels.xid }} XID {{ . }}{{ end }}"

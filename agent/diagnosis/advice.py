@@ -48,7 +48,10 @@ def hang_advice(who: str = "each rank", pid: str = "PID") -> str:
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
     """Return the advice for a GPU that others wait for."""
-    return f"Look at {who}: balance the work of the ranks, and fix what holds up the slow one."
+    return (
+        f"Look at {who} (`dgx-telemetry once`), and mend what slows it down; else balance the work "
+        "of the ranks."
+    )
 
 
 ALERTS: dict[State, tuple[str, Severity]] = {

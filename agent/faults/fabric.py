@@ -80,11 +80,11 @@ def joining() -> tuple[Fault, ...]:
             hold="5m",
             labels={"sign": "state"},
             summary="has not joined the fabric",
-            sentence=("it has not joined the NVSwitch fabric: {word}",),
+            sentence=("it has not joined the NVSwitch fabric: its registration {word}",),
             figure="state",
-            words={1: "not started", 2: "still in progress"},
-            do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
-            f"lasts, reset the GPU or reboot. {LOG}",
+            words={1: "has not started", 2: "does not end"},
+            do="No CUDA program starts on it. Drain the node and run `systemctl restart "
+            f"nvidia-fabricmanager`; if it lasts, reset the GPU or reboot. {LOG}",
             hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
         ),
     )
@@ -96,11 +96,12 @@ HEALTH_FAULT = gpu_fault(
     when=of(fabric.HEALTH).equals(1),
     hold="5m",
     labels={"sign": "health"},
-    summary="fabric reports a fault",
-    sentence=("the fabric reports a fault ({device})",),
+    summary="NVSwitch fabric reports a fault",
+    sentence=("the NVSwitch fabric reports a fault of it: {device}",),
+    terms={"device": lambda found: found.device.replace("_", " ")},
     device="kind",
-    do="Look at Fabric in `nvidia-smi -q`. If jobs fail on it: drain the node, restart the Fabric "
-    f"Manager, and reset the GPU. {LOG}",
+    do="Its NVLinks may be slow or cut: `nvidia-smi -q -i GPU` has more under Fabric. If jobs fail "
+    f"on it: drain the node, restart the Fabric Manager, and reset the GPU. {LOG}",
     hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
 )
 """Kinds of faults of a GPU that the fabric itself reports."""
@@ -154,12 +155,12 @@ def links_down() -> Fault:
         ),
         hold="3m",
         summary="NVLinks are down",
-        sentence=("{down:NVLink is|NVLinks are} down", ": {names}"),
+        sentence=("{down:NVLink is|NVLinks are} down", " ({n:~link|links} {names})"),
         figure="down",
         listed=Listed(nvlink.LINK_UP, "link", 0),
-        do="Drain the node, save nvidia-bug-report.sh, and reset all its GPUs at once (nvidia-smi "
-        "--gpu-reset, without -i); with NVSwitches restart the Fabric Manager after it. If links "
-        "stay down, open a support case.",
+        do="Drain the node, run `nvidia-bug-report.sh`, and reset all its GPUs at once "
+        "(`nvidia-smi --gpu-reset`, without -i); with NVSwitches restart the Fabric Manager after "
+        "it. If links stay down, open a support case.",
         hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER),
     )
 
@@ -181,8 +182,8 @@ def link_errors(parameters: RuleParameters) -> Fault:
         ),
         figure="errors",
         device="link",
-        do="Each costs time, and a link that goes on like this fails in the end. Look at "
-        "`nvidia-smi nvlink -e`, and plan a reset of the GPU.",
+        do="Jobs go on, slower; a link that goes on like this fails in the end. Look at "
+        "`nvidia-smi nvlink -e -i GPU`, and reset the GPU when it is free.",
         hidden_by=BY_WORSE,
     )
 

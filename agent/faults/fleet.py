@@ -93,7 +93,7 @@ def node_missing(parameters: RuleParameters) -> Fault:
             f"for {spoken(hold)} (limit half of the rack)",
         ),
         figure="nodes",
-        do="Look at its power, its switch and the way to it, before you look at any node.",
+        do="Look at its power, its switch and the way to it before you look at any node.",
         hold=hold,
         labels={"sign": "rack"},
         place=places.RACK,
@@ -108,13 +108,12 @@ def node_slow(parameters: RuleParameters) -> Fault:
         when=f"{SLOWER} >= {share:g}",
         summary="slows down its job",
         sentence=(
-            "the other nodes of job {{{{ $labels.job_id }}}} wait for this node: it needed "
-            "{share:percent} more of the last 5 min than the job's median node "
-            f"(limit {share:.0%})",
+            "it slows down job {{{{ $labels.job_id }}}}: its GPUs were at work for {share:whole} "
+            f"more of the last 5 min than those of the job's median node (limit {share:.0%})",
         ),
         figure="share",
-        do="Look at its other alerts and its board: clocks, heat, disks, ports. If you cannot "
-        "mend it, tell the owner of the job, and drain the node.",
+        do="Run `dgx-telemetry once` there; look at its other alerts: clocks, heat, disks, ports. "
+        "If you cannot mend it, tell the owner of the job, and drain the node.",
         hold="2m",
     )
 

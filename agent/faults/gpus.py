@@ -69,10 +69,15 @@ REPLACE = (
     "a support case."
 )
 
+LOAD = (
+    "Drain the node. Look at `nvidia-smi` and `dmesg | grep -i nvrm`; load the driver (`modprobe "
+    "nvidia`) or reboot."
+)
+
 CALLS_HANG = ("driver calls hang or fail: {metrics:metric is|metrics are} absent", " ({names})")
 RESET_SILENT = (
-    "Look at `dmesg` for XID 119 or 120 and at `nvidia-smi -q -i GPU`; if it goes on, drain the "
-    "node, let its job end, and reset the GPU or reboot."
+    "Look at `dmesg -T | grep -i xid` for 119 or 120 and at `nvidia-smi -q -i GPU`; if it goes on, "
+    "drain the node, let its job end, and reset the GPU or reboot."
 )
 
 
@@ -128,7 +133,7 @@ def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
             labels={"sign": "no_driver"},
             summary="no GPU answers",
             sentence=("none of its GPUs answers: the driver is gone",),
-            do="Look at `nvidia-smi` and at the kernel's log (`dmesg`); load the driver or reboot.",
+            do=LOAD,
         ),
     )
 
@@ -279,10 +284,10 @@ REFUSING = gpu_fault(
     look=_refusing,
     hold="15m",
     labels={"sign": "refuses"},
-    summary="reports less than its like",
+    summary="reports less than GPUs like it",
     sentence=("the driver refuses values that other GPUs of its model have", ": {0}"),
-    do="`dgx-telemetry check` names them. Drain the node, let its job end, and reset the GPU or "
-    "reboot; if it goes on, open a support case.",
+    do="Some of its alerts cannot fire: `dgx-telemetry check` names the values. Drain the node, "
+    "let its job end, and reset the GPU or reboot; if it goes on, open a support case.",
     hidden_by=(*BY_DRIVER, HiddenBy(NOT_ANSWERING, SAME_GPU, ('sign=~"slow|failing"',))),
 )
 
@@ -311,12 +316,13 @@ def hot(parameters: RuleParameters) -> tuple[Fault, ...]:
             labels={"sensor": sensor},
             summary="at its temperature limit",
             sentence=(
-                f"the {sensor} has {'come close to' if margin > 0 else 'reached'} its temperature "
-                "limit (margin {margin:.0f} °C" + f", limit {margin:g} °C" * bool(margin) + ")",
+                f"the {sensor} {f'is within {margin:g} °C of' if margin else 'has reached'} its "
+                "temperature limit",
             ),
             figure="margin",
             unit="celsius",
-            do="It slows itself down; leave its job. Check the cooling: fans, inlet air, dust.",
+            do="It slows itself down; leave its job. See `nvidia-smi -q -d TEMPERATURE -i GPU` and "
+            "`ipmitool sdr type Fan`, and check the cooling: fans, inlet air, dust.",
         )
         for sensor, kind, degrees in sensors
     )

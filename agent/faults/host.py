@@ -23,6 +23,7 @@ from agent.sources import disk, infiniband
 ERRORS, FLAPPING, RAID = "DgxInfinibandErrors", "DgxInfinibandFlapping", "DgxRaidDegraded"
 FAILING, MEMORY = "DgxDiskFailing", "DgxMemoryErrors"
 CABLE = "Check cable and transceiver, then the port of the switch"
+SEE = "Run `ibstat` and `mlxlink -d`"
 
 HOURLY = {
     "local_link_integrity_errors|excessive_buffer_overrun_errors": 1,
@@ -78,22 +79,27 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 def slow_port() -> Fault:
     """A port that carries less than its sheet promises; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "!=transmit"}
-    share = of(paths.LIMIT, **labels).over(of(paths.SPEC))
     negotiated = of(paths.LIMIT_INFO, origin="hardware")
     return Fault(
         alert="DgxLinkDegraded",
         kind="port_speed",
         place=places.PATH,
-        when=(share < 1).having(negotiated, "path", "device", "direction"),
+        when=(of(paths.LIMIT, **labels) < of(paths.SPEC)).having(
+            negotiated, "path", "device", "direction"
+        ),
         hold="5m",
         summary="port below its rate",
-        sentence=("{path} {device} runs at {speed:percent} of its rate",),
+        sentence=(
+            "{path} {device} runs at {speed:speed}, below its rate",
+            " of {speed_limit:speed}",
+        ),
         figure="speed",
-        unit="ratio",
+        unit="bytes_per_second",
+        limit=paths.SPEC,
         device="device",
         names=("path",),
-        do="Look at its cable or transceiver, at the port of the switch, and at `ethtool` or "
-        "`ibstat` for the rate.",
+        do="Jobs go on, slower. `ethtool` or `ibstat` shows the rate; look at its cable or "
+        "transceiver, and at the port of the switch.",
     )
 
 
@@ -142,7 +148,7 @@ def infiniband_errors(parameters: RuleParameters) -> Iterator[Fault]:
             ),
             names=("port", "kind"),
             figure="errors",
-            do=f"{CABLE}; `ibstat`, `mlxlink -d`.",
+            do=f"It fails in the end. {SEE}. {CABLE}.",
             hidden_by=(HiddenBy(FLAPPING, SAME_PORT), HiddenBy(ERRORS, SAME_PORT, (DOWN,))),
         )
 
@@ -162,7 +168,7 @@ def down(parameters: RuleParameters) -> Fault:
         labels={"sign": "down"},
         summary="InfiniBand port down",
         sentence=("port {device}:{0} is down; it was up within the last day",),
-        do=f"{CABLE}; `ibstat`, `mlxlink -d`.",
+        do=f"{SEE}. {CABLE}.",
         hidden_by=(HiddenBy(FLAPPING, SAME_PORT),),
     )
 
@@ -174,7 +180,8 @@ SAME_MEMBER = (*SAME_NODE, "array", "member")
 
 def arrays() -> Iterator[Fault]:
     """An array that is dead, or without a member, which is named if it is known."""
-    do = "It still works. `mdadm --detail` says which disk; replace it, and add it (`mdadm --add`)."
+    do = "It still works. `mdadm --detail /dev/DISK` says which disk; replace it, and add it "
+    do += "(`mdadm /dev/DISK --add`)."
     usual = partial(Fault, alert=RAID, place=places.DEVICE, hold="1m", device="device")
     yield usual(
         kind="array_dead",
@@ -290,7 +297,7 @@ def chassis() -> Iterator[Fault]:
             hold="2m",
             labels={"sign": kind},
             summary=summary,
-            sentence=(f"{summary}: {{device}} raises an alarm",),
+            sentence=(f"{summary}: {{device}} raises its alarm",),
             device="sensor",
             names=("kind",),
             do=f"{do} Run `ipmitool sel list`.",
@@ -305,8 +312,11 @@ MEMORY_LOST = Fault(
     when=of(box.DIMM_ERRORS, severity="uncorrected") > 0,
     labels={"sign": "uncorrected"},
     summary="host memory has lost data",
-    sentence=("memory {device} had {errors:uncorrected error|uncorrected errors} since the boot",),
+    sentence=(
+        "memory {device} lost data: {errors:uncorrected error|uncorrected errors} since the boot",
+    ),
     figure="errors",
     device="dimm",
-    do="Drain the node, and replace the DIMM. Run `ras-mc-ctl --errors` and `ipmitool sel list`.",
+    do="Drain the node, and replace the DIMM: `ras-mc-ctl --errors` and `ipmitool sel list` name "
+    "its slot.",
 )

@@ -201,7 +201,7 @@ def of_states(parameters: RuleParameters) -> Iterator[Fault]:
         "exposed",
         exposed.sum_without("state", "cause"),
         *(limits.exposed_share, window),
-        words="it did nothing but exchange data with other GPUs",
+        words="it only exchanged data with other GPUs, and computed nothing,",
         alert="DgxExposedCommunication",
         severity=INFO,
         hold="1m",
@@ -271,13 +271,13 @@ def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
     over = f">= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits} {over})"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
-    limit = f"(limit {spans.share:.0%} of the last {spoken(spans.window)}, each)"
+    limit = f"each for over {spans.share:.0%} of the last {spoken(spans.window)}"
     yield gpu_fault(
         alert="DgxGpuStraggler",
         when=f"{named} * on ({NODE}, uuid) group_left (gpu) {SINGLE}",
         hold="1m",
         summary="keeps the other GPUs waiting",
-        sentence=(f"{{gpus:GPU waits|GPUs wait}} for it {limit}",),
+        sentence=(f"{{gpus:GPU waits|GPUs wait}} for it, {limit}",),
         figure="gpus",
         do=peer_advice("this GPU"),
         labels={"sign": "named", "window": spans.window},
@@ -288,9 +288,9 @@ def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
         when=f"count without (gpu, uuid) ({unnamed} {over})",
         hold="1m",
         summary="GPUs wait for a slow one",
-        sentence=(f"{{gpus:GPU waits|GPUs wait}} for a slow peer {limit}",),
+        sentence=(f"{{gpus:GPU waits|GPUs wait}} for a slow GPU of their job, {limit}",),
         figure="gpus",
-        do="It is not known here: compare the GPUs of their job, on other hosts too. "
+        do="Its place is not known: compare the GPUs of the job, on other hosts too. "
         + peer_advice("the slowest"),
         labels={"sign": "unnamed", "window": spans.window},
         hidden_by=BY_MISSING,
@@ -299,7 +299,7 @@ def stragglers(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
 
 def late_gpus(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
     """The same as findings: the GPU that others wait for, or the number of those that wait."""
-    limit = f"(limit {spans.share:.0%} of the last {spoken(spans.window)}, each)"
+    limit = f"each for over {spans.share:.0%} of the last {spoken(spans.window)}"
     time = waits_share(parameters, spans.window)
     peer = {"state": State.STARVED.value, "cause": Cause.PEER.value}
     waiting = share_of_gpu(parameters, spans.window, **peer)
@@ -316,14 +316,14 @@ def late_gpus(parameters: RuleParameters, spans: Span) -> Iterator[Fault]:
         kind=kind,
         look=partial(_waited_for, time, spans.share),
         reads=time.asks,
-        sentence=(f"{{gpus:GPU waits|GPUs wait}} for GPU {{0}} {limit}",),
+        sentence=(f"{{gpus:GPU waits|GPUs wait}} for GPU {{0}}, {limit}",),
         do=peer_advice("the GPU that others wait for"),
     )
     yield usual(
         kind=f"{kind}_unnamed",
         look=partial(_waiting, time, waiting, spans.share),
         reads=time.asks | waiting.asks,
-        sentence=(f"{{gpus:GPU waits|GPUs wait}} for a slow peer {limit}",),
+        sentence=(f"{{gpus:GPU waits|GPUs wait}} for a slow GPU of their job, {limit}",),
         do=peer_advice("the slowest GPU of the job, on other hosts too"),
     )
 

@@ -18,16 +18,16 @@ NEAR = 0.8
 
 RESET_GPU = "`nvidia-smi --gpu-reset -i GPU`"
 RESET = f"Drain the node and reset the GPU ({RESET_GPU})"
-DIAGNOSE = "Run `dcgmi diag -r 3` when the node is free, and open a support case."
+DIAGNOSE = "No data is lost yet. Run `dcgmi diag -r 3` when the node is free; open a support case."
 
 NEEDS = {
-    1: "GPU reset",
-    2: "reboot",
-    3: "drain of peer-to-peer traffic",
-    4: "drain of peer-to-peer traffic, then GPU reset",
-    5: "restart of IMEX",
-    6: "bus reset",
-    7: "reboot",
+    1: "a reset",
+    2: "`reboot`",
+    3: "the end of multi-GPU jobs",
+    4: "the end of its jobs, then a reset",
+    5: "`systemctl restart nvidia-imex`",
+    6: "`reboot`",  # nvidia-smi has no reset of the bus
+    7: "`reboot`",
 }
 """Actions that the driver requests, by `dgx_gpu_recovery_action`."""
 
@@ -53,10 +53,10 @@ REQUESTED = (
         when=of(gpu.RECOVERY_ACTION) > 0,
         hold="3m",
         summary="driver requests recovery",
-        sentence=("the driver requests recovery: {word}",),
+        sentence=("the driver requests {word}",),
         figure="action",
         words=NEEDS,
-        do="Drain the node and do that. XID errors before it say why.",
+        do=f"Drain the node first. A reset: {RESET_GPU}.",
         hidden_by=BY_WORSE,
     ),
     gpu_fault(
@@ -65,7 +65,7 @@ REQUESTED = (
         severity=CRITICAL,
         when=of(ecc.REMAP_FAILURE) > 0,
         summary="replace the GPU",
-        sentence=("a memory row could not be remapped, the GPU is due for replacement",),
+        sentence=("a memory row could not be remapped: the GPU is due for replacement",),
         do="Drain the node, leave it drained, and open a support case for the GPU.",
     ),
 )
@@ -122,7 +122,8 @@ def uncorrected(parameters: RuleParameters) -> Iterator[Fault]:
         hold="90s",
         summary="data lost in memory",
         sentence=(
-            "{errors:uncorrected ECC error|uncorrected ECC errors} in the last " + spoken(window),
+            "its memory lost data: {errors:uncorrected ECC error|uncorrected ECC errors} "
+            f"in the last {spoken(window)}",
         ),
         figure="errors",
         do=STOP,
@@ -167,11 +168,14 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     text = increase(ecc.ERRORS, parameters.over(window), severity="corrected")
     counted = grown(ecc.ERRORS, window, text, severity="corrected")
     corrected = counted.max_without("lifetime") >= most  # under MIG aggregate counters alone
-    of_errors = f"{{errors:memory error|memory errors}} corrected in the last {spoken(window)}"
+    of_errors = (
+        f"{{errors:memory error was|memory errors were}} corrected in the last {spoken(window)}"
+    )
+    due = "are replaced by spares; the GPU is due for replacement at"
     signs = (
         ("corrected", "ecc_rising", corrected, "errors", f"{of_errors} (limit {most})"),
-        ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} rows remapped (most {MOST_ROWS})"),
-        ("pages", "pages_near", pages, "pages", f"{{pages:.0f}} pages retired (most {MOST_PAGES})"),
+        ("rows", "rows_near", rows, "rows", f"{{rows:.0f}} memory rows {due} {MOST_ROWS}"),
+        ("pages", "pages_near", pages, "pages", f"{{pages:.0f}} memory pages {due} {MOST_PAGES}"),
     )
     return tuple(
         gpu_fault(

@@ -114,16 +114,16 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 
 NO_DRIVER = of(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-SOURCES_DOWN = "instance:dgx_agent_source_up:down"
+SOURCES_DOWN = "instance_source:dgx_agent_source_up:down"
 
 
 NVML_NONE = f'label_replace({NO_DRIVER}, "source", "{NVML}", "", "")'
 SOURCES = Recording(
     SOURCES_DOWN,
-    f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) {NVML_NONE})",
+    f"({SOURCE_UP} == 0) unless on ({NODE}, source) {NVML_NONE}",
     held=True,
 )
-"""Number of sources per agent that do not deliver. Without a driver there is nothing to see."""
+"""Sources that do not deliver. Without a driver there is nothing to see."""
 
 
 LATER = 30.0
@@ -160,11 +160,10 @@ def sources_down(parameters: RuleParameters) -> Fault:
         look=_sources_down,
         hold=later(parameters),
         labels={"sign": "sources"},
-        summary="sources of the agent are down",
-        sentence=("source {source} is down", "{sources:source is|sources are} down"),
-        figure="sources",
-        terms={"source": lambda found: found.device},
-        do=f"Some alerts cannot fire meanwhile. {LOG}",
+        summary="agent cannot read {{ $labels.source }}",
+        sentence=("the agent cannot read its source {device}: alerts on its values cannot fire",),
+        device="source",
+        do=LOG,
     )
 
 
@@ -180,7 +179,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             hold=hold,
             labels={"sign": "values"},
             summary="a read of the agent hangs",
-            sentence=("{values:value is|values are} missing, because a read has hung",),
+            sentence=("{values:value is|values are} missing: a read of the agent hangs",),
             figure="values",
             do=f"{LOG} After a recent XID 119 or 120 in `dmesg -T` drain and reboot the node.",
         ),
@@ -189,7 +188,9 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             hold=parameters.thresholds.silent_for,
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
-            sentence=(f"the agent answers, and has not read the machine for {spoken(stood)}",),
+            sentence=(
+                f"the agent answers, but has read nothing for {spoken(stood)}: all values are old",
+            ),
             do=f"Restart it: `systemctl restart dgx-telemetry`. {LOG}",
         ),
     )
@@ -293,20 +294,19 @@ def rules_failing(parameters: RuleParameters) -> Fault:
         f'max_over_time(vmalert_{kind}_rules_error{{group=~"dgx-.+"}}[{over}])'
         for kind in ("alerting", "recording")
     )
-    where = "".join(
-        f"{{{{{{{{ with $labels.{name} }}}}}}}}{{{{{{{{ . }}}}}}}}{{{{{{{{ end }}}}}}}}"
-        for name in ("rule_group", "group")
-    )
+    instance = "{{{{ $labels.instance }}}}"
+    group = '{{{{ with $labels.rule_group }}}}{{{{ reReplaceAll ".*;" "" . }}}}{{{{ end }}}}'
+    group += "{{{{ with $labels.group }}}}{{{{ . }}}}{{{{ end }}}}"
     return Fault(
         alert="DgxRulesFailing",
         when=f"increase({counted}[{over}]) > 0 or ({in_vmalert}) > 0",
         summary="{{ $labels.instance }} cannot evaluate rules",
         sentence=(
-            f"{where} of {{{{{{{{ $labels.instance }}}}}}}} had {{failures:failure|failures}} of "
-            "rules in the last 10 min: alerts of these rules cannot fire",
+            f"{instance} could not evaluate rules of the group {group}, {{failures:once|times}} in "
+            "the last 10 min: their alerts cannot fire",
         ),
         figure="failures",
-        do="See the error at Status, Rules of Prometheus, or in the log of vmalert.",
+        do="See the error at http://{{ $labels.instance }}/rules (vmalert: in its log).",
     )
 
 

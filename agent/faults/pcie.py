@@ -15,13 +15,16 @@ from agent.sources import activity, clocks, gpu, pcie
 
 DEGRADED = "DgxPcieDegraded"
 RETRAIN = (
-    "Nothing is lost: keep the output of `lspci -vv` (LnkSta). When the job has ended, drain the "
+    "Nothing is lost: keep the output of `lspci -vv` (LnkSta), and let the job end. Then drain the "
     "node and reboot it; if that does not help, open a support case."
 )
 
 REPLAYS = 0.001
 """PCIe replays a second and lane that a sound link may have, doubled by each generation (DCGM 4.6;
 its limits of the first two generations are a quarter higher)."""
+
+LEAST_REPLAYS = 0.01
+"""Limit of a link of few lanes: some replays within minutes come by chance."""
 
 LOW_CLOCK = 0.3
 """Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
@@ -161,6 +164,7 @@ def replay_records(parameters: RuleParameters) -> tuple[Recording, Recording]:
     """Return the limit of each link, replays a second by its generation and lanes, and the replays
     of a quarter of an hour as a multiple of it."""
     limit = f"{REPLAYS:g} * 2 ^ {pcie.GENERATION_LIMIT} * {pcie.WIDTH}"
+    limit = f"clamp_min({limit}, {LEAST_REPLAYS:g})"
     rate_now = rate(pcie.REPLAYS, parameters.over("15m"))
     most = "instance_gpu:dgx_pcie_replays:limit"
     return Recording(most, limit, held=True), Recording(TOO_MANY, f"{rate_now} / {most}")
@@ -174,7 +178,7 @@ def replays(parameters: RuleParameters) -> Fault:
     def rows(samples: FaultSamples) -> Vector:
         lanes, generations = of(pcie.WIDTH).rows(samples), of(pcie.GENERATION_LIMIT).rows(samples)
         each = {
-            row: REPLAYS * 2**generation * lanes[row] * 900
+            row: max(REPLAYS * 2**generation * lanes[row], LEAST_REPLAYS) * 900
             for row, generation in generations.items()
             if row in lanes
         }
@@ -186,13 +190,10 @@ def replays(parameters: RuleParameters) -> Fault:
         when=Condition(TOO_MANY, rows, many.asks) > 1,
         hold="10m",
         summary="PCIe link has errors",
-        sentence=(
-            "errors on its PCIe link (replayed packets) are {times:.3g} times the most that a "
-            "sound link has",
-        ),
+        sentence=("its PCIe link repeats packets {times:.3g} times as often as a sound link may",),
         figure="times",
-        do="Look at `lspci -vv` and `dmesg` (AER), and plan a stop of the node: reseat the GPU or "
-        "its riser. If it comes back, open a support case.",
+        do="Nothing is lost; copies are slower. Look at `lspci -vv` and `dmesg` (AER), and plan a "
+        "stop of the node: reseat the GPU or its riser. If it comes back, open a support case.",
         hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),
     )
 

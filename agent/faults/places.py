@@ -30,3 +30,13 @@ SWITCH = Place(f"{{{{ $labels.switch }}}} of {ON}", NODE_BOARD)
 SENSOR = Place(f"{{{{ $labels.sensor }}}} of {ON}", NODE_BOARD)
 DIMM = Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD)
 RACK = Place("Rack {{ $labels.rack }}", FLEET_BOARD)
+
+PATHS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "disk",
+    "network": "network port",
+    "infiniband": "InfiniBand port",
+}
+"""A data path in words."""

@@ -38,7 +38,8 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
         labels={"sign": "silence"},
         summary="agent does not answer",
         sentence=(f"the agent has not answered for {spoken(hold)}: nothing is known of its GPUs",),
-        do="See if the machine is up, then look at `systemctl status dgx-telemetry`.",
+        do="See if the machine answers (`ping`, its BMC). If it is up, jobs may go on: run "
+        "`systemctl status dgx-telemetry` there.",
         hidden_by=BY_RACK,
     )
     yield usual(
@@ -49,7 +50,8 @@ def agent_down(parameters: RuleParameters) -> Iterator[Fault]:
         sentence=(
             'Prometheus has had no target of the job "{{{{ $labels.job }}}}" for ' + spoken(hold),
         ),
-        do="Look at its scrape configuration and its service discovery.",
+        do="No GPU is watched. Look at Status, Target health of Prometheus, then at its scrape "
+        "configuration and service discovery.",
     )
     yield sometimes(parameters)
 
@@ -69,7 +71,7 @@ def sometimes(parameters: RuleParameters) -> Fault:
         labels={"sign": "sometimes"},
         summary="agent answers only sometimes",
         sentence=(
-            f"the agent answered {{share:percent}} of the scrapes in the last {spoken(SOMETIMES)}",
+            f"the agent answered {{share:whole}} of the scrapes in the last {spoken(SOMETIMES)}",
         ),
         figure="share",
         do="Look at the network, at the load of the machine, and at the scrape timeout; "

@@ -63,7 +63,7 @@ PARTS = (
     ),
     WornPart(
         *("pcie", "DgxPcieReplays", pcie_source.REPLAYS, {}, (), 2000),
-        "its PCIe link sent {errors:packet|packets} again",
+        "its PCIe link repeated {errors:packet|packets}",
         "Nothing is lost yet. Reseat the GPU or its riser when the node is stopped anyway.",
         hidden_by=(HiddenBy(pcie.DEGRADED, SAME_GPU),),
     ),
@@ -91,7 +91,7 @@ PARTS = (
 LIFE = 10
 """Days' worth of too many errors in the life of a counter: it has them when the agent starts."""
 
-OTHERS = "at least as many as all others of this machine together"
+OTHERS = "as many as all others of this machine together, or more"
 
 
 def _alone(errors: Condition, many: float) -> Condition:

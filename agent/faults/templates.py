@@ -13,8 +13,9 @@ GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
 
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
+    "whole": '{{ reReplaceAll "[.].*%" "%" (humanizePercentage $value) }}',
     "duration": "{{ $value | humanizeDuration }}",
-    "rate": "{{ $value | humanize }}B/s",
+    "speed": "{{ $value | humanize }}B/s",
     ".3g": "{{ $value | humanize }}",
 }
 COUNT = '{{ printf "%.0f" $value }}'
@@ -35,7 +36,7 @@ def described(fault: Fault) -> str:
 def sentence_of(fault: Fault) -> str:
     """The sentence of a fault, as `agent/status/words.py` fills it in, as a Go template."""
     parts = (_part(fault, part) for part in fault.sentence)
-    return "".join(part for part in parts if part is not None)
+    return "".join(part for part in parts if part is not None).replace("-i GPU", f"-i {GPU_ID}")
 
 
 def _part(fault: Fault, part: str) -> str | None:

@@ -79,7 +79,7 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
         severity=CRITICAL,
         hold="2m",
         summary="job hangs",
-        sentence=("{gpus:GPU waits|GPUs wait} for process {0}, and none works",),
+        sentence=("its job hangs: {gpus:GPU waits|GPUs wait} for process {0}",),
         figure="gpus",
         names=("pid",),
         do=hang_advice("it"),
@@ -97,8 +97,8 @@ def hung(parameters: RuleParameters) -> Iterator[Fault]:
         hold="2m",
         summary="job hangs",
         sentence=(
-            "{gpus:GPU waits|GPUs wait} for one another, and none works; the process that they "
-            "wait for is not known",
+            "a job hangs: {gpus:GPU waits|GPUs wait} for one another, and none works; the process "
+            "that they wait for is not known",
         ),
         figure="gpus",
         do=hang_advice(),
@@ -145,7 +145,7 @@ def unused(parameters: RuleParameters) -> Fault:
         hold=window,
         summary="its job does not use it",
         sentence=(f"it is given to a job that has had no process on it for {spoken(window)}",),
-        do="Ask the owner of the job to request fewer GPUs.",
+        do="Nothing is broken: ask the owner of the job to request fewer GPUs.",
     )
 
 
@@ -195,9 +195,10 @@ def _full(sign: str, when: Condition, do: str, limit: tuple[float, str]) -> Faul
         hold="1m",
         summary="at its limit",
         sentence=(
-            "{path}",
+            places.PATHS.get(sign, "disk"),
             " {device}",
-            f" ({{1}}) was at its limit for {{share:percent}} of the last {spoken(window)} "
+            " ({1})" * (not sign.startswith("busy")),
+            f" was at its limit for {{share:percent}} of the last {spoken(window)} "
             f"(limit {share:.0%})",
         ),
         figure="share",

@@ -90,9 +90,10 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         look=lambda machine: _seen(machine, window),
         fires=lambda found: _hold(found.severity, meaning(int(found.device)).action),
         sentence=(
-            "XID {device}, {0}, seen {times:once|times}",
+            "XID {device}, {happened} ({0}), seen {times:once|times}",
             ", {times:~|last }{ago:duration} ago",
         ),
+        terms={"happened": lambda found: HAPPENED[meaning(int(found.device)).action]},
         do=_first_step,
     )
     return (
@@ -158,7 +159,7 @@ def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
         hold=_hold(_of_action(action), action),
         labels={"sign": "nvlink5"},
         summary=f"XID {{{{ $labels.xid }}}}, {HAPPENED[XidAction.BY_UNIT]}",
-        sentence=_counted("XID {0}, NVLink error of unit {1}", parameters),
+        sentence=_counted("XID {0}, NVLink error (unit {1})", parameters),
         figure="times",
         names=("xid", "unit"),
         do=BY_UNIT[action],

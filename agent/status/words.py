@@ -14,22 +14,13 @@ from typing import Any
 
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import by_kind
+from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
 from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
 """From base units to those of sentences: per cent, GB/s, thousands a second, MHz."""
-
-PATHS = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "hbm": "HBM",
-    "disk": "disk",
-    "network": "network port",
-    "infiniband": "InfiniBand port",
-}
-"""A data path in words."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
@@ -106,6 +97,7 @@ def rate(moved: float | None, limit: float | None, path: str) -> str:
 FORMS: Mapping[str, Callable[[float], str]] = {
     "percent": "{:.0f} %".format,
     "rate": figure,
+    "speed": lambda value: f"{figure(value)} GB/s",
     "bits": lambda value: figure(8 * value),
     "duration": duration,
 }
@@ -169,8 +161,10 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     given |= {name: term(finding) for name, term in fault.terms.items()}
     if fault.words:
         value = round(finding.figures[0].value)
-        given["word"] = fault.words.get(value, f"{value}")
+        given["word"] = fault.words.get(value, f"code {value}")
     sentence = _sentence(fault.sentence, finding.names, given)
+    if finding.gpu:
+        sentence = sentence.replace("-i GPU", f"-i {finding.gpu.index}")
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
 
 

@@ -16,7 +16,9 @@ RULES: list[dict[str, Any]] = [
     rule for groups in GROUPS.values() for group in groups for rule in group["rules"]
 ]
 ALERTS = [rule for rule in RULES if "alert" in rule]
-FUNCTIONS = {"humanize", "humanizePercentage", "humanizeDuration", "printf", "match"}
+FUNCTIONS = {"humanize", "humanizePercentage", "humanizeDuration", "printf", "match"} | {
+    "reReplaceAll"
+}
 BUILT_IN = {"if", "else", "end", "with", "eq", "or", "not"}
 
 
@@ -44,7 +46,7 @@ def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
 
 
 def test_all_of_them_are_small_as_they_stand_in_the_files() -> None:
-    assert sum(map(len, FILES.values())) <= 131_000
+    assert sum(map(len, FILES.values())) <= 133_000
     texts = re.findall(
         r"^ +description: .*?\n(?= +runbook_url)", "".join(FILES.values()), re.MULTILINE | re.DOTALL
     )

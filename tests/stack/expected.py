@@ -67,12 +67,12 @@ def warning(name: str, text: str, *gpus: str) -> Alert:
 
 HELD = rf"{GPU}: it was occupied by an idle process for {SHARE} 30 min \(limit 90%\)"
 HEAT = rf"{GPU}: it was slowed down by heat for {SHARE} 15 min \(limit 25%\)"
-HOT = rf"{GPU}: the (core|memory) has reached its temperature limit \(margin -?\d+ °C\)"
+HOT = rf"{GPU}: the (core|memory) has reached its temperature limit"
 LINK_DOWN = rf"{GPU}: 1 NVLink is down"
 LINK_ERRORS = rf"{GPU}: NVLink 1 had [1-9]\d* errors in the last 1 h \(limit 5\)"
-PORT = r"port-degraded: infiniband mlx5_0:1 runs at 50% of its rate"
-LATE = rf"{GPU}: 7 GPUs wait for it \(limit 25%"
-ECC = rf"{GPU}: [1-9]\d* uncorrected ECC errors? in the last 30 min"
+PORT = r"port-degraded: infiniband mlx5_0:1 runs at 25GB/s, below its rate"
+LATE = rf"{GPU}: 7 GPUs wait for it, each for over 25%"
+ECC = rf"{GPU}: its memory lost data: [1-9]\d* uncorrected ECC errors? in the last 30 min"
 XID = rf"{GPU}: XID 48, memory lost data, (once|\d+ times) in 30 min"
 BLIND = r"driver-hang: the NVIDIA driver does not respond\. Drain the node"
 

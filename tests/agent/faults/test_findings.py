@@ -26,22 +26,22 @@ from tests.support.nightly import covering
 SYSTEMS = load().systems
 
 WRONG = {
-    "dgx-station-v100:nvlink-down": "1 NVLink is down: 2",
+    "dgx-station-v100:nvlink-down": "1 NVLink is down (link 2)",
     "dgx-h100:nvlink-errors": "errors in the last 1 h",
-    "dgx-h100:gpu-hot": "its temperature limit (margin ",
+    "dgx-h100:gpu-hot": "its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
     "l40s:ecc": "uncorrected ECC errors in the last 30 min",
     "dgx-a100:ecc+mig": "uncorrected ECC errors in the last 30 min",
     "dgx-h200:row-remap": "could not be remapped",
-    "dgx-h100:xid": "XID 48, Double Bit ECC Error",
+    "dgx-h100:xid": "XID 48, memory lost data (Double Bit ECC Error)",
 }
 SLOWLY = ("dgx-h100:nvlink-errors", "l40s:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
 
 FAULTS = {
     "gpu-lost": "it no longer answers",
-    "nvlink-down": "1 NVLink is down: 2",
+    "nvlink-down": "1 NVLink is down (link 2)",
     "pcie-degraded": "GPU 0: its PCIe link has lost lanes: x8 instead of x16",
     "port-degraded": "InfiniBand port mlx5_",
 }
@@ -82,14 +82,18 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
 def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
-    assert shown(looked_at(bench, 4)) == ["network port eno1 runs at 10 % of its rate"]
+    assert shown(looked_at(bench, 4)) == [
+        "network port eno1 runs at 0.12 GB/s, below its rate of 1.2 GB/s"
+    ]
 
 
 def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
     bench = simulated("gtx-1080:training").run(12)
     bench.machine.driver.xid(0, 62)
     bench.run(8)
-    assert shown(bench) == ["GPU 0: XID 62, Internal micro-controller halt, seen once, 8 s ago"]
+    assert shown(bench) == [
+        "GPU 0: XID 62, fatal GPU error (Internal micro-controller halt), seen once, 8 s ago"
+    ]
     (later,) = shown(bench.run(120))
     assert later.endswith("seen once, 2 min ago")
 

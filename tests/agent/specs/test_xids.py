@@ -25,11 +25,11 @@ RESTART = (
 )
 FIRST_STEPS = {
     "^Drain the node and reset the GPU ": (*RESET, 61, 150),
-    "^No immediate action is needed": (*IGNORE, 162, 163),
+    "^Nothing to do": (*IGNORE, 162, 163),
     "^No immediate action: if it comes back": (92, 157),
     "its program is at fault": PROGRAM,
     "^Restart the job; if it comes back on this GPU": RESTART,
-    "^Restart the job that was hit; reset": (94,),
+    "^Restart the job that was hit, others go on; reset": (94,),
     "^Restart the virtual machine": (151,),
     "^Drain the node, let its jobs end, then reset": (63,),
     "results are in doubt.*ECC,ROW_REMAPPER": (48,),
@@ -38,7 +38,7 @@ FIRST_STEPS = {
     "seat, power and riser": (79,),
     "reset the GPUs at both ends": (74,),
     "unless XID 154 follows": range(144, 150),
-    "GPU Recovery Action": (154,),
+    "grep -i recovery": (154,),
     "unified memory": (159,),
     "enable ECC": (168,),
     "auxiliary power": (54,),

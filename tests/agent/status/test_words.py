@@ -92,28 +92,30 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
 
 WARNING = Severity.WARNING
 FINDING_TEXTS = {
-    "source power is down": Finding("source_down", WARNING, device="power"),
+    "the agent cannot read its source power: alerts on its values cannot fire": Finding(
+        "source_down", WARNING, device="power"
+    ),
     "no GPU is watched: the driver is released by /run/file": Finding(
         "driver_released", Severity.INFO, names=("the driver is released by /run/file",)
     ),
     "1 GPU is missing": Finding("gpus_missing", WARNING, figures=(count("gpus", 1),)),
     "GPU 3: it no longer answers": Finding("gpu_lost", WARNING, GPU),
-    "GPU 3: the driver requests recovery: reboot": Finding(
+    "GPU 3: the driver requests `reboot`": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
     ),
-    "GPU 3: the driver requests recovery: bus reset": Finding(
-        "recovery_needed", WARNING, GPU, figures=(count("action", 6),)
+    "GPU 3: the driver requests a reset": Finding(
+        "recovery_needed", WARNING, GPU, figures=(count("action", 1),)
     ),
-    "GPU 3: the driver requests recovery: 9": Finding(
+    "GPU 3: the driver requests code 9": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
     ),
-    "GPU 3: XID 48, Double Bit ECC Error, seen once": Finding(
+    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen once": Finding(
         "xid", WARNING, GPU, "48", (count("times", 1),), ("Double Bit ECC Error",)
     ),
-    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times": Finding(
+    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen 2 times": Finding(
         "xid", WARNING, GPU, "48", (count("times", 2),), ("Double Bit ECC Error",)
     ),
-    "GPU 3: XID 48, Double Bit ECC Error, seen once, 3 min ago": Finding(
+    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen once, 3 min ago": Finding(
         "xid",
         WARNING,
         GPU,
@@ -121,7 +123,8 @@ FINDING_TEXTS = {
         (count("times", 1), Figure("ago", 200.0, None, "seconds")),
         ("Double Bit ECC Error",),
     ),
-    "GPU 3: XID 48, Double Bit ECC Error, seen 2 times, last 2 h 1 min ago": Finding(
+    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen 2 times, last 2 h 1 min "
+    "ago": Finding(
         "xid",
         WARNING,
         GPU,
@@ -129,11 +132,11 @@ FINDING_TEXTS = {
         (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
         ("Double Bit ECC Error",),
     ),
-    "GPU 3: the core has reached its temperature limit (margin -1 °C)": Finding(
+    "GPU 3: the core has reached its temperature limit": Finding(
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
-    "network port eno1 runs at 10 % of its rate": Finding(
-        "port_speed", WARNING, None, "eno1", (share("speed", 0.1),), ("network",)
+    "network port eno1 runs at 1.2 GB/s, below its rate of 12 GB/s": Finding(
+        "port_speed", WARNING, None, "eno1", (rate(1.25e9, 12.5e9, "speed"),), ("network",)
     ),
     "GPU 3: NVLink graph: 2 links to a gpu, expected a switch (0, 4)": Finding(
         "stray_links", WARNING, GPU, figures=(count("links", 2),), names=("gpu", "switch", "0", "4")
