@@ -1,9 +1,11 @@
 """One GPU whose driver calls take 2 or 45 s, alone and beside six busy processes, on two cores:
 `python -m tests.benchmarks.slow_driver`
 
-An agent watches a simulated machine through a library that delays each call of one GPU; with
-`--library slow_ioctl.so`, which `tests.hardware.ill_gpu` builds, it watches this machine. The slow
-GPU must be named within two minutes, and no other GPU at all. Takes ten minutes.
+An agent watches a simulated machine through a library that delays each call of one GPU. The slow
+GPU must be named within two minutes, and no other GPU at all. Takes ten minutes. With `--library
+slow_ioctl.so` it watches this machine:
+
+    gcc -O2 -shared -fPIC -o slow_ioctl.so tests/hardware/slow_ioctl.c -ldl -lpthread
 """
 
 import argparse

@@ -54,9 +54,6 @@ NAMESPACES = ("-m", "-u", "-i", "-p", "-n", "-C", "-r", "-w", "--")
 NUMBERS = itertools.count()
 
 
-ENDED = 10.0
-
-
 def cache(*more: str) -> Path:
     """The root of the machine, with more packages, made if it is not there."""
     python, mirrors = SUITES[SUITE]

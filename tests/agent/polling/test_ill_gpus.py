@@ -93,7 +93,6 @@ def test_many_calls_that_are_slow_one_by_one_delay_nothing_either() -> None:
 
 
 def test_a_gpu_that_hangs_again_costs_the_others_nothing() -> None:
-    """As `python -m tests.hardware.ill_gpu` does with a real one."""
     bench = IllGpus("dgx-station-v100")
 
     def step(at: float) -> None:
