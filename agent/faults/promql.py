@@ -262,7 +262,8 @@ class Condition:
             return {row | {(label, partners[key])}: v for row, v, key in found if key in partners}
 
         left = f"({self})" if SIGNED.search(str(self)) else self
-        text = f"{left} * on ({', '.join((NODE, *on))}) group_left ({label}) {other}"
+        right = one(str(other), *on, label)  # a target that is scraped twice has two
+        text = f"{left} * on ({', '.join((NODE, *on))}) group_left ({label}) {right}"
         return self.made(text, rows, other)
 
     def grouped(self) -> "Condition":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
-from agent.faults.promql import seconds
+from agent.faults.promql import HELD, seconds
 from agent.sources import ecc, gpu
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import ALERTS, TABLES
@@ -271,7 +271,12 @@ def in_turn() -> list[Any]:
     found = []
     for number, table in enumerate(TABLES):
         names = [{case.alert, case.title} for case in table(S)]
-        ways = [way for way in WAYS if not all(name & way.without for name in names)]
+        seldom = any(case.every > HELD for case in table(S))  # too seldom to know a twin
+        ways = [
+            way
+            for way in WAYS
+            if not ((way.once and seldom) or all(name & way.without for name in names))
+        ]
         for at, way in enumerate(ways):
             title = f"{table.name}-{way.name}"
             short = number % len(ways) == at and not table.name.endswith("_long")
