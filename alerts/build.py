@@ -29,7 +29,7 @@ WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{e
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes an address that a file has before as an alias of it."""
+    """Writes a repeated address as an alias of its first occurrence."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -79,10 +79,10 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Seconds from which an alert names no job: a longer hold would begin again with each job."""
+"""Seconds of a hold from which an alert names no job: it would begin again with each job."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Blanks within the brackets of a template: they are a hundredth of the files."""
+"""Blanks within the brackets of a template, which make a hundredth of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
 
@@ -93,7 +93,7 @@ GROUPS = (
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Every group of rules, as `[alerts.NAME]` patches them; `scale` multiplies every range and
+    """Return every group of rules, patched by `[alerts.NAME]`. `scale` multiplies every range and
     `for`, and nothing else."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group(parameters)) for group in GROUPS]

@@ -37,7 +37,7 @@ NEEDS = {
     "slack_channel": ("slack_url_file",),
     "slack_url_file": ("slack_channel",),
 }
-"""A key that is set, and the other keys that it needs."""
+"""A setting, and the settings that it needs."""
 
 
 def missing(receivers: Receivers) -> str:
@@ -51,8 +51,7 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """A POST of JSON. Alertmanager 0.25 takes no URL from a file: a token in a file does
-    instead."""
+    """A webhook. Alertmanager 0.25 takes no URL from a file, so the file holds a token."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}
@@ -81,7 +80,7 @@ SUBJECT = (
     "{{ with .GroupLabels.cluster }} in cluster {{ . }}{{ end }}"
 )
 NAMED_NODES, TOLD_KINDS = 5, 3
-"""Nodes, and kinds of a fault, that a message names; the rest are counted."""
+"""Most nodes, and most kinds of a fault, that a message names; it counts the rest."""
 
 _KIND = (
     '(printf "<%s.%s.%s.%s.%s>" .Labels.sign .Labels.action .Labels.cause .Labels.kind '
@@ -113,12 +112,12 @@ TEXT = (
     "{{ end }}{{ end }}{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n\n"
     "{{ else }}Also: {{ .Annotations.summary }}\n{{ end }}{{ end }}{{ end }}"
 )
-"""The text of the first alert of each kind, then its GPUs and devices by node: Alertmanager sorts
-by instance. A template cannot add, so it counts by the length of a text."""
+"""The text of the first alert of each kind, then its GPUs and devices by node, because Alertmanager
+sorts by instance. A template cannot add: the length of a text serves as a counter."""
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """The ways to a person; to a pager only if `page`."""
+    """Return the receivers that reach a person; a pager only if `page`."""
     found: dict[str, list[dict[str, Any]]] = {}
     if r.webhook_url:
         found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]

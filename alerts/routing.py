@@ -34,7 +34,7 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""One message for a common cause: a switch with four nodes behind it, a room that gets hot."""
+"""A single message for a common cause: a switch with four nodes behind it, a room that gets hot."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 
@@ -50,7 +50,7 @@ def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str,
 
 
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
-    """The text of alertmanager.yaml; raises ConfigError for a receiver that is half configured."""
+    """Return the text of alertmanager.yaml; raises ConfigError for an incomplete receiver."""
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
@@ -73,7 +73,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: receivers with the same settings are written out."""
+    """YAML without anchors: receivers with equal settings are written out."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -75,7 +75,7 @@ RULE = re.compile(r"\|[-| ]+\|")
 
 
 def runbook_page(markdown: str) -> str:
-    """RUNBOOK.md, in the few forms of Markdown that it has, as HTML."""
+    """Return RUNBOOK.md as HTML; it uses few forms of Markdown."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
     whole = TEMPLATE.read_text(encoding="utf-8")
     return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
@@ -101,7 +101,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading; if a link names it, its name is an anchor, also in small letters."""
+    """Return a heading. If a link names it, the name is an anchor, also in small letters."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

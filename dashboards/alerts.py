@@ -16,13 +16,13 @@ SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """Severities, the worst first, as the table lists them."""
 
 DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
-"""Labels whose values decide the steps that an alert asks for."""
+"""Labels whose values select the steps of an alert."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def first_steps() -> dict[str, str]:
-    """The first step after each alert, by a pattern of its name and of its deciding labels."""
+    """The first step of each alert, by a pattern of its name and of those labels."""
     found = {}
     parameters = RuleParameters(AlertThresholds())
     for group in (*HARDWARE, *WORKLOAD, fleet, racks, monitoring):
@@ -34,8 +34,8 @@ def first_steps() -> dict[str, str]:
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
-    """Return the table of firing alerts, the worst first, by these labels; a name links to its page
-    of the runbook if that has an address."""
+    """Return the table of firing alerts, the worst first, with these labels. A name links to its
+    page of the runbook, if the runbook has an address."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
     counts, begins = [], []
@@ -76,7 +76,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
-    """A row for each alert, but a common row for alerts of many GPUs, devices or links."""
+    """Yield a row for each alert; alerts of many GPUs, devices or links share a row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
     if rest == by:

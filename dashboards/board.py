@@ -15,7 +15,7 @@ white on the rest: on all three that is a contrast of 4.5 to 1 or more. No text 
 own, for no colour is readable both on Grafana's dark panels and on its light panels.
 """
 PAINTLESS = "transparent"
-"""Behind a good figure of a table, so that bad figures stand out."""
+"""Colour behind a good figure of a table: bad figures stand out."""
 PLAIN = "#BDBDBD"
 DASHED = "#8C8C8C"
 """Colour of the dashed lines of limits: they should not draw attention."""
@@ -60,7 +60,7 @@ def name_of(pair: Pair) -> str:
 
 
 class Step(NamedTuple):
-    """From this value on (None: from below everything) a figure has this colour."""
+    """The colour of figures from a value on; None is the lowest."""
 
     value: float | None
     colour: str
@@ -101,7 +101,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of a board: one value of a label, several or all."""
+    """A variable of a board: a value of a label, several or all."""
 
     name: str
     label: str

@@ -31,7 +31,7 @@ OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
     *("refresh", "sort", "options", "regex"),
 }
-"""Keys that Grafana reads of each; it ignores the rest of grafanalib's keys."""
+"""Keys that Grafana reads of each part; it ignores the other keys of grafanalib."""
 
 
 def text_of(board: Board) -> str:
@@ -79,7 +79,7 @@ def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Rows below each other; the panels of an open row follow it, a collapsed row holds its own."""
+    """Return rows below each other: panels follow an open row, a collapsed row contains its own."""
     out: list[Json] = []
     top, ids = 0, count(1)
     for row in rows:
@@ -98,7 +98,8 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Panels from left to right, in as many lines as they need; and the end of the last line."""
+    """Place panels from left to right, in as many lines as they need; return the end of the last
+    line."""
     out = []
     left = tallest = 0
     for panel in panels:
@@ -116,8 +117,8 @@ SOURCE = core.Template(
 
 
 def _template(variable: Variable) -> Json:
-    """A variable, read again with each time range, because nodes come and go. A variable without
-    All begins with its first value."""
+    """Return a variable. It is read again with each time range, because nodes come and go; without
+    All it begins with its first value."""
     made = core.Template(
         name=variable.name,
         label=variable.label,
@@ -136,7 +137,7 @@ def _template(variable: Variable) -> Json:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Null overrides Grafana's own default; only the base of thresholds is null by right."""
+    """Remove nulls, which override Grafana's defaults, except from the base of thresholds."""
     if isinstance(value, Mapping):
         return {
             k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None

@@ -25,10 +25,11 @@ from dashboards.board import (
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
-"""Smallest range of an axis, by its unit: Grafana's axis of zeros alone goes to 100 (10000 %)."""
+"""Smallest range of an axis by unit: Grafana's axis of zeros would go to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Decimals of figures, by unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
+"""Decimals of figures by unit: 0.0193 % tells nothing, and `increase` makes 1.02 of a single
+error."""
 
 LIMIT_LINE: Json = {
     "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
@@ -43,13 +44,14 @@ Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Properties of the fields of a name, of a type or of a query."""
+    """Override properties of fields, by their name, type or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Texts in the place of a label's values; keys are regular expressions, the first counts."""
+    """Texts for the values of a label. Keys are regular expressions, of which the first match
+    counts."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())
@@ -107,7 +109,7 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
     def _made(
         self, kind: str, queries: Sequence[Query], defaults: Json, options: Json, **more: object
     ) -> Json:
-        """The panel as Grafana 10 to 13 read it, but for its place."""
+        """Return the panel as Grafana 10 to 13 read it, without its place."""
         word = "None" if self.empty.startswith("while") else "Empty"
         named = list(zip(queries, ascii_uppercase, strict=False))
         return {
@@ -160,8 +162,8 @@ class Graph(Panel, kw_only=True):
     legends: bool = True  # below; with a hundred names, the tooltip reports them
     figures: bool = False  # a legend beside, with the last, mean and highest value of each
     every: str = ""
-    """The least time between two points, for metrics that the agent reads less often than
-    Prometheus scrapes it: with it the window of `rate` grows."""
+    """Least time between two points, for metrics that the agent reads less often than Prometheus
+    scrapes it; the window of `rate` grows with it."""
 
     def drawn(self, scope: Scope) -> Json:
         # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its
@@ -200,7 +202,7 @@ class Graph(Panel, kw_only=True):
 
 
 class OfFigures(Panel, kw_only=True):
-    """What has one figure for each series, whose colour says how bad it is."""
+    """A panel with a figure for each series, coloured by its value."""
 
     expr: str
     legend: str = ""
@@ -259,7 +261,7 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Thresholds; `good` is what is behind a good figure."""
+    """Return thresholds; `good` is the colour behind a good figure."""
     colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
     listed = [{"color": colour, "value": value} for colour, value in colours]
     return {"mode": "absolute", "steps": listed}

@@ -34,7 +34,7 @@ GIVEN: Definitions = {
 
 PLACES_OF_NODES = 'instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Alerts of a rack or a cluster too: they have no instance."""
+"""Alerts of racks and clusters too, which have no instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
 """Data paths that belong to a GPU; the label `gpu` of the others is empty."""
@@ -88,7 +88,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Only the GPUs chosen; if kinds of paths are mixed, also the paths of the host."""
+    """Return the matchers of the chosen GPUs; if kinds of paths are mixed, also those of the
+    host."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

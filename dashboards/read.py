@@ -25,7 +25,7 @@ KINDS: dict[str, Kind] = {
     "table": Table,
     "matrix": Matrix,
 }
-"""The kind of a panel by the key of its title."""
+"""Kind of a panel, by the key of its title."""
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ def board(name: str, runbook: str = "") -> Board:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """The name of a metric in braces stands for its meaning."""
+    """Replace the name of a metric in braces by its meaning."""
     (kind,) = asked.keys() & KINDS.keys()
     title = asked.pop(kind)
     about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])

@@ -11,7 +11,7 @@ BOARDS = {
     "gpu": ("instance", "gpu"),
     "agent": ("instance",),
 }
-"""Every board, with the labels of a table's row that a link to it chooses."""
+"""Every board, with the labels of a row that a link to it selects."""
 
 
 def _values_of(label: str, metric: Metric, scope: str = "", every: str | None = "") -> Variable:
@@ -35,7 +35,7 @@ VARIABLES = {
 
 
 def link_to(board: str) -> str:
-    """The address of a board for the node (and GPU) of a table's row, at the same time."""
+    """Return the address of a board for the node (and GPU) of a row, at the same time."""
     if board not in BOARDS:
         raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])

@@ -16,7 +16,7 @@ LABEL_ORDER = (
     *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
     *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
 )
-"""Order of the label columns, left of the figures; the others follow by alphabet."""
+"""Order of the label columns on the left; other labels follow in alphabetical order."""
 
 CELLS: Json = {
     "unit": "string",  # of labels: else GPU 3 would read 300 % beside a share
@@ -29,7 +29,7 @@ CELLS: Json = {
 }
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""A label that a row does not have: else its cell shows the text of an empty panel."""
+"""A label that a row lacks: otherwise its cell would show the text of an empty panel."""
 
 
 class Column(Struct, forbid_unknown_fields=True):

@@ -41,8 +41,8 @@ def link_rates(
     specs: Mapping[PathKey, float],
     samples: SampleStore,
 ) -> dict[str, str]:
-    """`8 x 400 Gb/s, all at full rate`, by path: the negotiated rate of ports and PCIe links,
-    against the spec sheet or the limit of GPU and slot; `negotiated` if there is none."""
+    """Return the negotiated rate of ports and PCIe links by path, as `8 x 400 Gb/s, all at full
+    rate`: against the spec sheet, or the limit of GPU and slot; `negotiated` without any."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     off: Counter[str] = Counter()

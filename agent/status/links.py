@@ -113,7 +113,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the fuller direction of each link that is counted by itself."""
+    """Return the fuller direction of each link that has counters of its own."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:

@@ -48,7 +48,7 @@ AT_WORK = 0.1
 """Share of its limit from which a kind of path is opened on the page."""
 
 MANY = 16
-"""Devices of a kind above which it is not opened by itself: its rows would fill the page."""
+"""Most devices of a kind that opens by itself: more rows would fill the page."""
 
 QUIET = 0.01
 DIGITS = 4
@@ -69,7 +69,7 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in their display order; found anew after changes of limits or
+    """The paths of this machine in display order; listed again after changes of limits or
     counters."""
 
     bandwidth: PathAccounts
@@ -108,8 +108,8 @@ def _place(way: Way) -> tuple[object, ...]:
 def path_statuses(
     ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
 ) -> tuple[PathStatus, ...]:
-    """Return every path now; nothing of a GPU's traffic while the driver is `silent`: some figures
-    have longer to live than its answers."""
+    """Return every path now. While the driver is `silent`, traffic of GPUs is left out: some of its
+    figures expire later than the driver's answers."""
     limited = any(way.limit for way in ways if way.key.path == "disk")  # an array for its disks
     found = []
     for way in ways:
@@ -225,8 +225,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the place among the others: full devices first, then by tenths of the threshold in the
-    fuller direction, then by traffic in powers of 4, then in natural order."""
+    """Return the sort key of a device: full devices first, then tenths of the threshold in the
+    fuller direction, then traffic in powers of 4, then natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0
@@ -235,7 +235,7 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 
 
 def _likeness(ways: Device) -> list[object]:
-    """Return the same for devices that share a row: fullness in steps of 5 %, or the traffic in
+    """Return an equal key for devices that share a row: fullness in steps of 5 %, or traffic in
     powers of 2."""
     return [
         (

@@ -22,7 +22,7 @@ NO_TURN = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Accounts, data paths, jobs and faults, as the tick left them; on the event loop alone."""
+    """Accounts, data paths, jobs and faults as the tick left them; for the event loop alone."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # of the last seconds

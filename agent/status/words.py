@@ -41,7 +41,8 @@ Parts = Sequence[str]
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Seconds from which a sentence gives the duration: it would change every second before."""
+"""Seconds from which a sentence gives a duration: a shorter duration would change it every
+second."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts
@@ -66,8 +67,8 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """Two units from an hour on, one below: it stands in sentences that are written every second.
-    `span` of figures.js has the same words."""
+    """Return a duration in two units from an hour on, else in a single unit, because sentences are
+    written every second. `span` of figures.js has the same words."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -81,7 +82,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Two significant digits, or all before the point: 0.042, 3.9, 120."""
+    """Return two significant digits, or all digits before the point: 0.042, 3.9, 120."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
@@ -104,7 +105,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 
 class _Amount(float):
-    """A number that a word after it agrees with."""
+    """A number with which a following word agrees."""
 
     def __format__(self, spec: str) -> str:
         if spec in FORMS:
@@ -188,7 +189,7 @@ def alert_status(
 
 
 def wait(hold: float) -> str:
-    """Return the first step while a read is late for less than so many seconds."""
+    """Return the first step for a read that is late by less than `hold` seconds."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
 
 
