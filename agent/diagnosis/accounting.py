@@ -52,14 +52,15 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Real seconds between two ticks that one verdict may stand for; a longer time was not observed."""
+"""Real seconds between two ticks up to which a verdict covers the time; a longer time is not
+observed."""
 
 NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)
 class GpuStateTime:
-    """A GPU: its seconds by state and cause, its memory of the past, its present state."""
+    """State of a GPU: its seconds by state and cause, its history, its present state."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
@@ -80,7 +81,8 @@ class GpuStateTime:
         watts: float | None,
         longest: float = LONGEST,
     ) -> None:
-        """Book the time since the last tick and its energy, or leave them unobserved."""
+        """Add the time since the last tick and its energy to the account, or leave them
+        unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
         parts = split.parts if split is not None and seconds <= longest else None
@@ -183,7 +185,7 @@ class Diagnosis:
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
-        """Let a failure cost this GPU its verdict, and the others nothing."""
+        """Limit a failure to this GPU, which loses its verdict."""
         failure = None
         try:
             yield

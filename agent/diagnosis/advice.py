@@ -47,7 +47,7 @@ def hang_advice(who: str = "each rank", pid: str = "PID") -> str:
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return the advice for a GPU that others wait for."""
+    """Return the advice for a GPU that other GPUs wait for."""
     return (
         f"Look at {who} (`dgx-telemetry once`), and mend what slows it down; else balance the work "
         "of the ranks."
@@ -61,8 +61,8 @@ ALERTS: dict[State, tuple[str, Severity]] = {
     State.STARVED: ("DgxGpuStarved", Severity.WARNING),
     State.COMMUNICATING: ("DgxExposedCommunication", Severity.INFO),
 }
-"""The alert of each state that a job could do without, with a page that says more; and its severity
-while nothing else is wrong."""
+"""The alert of each avoidable state, for a page with details, and its severity while nothing else
+is wrong."""
 
 
 def severity(pair: Pair) -> Severity | None:
@@ -172,7 +172,8 @@ BY_FACT: dict[FactKind, Advice] = {
     FactKind.JOB_WRITES: Advice.CHECKPOINT,
     FactKind.PROCESSES_HIDDEN: Advice.SHOW_PROCESSES,
 }
-"""Better advice than the pair's, if this fact decided it or this doubt left the cause unknown."""
+"""Better advice than that of the pair, if this fact decided it, or if this doubt left the cause
+unknown."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> Advice | None:

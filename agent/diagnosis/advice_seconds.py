@@ -13,7 +13,7 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Seconds over which lost time fades: the second at the end of a checkpoint reads."""
+"""Seconds over which lost time fades: a checkpoint reads data in its last second."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[Advice, float]]:
@@ -22,8 +22,8 @@ def _no_time() -> defaultdict[Pair, defaultdict[Advice, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds lost by state and cause, and by the advice that fitted them; those of earlier
-    processes are forgotten."""
+    """Seconds lost by state and cause, and by the advice that fitted them. Seconds of earlier
+    processes are dropped."""
 
     lost: defaultdict[Pair, defaultdict[Advice, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the processes of these seconds came

@@ -15,7 +15,7 @@ from agent.model import Cause, Pair, SignalQuality, State
 
 
 class Likeness(NamedTuple):
-    """Properties shared by verdicts that are right equally often."""
+    """Properties of verdicts that are right equally often."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs
@@ -23,8 +23,8 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Verdicts of the same likeness: the number of right verdicts, and of all; and over all trials
-    the seconds that were counted for the state, that truly belonged to it, and both."""
+    """Trials of similar verdicts: how many were right, of how many; and over all trials the seconds
+    counted for the state, the seconds that belonged to it, and both."""
 
     right: int
     of: int
@@ -39,7 +39,7 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """True if most of the seconds counted for the state belonged to another."""
+        """Whether most of the seconds counted for the state belonged to another state."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
@@ -58,5 +58,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts, or no trials, which mean a confidence of 0.5."""
+    """Return the trials of similar verdicts; without trials the confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

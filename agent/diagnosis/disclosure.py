@@ -24,7 +24,7 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
-"""The labels of each metric that name somebody or something of theirs."""
+"""The labels of each metric that identify a person or a person's programs."""
 
 SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 """The sources that such metrics come from."""
@@ -33,12 +33,12 @@ SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 PLACES = {
     metric.name: frozenset(map(metric.labels.index, names)) for metric, names in PERSONAL.items()
 }
-"""The places of those labels, by the name of the metric."""
+"""The places of those labels, by name of the metric."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """A snapshot without names of people: these labels are empty, series that are alike without
-    them are joined, and dgx_gpu_job_info and shares of jobs are left out."""
+    """Return a snapshot without names of people: their labels are empty, series that become equal
+    are joined, and dgx_gpu_job_info and shares of jobs are left out."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}
@@ -62,7 +62,7 @@ class Disclosure:
 
     @property
     def names(self) -> bool:
-        """True if users, programs and jobs may be named."""
+        """Whether users, programs and jobs may be named."""
         return self.configuration.current[workload.JobConfig].info
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:

@@ -40,7 +40,7 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, the worst first: of several reasons at once the first takes the share."""
+"""Reasons for low clocks, the worst first; of several reasons the first takes the share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ def divide_second(e: Evidence) -> TimeSplit:
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Without a process; a GPU that works all the same (graphics, PID namespace) is busy."""
+    """Divide the second of a GPU without a process; a GPU that works anyway (graphics, PID
+    namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -130,12 +131,13 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """The state of a GPU inactive for this cause: a server without requests is not starved."""
+    """Return the state of a GPU that is inactive for this cause: a server without requests is not
+    starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """The inactive share of this tick, divided as that of the last seconds."""
+    """Divide the inactive share of this tick like that of the last seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:
@@ -164,7 +166,7 @@ def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
 
 
 def own_work(e: Evidence) -> Found:
-    """Return the evidence of own work; low clocks that a user set are no loss, but are reported."""
+    """Return the evidence of own work. Clocks that a user lowered are no loss, but are reported."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
@@ -174,7 +176,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Return the parts of the active share; without GPM, those that power and traffic can show."""
+    """Return the parts of the active share; without GPM, the parts that power and traffic show."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = _by_links(e)
@@ -185,8 +187,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Utilisation counts spinning and copies; power at the lower of two levels, or below half of a
-    peer's power, does not."""
+    """Correct utilisation, which counts spinning and copies, by power: at the lower of two levels,
+    or below half of a peer's power, the GPU does not work."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = _by_links(e)
@@ -196,15 +198,15 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_links(e: Evidence) -> ActiveShares:
-    """The active share beside the GPUs of the job, if NVLink ever carried anything: else they may
-    be the jobs of a sweep."""
+    """Divide the active share beside the GPUs of the job if NVLink ever carried data: otherwise
+    they may be jobs of a sweep."""
     joined = e.peers if e.history.nvlink_seen else []
     return divide(e.second, {peer.gpu: peer.second for peer in joined})
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """The active share of a GPU that draws less than a peer in lock-step; None if that says
-    nothing."""
+    """Return the active share of a GPU that draws less than a peer in lock-step; None if the power
+    does not show it."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -266,10 +268,9 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
-    """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
-
-    The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
-    """
+    """Return the fact that InfiniBand carries data both ways, or PCIe between GPUs, beside a GPU
+    that waits. The ports belong to no GPU; reads from storage go in a single direction, and leave
+    its engines idle."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")

@@ -12,7 +12,7 @@ from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 Parts = Mapping[Pair, float]
 
 UNOBSERVED = "unobserved"
-"""The state of energy in seconds of which no state is known."""
+"""The state of energy from seconds without a known state."""
 
 _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
@@ -22,15 +22,15 @@ HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING
 
 
 def draws(pair: Pair | None) -> int:
-    """The rank of a state by the power that it draws."""
+    """Return the rank of a state by its power."""
     if pair == (State.STARVED, Cause.PEER):
         return HUNGER.index(State.HUNG)
     return HUNGER.index(pair[0]) if pair and pair[0] in HUNGER else len(HUNGER)
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Shares of the energy of these seconds: the states that draw little have the lowest samples of
-    the power."""
+    """Return shares of the energy of these seconds: states that draw little get the lowest samples
+    of the power."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 
@@ -49,8 +49,8 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Joules by state and cause, None for those of seconds without a state: the growth of the
-    counter between two readings is split over the seconds between."""
+    """Joules by state and cause; None for seconds without a state. The growth of the counter
+    between two readings is divided over the seconds between them."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # the counter, as it was last read
@@ -75,7 +75,7 @@ class EnergyByState:
         self.counted, self._read_at = value, at
 
     def enter(self, parts: Parts | None, seconds: float, watts: float | None) -> None:
-        """Take in a tick of so many seconds; `parts` None if nothing is known of them."""
+        """Add a tick of so many seconds; `parts` is None if nothing is known of them."""
         self._watts = watts or self._watts
         for pair, part in ({None: 1.0} if parts is None else parts).items():
             if part * seconds > 0:
@@ -89,7 +89,8 @@ class EnergyByState:
             self._samples.clear()
 
     def spent(self) -> dict[Pair | None, float]:
-        """Joules up to now, those since the last reading estimated; empty without a counter."""
+        """Return the joules up to now, with an estimate since the last reading; empty without a
+        counter."""
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:

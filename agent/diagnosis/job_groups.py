@@ -15,7 +15,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs of this tick; steps are compared only if /proc shows several."""
+        """Return the jobs of this tick; steps are compared only if /proc shows several jobs."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -30,7 +30,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; missing data of /proc is taken from before."""
+        """Yield every process on a GPU; data that /proc lacks now is taken from the tick before."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

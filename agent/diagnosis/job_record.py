@@ -37,8 +37,8 @@ class GpuUse:
     before: Totals | None = None  # None while the job is not on it
 
     def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
-        """Take in the totals of a GPU that the job is on, of which it has this share; seconds of an
-        unknown share (None) are `undivided`."""
+        """Add the totals of a GPU of the job, in proportion to its share; seconds of an unknown
+        share (None) are `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
             name, first = key[0], value if key[0] == "tensor" else 0.0
@@ -59,7 +59,8 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """Followed tick by tick; seconds are of the agent's monotonic clock, `wall` since the epoch."""
+    """A job, followed tick by tick; seconds are of the agent's monotonic clock, `wall` since the
+    epoch."""
 
     id: str
     group: JobGroup
@@ -106,7 +107,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Take over the record of another job that turns out to be the same."""
+        """Take over the record of another job that turns out to be the same job."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:
@@ -119,8 +120,9 @@ class JobRecord:
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return how long it had run when it was met. An age read before its own processes were
-        read is the age of others: of the step of a Slurm job that ran on these GPUs before."""
+        """Return how long the job had run when it was first seen. An age from before its own
+        processes were read belongs to others: to the step of a Slurm job that ran on these GPUs
+        before."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)

@@ -104,11 +104,12 @@ class JobWatch:
 
     @property
     def current(self) -> WatchedJobs:
-        """The jobs of the last tick, without names unless these may leave."""
+        """The jobs of the last tick; without names unless names may leave the agent."""
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The price, the reference of each GPU's steps, and the processes that hung jobs await."""
+        """Yield the price, the reference of each GPU's steps, and the processes that hung jobs wait
+        for."""
         out = ReadOutput(snapshot.at)
         cost = self.configuration.current[CostConfig]
         if cost.gpu_hour:
@@ -126,7 +127,7 @@ class JobWatch:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add the shares of jobs, and what they were booked; of those that have no name the sum."""
+        """Add the shares of jobs with their seconds and joules; jobs without a name are summed."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
@@ -249,7 +250,8 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """The processes that a job waits for, by the data of /proc on those on this host."""
+    """Return the processes that a job waits for, by the data of /proc on its processes on this
+    host."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -275,7 +277,7 @@ def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
-    """The GPU of a job that alone waits for no peer while all others do."""
+    """Return the GPU of a job that never waits for a peer while all others do."""
     waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
     if len(waits) < 2 or len(waits) < len(gpus):
         return None

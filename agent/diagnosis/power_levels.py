@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 FEWEST = 20
-"""Samples below which the levels are unknown; one of so many at each end is an outlier. With 60 no
-load of the tapes is decided otherwise."""
+"""Least number of samples for two levels; a twentieth of the samples at each end are outliers. With
+60 no load of the tapes is decided differently."""
 
 APART = 0.62
-"""Mean of the lower level over that of the upper, at most, for two levels to be distinguished.
-Measured: 0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78, five
-fewer of the 180 GPUs on the tapes are right."""
+"""Largest ratio of the lower level's mean to the upper level's for two distinct levels. Measured:
+0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78, five fewer of
+the 180 GPUs on the tapes are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class PowerLevels:
     lower_share: float
     distinct: bool
     sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
-    """Sums of the samples in order of size: of none, the least, the two least, and so on."""
+    """Prefix sums of the samples in order of size."""
 
     def depth(self, share: float, rests: float) -> float | None:
-        """The mean of this share of the samples, the lowest but for those of the rests, over the
-        median of those above; None if either set is empty."""
+        """Return the mean of the lowest samples of this share, without those of rests, over the
+        median of the samples above; None if either set is empty."""
         count = len(self.sums) - 1
         start, end = round(rests * count), round((rests + share) * count)
         if not start < end < count:
@@ -47,11 +47,9 @@ class PowerLevels:
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
-    """The two levels that explain most of the variance; None for too few samples.
-
-    The cut is the mean of the two levels, found by moving it until it rests (two means in one
-    dimension, from the 5th and 95th percentile).
-    """
+    """Return the two levels that explain most of the variance; None for too few samples. The cut is
+    the mean of the two levels, moved until it no longer changes (two means in a dimension, from the
+    5th and 95th percentile)."""
     count = len(watts)
     if count < FEWEST:
         return None

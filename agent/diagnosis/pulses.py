@@ -91,8 +91,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """The step of a job in seconds, None if its GPUs do not agree; seconds after which a change of
-    its steps shows; the UUIDs of its GPUs whose steps are not the job's."""
+    """The step of a job in seconds (None if its GPUs disagree), the seconds until a change of its
+    steps shows, and the UUIDs of GPUs whose steps differ."""
 
     step: float | None = None
     confidence: float = 0.0

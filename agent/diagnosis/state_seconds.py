@@ -13,11 +13,11 @@ LEADER_WINDOW = 10.0
 it hangs. Chosen, as the next two are: they decide when a state is shown, not the counts."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must lead before it is shown: no state flaps at any threshold."""
+"""Seconds for which a pair must lead before it is shown, so that no state flaps at a threshold."""
 
 BRIDGED = 60.0
-"""Seconds of which nothing is known, or in which a hang paused, over which a state goes on if it is
-the same on both sides."""
+"""Seconds without knowledge, or with a paused hang, over which a state continues if it is the same
+on both sides."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
@@ -26,7 +26,8 @@ Parts = Mapping[Pair, float]
 
 
 class Lead(NamedTuple):
-    """A pair that led, since when, until when, and for how long it did not in between (s)."""
+    """A pair that led: since when, until when, and for how many seconds in between it did not
+    (s)."""
 
     pair: Pair
     since: float
@@ -72,13 +73,13 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count so many seconds until `now` of which nothing is known; the leader leads no more."""
+        """Count so many seconds until `now` as unknown; no pair leads any more."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Let nothing lead from `now` on; the leader goes on if it leads again soon."""
+        """Let no pair lead from `now` on; the leader continues if it leads again soon."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -89,7 +90,7 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Let a pair lead: since its earlier lead if it led before a short gap."""
+        """Let a pair lead, from its earlier lead on if only a short gap lies between."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:

@@ -25,7 +25,7 @@ class PathUse(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """Activity of the kernels and the processes of a GPU, as far as it shows a wait."""
+    """Activity of a GPU's kernels and processes, for the detection of waits."""
 
     kernels_spin: bool = False
     asleep: bool = False  # its processes do nothing, nor read or write
@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """State of a GPU that must be kept for longer than the window."""
+    """State of a GPU that outlasts the window."""
 
     idle_for: float = 0.0  # s for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
