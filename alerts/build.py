@@ -52,7 +52,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     place, thresholds = fault.place, parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
     if OWN in thresholds.runbook and (place in (None, RACK) or fault.alert == DOWN):
-        book = "RUNBOOK.md"  # no agent of this alert serves it
+        # no agent of this alert serves it: the board of the agents has its page
+        book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct, convert
 
+from agent.faults.model import PAGES
 from dashboards.alerts import firing_alerts
 from dashboards.board import Board, Json, Row
 from dashboards.kinds import Bars, Graph, Number, Scope
@@ -35,6 +36,7 @@ class RowTable(Struct, forbid_unknown_fields=True):
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()  # of the runbook, of alerts for which no agent serves it
 
 
 class BoardTable(Struct, forbid_unknown_fields=True):
@@ -63,10 +65,17 @@ def board(name: str, runbook: str = "") -> Board:
         ]
         if row.firing_alerts:
             panels.append(firing_alerts(runbook, row.firing_alerts, places))
+        panels += [_page(alert, 24 // len(row.pages)) for alert in row.pages]
         rows.append(Row(row.question, panels, row.collapsed))
     variables = [VARIABLES[one] for one in found.variables]
     marked = scoped("ALERTS", places=places)
     return Board(found.title, f"dgx-{name}", found.about, rows, variables, marked)
+
+
+def _page(alert: str, width: int) -> Json:
+    content = (PAGES / f"{alert}.md").read_text(encoding="utf-8")
+    shown = {"mode": "markdown", "content": content}
+    return {"type": "text", "title": alert, "gridPos": {"w": width, "h": 15}, "options": shown}
 
 
 def _panel(asked: Json, scope: Scope) -> Json:

@@ -15,6 +15,7 @@ from agent.model import InDefault
 from alerts.build import alert_rule, alerts_of, files, groups
 from alerts.runbook import runbook_page
 from tests.support.alert_replay import run_promtool
+from tests.support.boards import boards
 
 BOARDS = "http://localhost:3000/d/"
 
@@ -83,6 +84,16 @@ def test_links_are_whole_addresses() -> None:
     assert all("dashboard" not in alert_rule(rule, without)["annotations"] for rule in rules)
 
 
+def test_a_link_that_no_agent_serves_leads_to_a_board_with_the_page() -> None:
+    panels = [p for p in boards()["dgx-agent"]["panels"] if p["type"] == "text"]
+    shown = {panel["title"]: panel["options"]["content"] for panel in panels}
+    parameters = RuleParameters(AlertThresholds())
+    for rule in alerts_of(groups(Settings())):
+        url = alert_rule(rule, parameters)["annotations"]["runbook_url"]
+        if rule.severity != "none" and "/d/dgx-agent#" in url:
+            assert shown[rule.alert] == (PAGES / f"{rule.alert}.md").read_text(encoding="utf-8")
+
+
 TICKS = "dgx_agent_last_tick_timestamp_seconds"
 
 
@@ -93,8 +104,8 @@ TICKS = "dgx_agent_last_tick_timestamp_seconds"
         ("DgxGpuHot", "node7", {}, "http://node7:9935/runbook.html"),
         ("DgxGpuHot", "node7:19935", {}, "http://node7:19935/runbook.html"),
         ("DgxGpuHot", "[2001:db8::7]:9935", {}, "http://[2001:db8::7]:9935/runbook.html"),
-        ("DgxAgentDown", "node7", {}, "RUNBOOK.md"),
-        ("DgxWatchdog", "", {}, "RUNBOOK.md"),
+        ("DgxAgentDown", "node7", {}, "http://localhost:3000/d/dgx-agent"),
+        ("DgxWatchdog", "", {}, "http://localhost:3000/d/dgx-agent"),
     ],
 )
 def test_a_link_opens_as_prometheus_writes_it(

@@ -36,11 +36,11 @@ class Asked(NamedTuple):
 
 
 def panels(board: Json) -> Iterator[Json]:
-    """All panels of a board but rows, also those inside collapsed rows."""
+    """All panels of a board that ask Prometheus, also those inside collapsed rows."""
     for panel in board["panels"]:
         if panel["type"] == "row":
             yield from panel["panels"]
-        else:
+        elif panel["type"] != "text":
             yield panel
 
 

@@ -38,7 +38,7 @@ FIRST_STEPS = {
     "seat, power and riser": (79,),
     "reset the GPUs at both ends": (74,),
     "unless XID 154 follows": range(144, 150),
-    "grep -i recovery": (154,),
+    "Recovery Action": (154,),
     "unified memory": (159,),
     "enable ECC": (168,),
     "auxiliary power": (54,),
