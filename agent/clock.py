@@ -15,7 +15,7 @@ SLEEP_FOR_LOCK = 0.005
 millisecond, and waits longer only for the thread that takes the lock from it."""
 
 SHORT = 0.1  # Real seconds of a call that are always its own
-FRESH, SAME = 0.2, 0.01  # Real seconds for which processor times serve as a start, and as an end
+FRESH, SAME = 2.0, 0.01  # Real seconds for which processor times serve as a start, and as an end
 
 
 class ThreadTime(NamedTuple):

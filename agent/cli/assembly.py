@@ -11,13 +11,13 @@ from agent.config.settings import Configuration, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.tick_analysis import TickAnalysis
-from agent.faults.watch import FaultWatch
+from agent.faults.watch import LOOK_EVERY, READER_EVERY, FaultWatch
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.allocation import Allocations, driver_gpus
-from agent.model import FINAL, PERMANENT, Absent, Snapshot
+from agent.model import FINAL, PERMANENT, Absent
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuInventory, GpuProcesses, GpuState
@@ -124,14 +124,15 @@ class Agent:
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))
         self.faults = FaultWatch(self.configuration, self._inventory, self._system)
-        self.poller.listeners.append(self._look_for_faults)
+        self.poller.listeners.append(lambda _: self.look_for_faults(LOOK_EVERY))
 
     @property
     def settings(self) -> Settings:
         return self.configuration.current
 
-    def _look_for_faults(self, snapshot: Snapshot) -> None:
-        if self.faults.due(snapshot.at):
+    def look_for_faults(self, every: float = READER_EVERY) -> None:
+        """Evaluate all faults on the last tick, unless the last look is younger than that (s)."""
+        if self.faults.due(self.clock.monotonic(), every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:

@@ -144,6 +144,7 @@ def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
         agent.diagnosis,
         agent.poller.samples,
         agent.faults,
+        agent.look_for_faults,
         system=lambda: agent.recognise(agent.gpus.inventory),
         uptime=lambda: uptime(hardware.host.files),
         jobs=lambda: agent.jobs.current,

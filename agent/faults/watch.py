@@ -19,8 +19,9 @@ from agent.model import Finding, GpuKey, Pair, Severity, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
-LOOK_EVERY = 5.0
-"""Seconds between two evaluations of all faults."""
+LOOK_EVERY, READER_EVERY = 15.0, 5.0
+"""Seconds between two evaluations of all faults: as in Prometheus, and while readers ask for the
+status."""
 
 BRIDGED = 60.0
 """Seconds for which a fault may be away and still be the same; for which a state must have stood
@@ -122,8 +123,8 @@ class FaultWatch:
     _standing: dict[str, _Standing] = field(default_factory=dict)
     _past: list[FaultEvent] = field(default_factory=list)
 
-    def due(self, now: float) -> bool:
-        return self.looked is None or now - self.looked >= LOOK_EVERY
+    def due(self, now: float, every: float = LOOK_EVERY) -> bool:
+        return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
         """Evaluate every fault on a snapshot with health and reports; once for each."""

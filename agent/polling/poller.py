@@ -215,6 +215,7 @@ class Poller:
 
     async def tick(self) -> None:
         """Start every worker that is free, wait a while, publish the readings."""
+        self._processor_waits.check()  # first: turns begin with the same processor times
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []
@@ -302,7 +303,6 @@ class Poller:
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self._clock_steps.check()
-        self._processor_waits.check()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for > STALL)
         for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))

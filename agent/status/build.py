@@ -101,6 +101,7 @@ class StatusBoard:
 
     def _build(self, snapshot: Snapshot) -> Status:
         source, samples = self.source, self.source.samples
+        source.look()
         silent = silence(snapshot) > 0
         ways = self._ways.of(samples)
         paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)

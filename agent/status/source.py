@@ -27,6 +27,7 @@ class StatusSource:
     diagnosis: Diagnosis
     samples: SampleStore  # of the last seconds
     faults: FaultWatch
+    look: Callable[[], None]  # for faults, at the last tick
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
     jobs: Callable[[], WatchedJobs] = WatchedJobs

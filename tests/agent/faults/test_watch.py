@@ -8,6 +8,7 @@ from tests.support.machines import AgentBench, simulated
 
 
 def active(bench: AgentBench) -> dict[str, ActiveFault]:
+    bench.agent.look_for_faults()
     return {one.id.partition(":")[0]: one for one in bench.agent.faults.active}
 
 
