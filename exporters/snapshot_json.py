@@ -1,6 +1,5 @@
 """The snapshot as a JSON document, signals included: for programs and the live page."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -9,7 +8,7 @@ from typing import Any
 from agent.diagnosis.accounting import LONGEST
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.errors import encodable
-from agent.model import GPU_LABELS, Absence, Fact, Figure, Pair, Sample, Snapshot, Verdict
+from agent.model import GPU_LABELS, Absence, Fact, Sample, Snapshot, Verdict
 from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
@@ -99,7 +98,6 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
         key.uuid: {
             "since": instant(snapshot.wall - (snapshot.at - verdict.since)),
             **verdict_document(verdict, snapshot.at),
-            **verdict_figures(verdict),
         }
         for key, verdict in snapshot.verdicts.items()
     }
@@ -142,30 +140,23 @@ def sources_of(samples: SampleStore) -> list[Document]:
     return [entries[name] for name in sorted(entries)]
 
 
-def figures_document(figures: Iterable[Figure]) -> Document:
-    """Figures as numbers, by name; `limit` is the limit they were held against."""
-    return {
-        name: {"value": value, "limit": limit, "unit": unit} for name, value, limit, unit in figures
-    }
-
-
 def fact_document(fact: Fact) -> Document:
+    """A fact in words, and the figures that decided it with their limits."""
     return {
         "kind": fact.kind.value,
         "sentence": fact_text(fact),
-        "figures": figures_document(fact.figures),
+        "figures": {
+            name: {"value": value, "limit": limit, "unit": unit}
+            for name, value, limit, unit in fact.figures
+        },
         "names": list(fact.names),
         "gpu": fact.gpu.labels[0] if fact.gpu else None,
     }
 
 
-def shares_document(shares: Mapping[Pair, float]) -> Document:
-    """Shares of the last ten seconds, 0-1, by `state/cause`; those above 0."""
-    return {pair_name(pair): round(share, 4) for pair, share in shares.items() if share}
-
-
 def verdict_document(verdict: Verdict, now: float) -> Document:
-    """A verdict in words, with its age at `now` (s) and the action to take."""
+    """A verdict in words, with its age at `now` (s), the action to take, and the values behind the
+    words: shares of the last ten seconds by `state/cause`, facts with their figures."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]
     return {
@@ -180,13 +171,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "evidence": evidence,
         "doubts": [fact_text(fact) for fact in verdict.doubts],
         "advice": advice(verdict),
-    }
-
-
-def verdict_figures(verdict: Verdict) -> Document:
-    """The values behind the words: shares of the time, facts with their figures."""
-    return {
-        "shares": shares_document(verdict.shares),
+        "shares": {pair_name(pair): round(n, 4) for pair, n in verdict.shares.items() if n},
         "facts": [fact_document(fact) for fact in verdict.evidence],
         "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
     }

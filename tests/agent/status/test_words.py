@@ -22,7 +22,7 @@ from agent.model import (
     Verdict,
 )
 from agent.status.words import FACTS, duration, fact_text, finding_text
-from exporters.snapshot_json import fact_document, verdict_document, verdict_figures
+from exporters.snapshot_json import fact_document, verdict_document
 
 GPU, PEER = GpuKey(3, "GPU-3"), GpuKey(0, "GPU-0")
 
@@ -183,7 +183,7 @@ def test_a_verdict_is_reported_in_words_and_in_values() -> None:
     why = "waiting for GPU 0 of the same job, active 16 % of the time"
     assert words["sentence"] == f"starved by a slow peer: {why}"
     assert (words["seconds"], words["evidence"], len(words["doubts"])) == (10.0, [why], 1)
-    values = json.loads(json.dumps(verdict_figures(verdict)))
+    values = json.loads(json.dumps(words))
     assert values["shares"] == {"starved/peer": 0.75, "busy/none": 0.25}
     assert values["waits_for"] == "GPU-0"
     assert values["facts"][0]["figures"] == {
