@@ -189,10 +189,6 @@ def _name(nvml: Any, gpu: SimulatedGpu) -> str:
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
 
-def _power_limit(_: Any, gpu: SimulatedGpu) -> int:
-    return round(gpu.model.power_limit * 1000)
-
-
 def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
     names = ("utilisation", "controller")
     return pynvml.c_nvmlUtilization_t(*(gpu.buffers.percent(n, nvml.machine.now) for n in names))
@@ -227,7 +223,10 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "PciInfo": lambda _, g: pci_info(g.bus),
     "PersistenceMode": lambda n, _: int(n.machine.system.dgx),
     "MigMode": lambda _, g: 2 * [int(g.mig)],
-    **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit"), _power_limit),
+    **dict.fromkeys(
+        ("EnforcedPowerLimit", "PowerManagementDefaultLimit"),
+        lambda _, g: round(g.model.power_limit * 1000),
+    ),
     "TemperatureThreshold": _threshold,
     "GpuFabricInfo": _fabric,
     "GpuFabricInfoV": _fabric_v,

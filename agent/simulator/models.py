@@ -174,10 +174,6 @@ class SystemModel:
         members = next((a.members for a in self.arrays if a.name == self.data), None)
         return members or tuple(disk for disk in self.disks if disk.name == self.data)
 
-    @property
-    def data_speed(self) -> float:
-        return sum(disk.speed for disk in self.data_disks)
-
 
 def _system(path: Path) -> SystemModel:
     table = tomllib.loads(path.read_text(encoding="utf-8"))

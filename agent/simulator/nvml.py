@@ -64,10 +64,6 @@ def _free(nvml: Any, event_set: Any) -> None:
     del nvml.sets[address_of(event_set)]
 
 
-def _register(nvml: Any, gpu: SimulatedGpu, _: int, event_set: Any) -> None:
-    _find(nvml, event_set).gpus.add(gpu.index)
-
-
 CALLS: dict[str, Call] = {
     **{f"nvmlDeviceGet{name}": call for name, call in getters.CALLS.items()},
     **{f"nvmlDeviceGet{name}": call for name, call in mig.CALLS.items()},
@@ -75,7 +71,9 @@ CALLS: dict[str, Call] = {
     **getters.LIBRARY,
     "nvmlEventSetCreate": Call(_create, of_gpu=False),
     "nvmlEventSetFree": Call(_free, of_gpu=False),
-    "nvmlDeviceRegisterEvents": Call(_register),
+    "nvmlDeviceRegisterEvents": Call(
+        lambda nvml, gpu, _, events: _find(nvml, events).gpus.add(gpu.index)
+    ),
 }
 """Every function that has no method below."""
 

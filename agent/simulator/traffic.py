@@ -58,7 +58,7 @@ class SimulatedTraffic:
         return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:
-        load, disks = self.load, self.system.data_speed
+        load, disks = self.load, sum(disk.speed for disk in self.system.data_disks)
         local = load.disk * disks
         shared = load.network * self._limit(self.system.nics[0]) if load.mounted else 0.0
         return StorageRates(local + shared, load.written * disks, local)

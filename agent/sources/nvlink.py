@@ -76,11 +76,6 @@ LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9  # Nominal bytes per second of a link and direction, by architecture
 
 
-def link_speed(device: NvmlDevice) -> float:
-    """Nominal bytes per second of a link of this GPU, each direction."""
-    return LINK_SPEED.get(device.identity.architecture, USUAL_LINK_SPEED)
-
-
 class LinkReads:
     """Bytes, state and far end of each link of a GPU."""
 
@@ -98,7 +93,8 @@ class LinkReads:
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
             links = self._device.links()  # raises if there are no links
-            self._half = len(links) * link_speed(self._device) / 2
+            speed = LINK_SPEED.get(self._device.identity.architecture, USUAL_LINK_SPEED)
+            self._half = len(links) * speed / 2
             self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
         self._totals.read(out)
 

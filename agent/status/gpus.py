@@ -1,6 +1,6 @@
 """A GPU at a tick: its verdict over its window, its figures, its processes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -364,11 +364,9 @@ def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
             time_ratio=share.get(place),
         )
         found.setdefault(one["uuid"], []).append(entry)
-    return {uuid: tuple(_largest_first(listed)) for uuid, listed in found.items()}
-
-
-def _largest_first(listed: Iterable[ProcessStatus]) -> list[ProcessStatus]:
-    return sorted(listed, key=lambda one: (-(one.memory_bytes or 0.0), one.pid))
+    for entries in found.values():
+        entries.sort(key=lambda one: (-(one.memory_bytes or 0.0), one.pid))
+    return {uuid: tuple(entries) for uuid, entries in found.items()}
 
 
 def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
