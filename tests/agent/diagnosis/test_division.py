@@ -1,6 +1,8 @@
 """One second of a GPU divided into shares: every state and cause, and always the whole second."""
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.diagnosis.division import divide_second
+from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.power_levels import PowerLevels
-from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.identity import JobLabels
-from agent.model import BUSY, Cause, GpuKey, Metric, Pair, State
+from agent.model import BUSY, Cause, GpuKey, Metric, State
 from agent.sources import activity, clocks, nvlink, pcie, power, process
 from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, evidence, threads
@@ -45,8 +47,6 @@ OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", PEER_LABELS, "
 IB_OUT, IB_IN = (("infiniband", "mlx5_0:1", (), way) for way in ("transmit", "receive"))
 TO_PEER = ("pcie", "gpu1", PEER_LABELS, "receive")
 UPLINK: Figures = {(pcie.UPLINK, (*gpu, "0000:04:00.0")): 15.76e9 for gpu in (GPU, PEER_LABELS)}
-LONG = GpuHistory(waits_for=LEADER_WINDOW)
-SHORT = GpuHistory(waits_for=LEADER_WINDOW - 1)
 
 
 def job(
@@ -80,177 +80,70 @@ def throttled(reasons: int, clock: float, limit: float = 700.0) -> Figures:
 
 OTHERS = {PEER: GpuHistory()}
 STARVED, HEAT = State.STARVED, (State.THROTTLED, Cause.THERMAL)
-IDLE, HELD, HUNG = ((s, Cause.NONE) for s in (State.IDLE, State.HELD, State.HUNG))
-
-
+HUNG = (State.HUNG, Cause.NONE)
 IN_TURNS = GpuHistory(power=PowerLevels(220, 700, 0.36, distinct=True))
-SLOW_LINKS = job({SM: 0.62, TENSOR: 0.2}, {SM: 0.62, TENSOR: 0.2}, sent=7e9)
-WAITS, UNKNOWN = (STARVED, Cause.PEER), (STARVED, Cause.UNKNOWN)
-REDUCING = {"wires": links(328.5e9), "others": OTHERS}
-Row = tuple[dict[Pair, float], Figures, dict[str, Any]]
-ROWS: dict[str, Row] = {
-    "no process": ({IDLE: 1.0}, {**NO_PROCESS, (ACTIVE, GPU): 0.0}, {}),
-    "graphics, or another PID namespace": (
-        {BUSY: 0.4, IDLE: 0.6},
-        {**NO_PROCESS, (ACTIVE, GPU): 0.4},
-        {},
-    ),
-    "held": ({HELD: 1.0}, REST, {"history": GpuHistory(60.0)}),
-    "held not yet": ({UNKNOWN: 1.0, BUSY: 0.0}, REST, {"history": GpuHistory(59.0)}),
-    "busy": ({BUSY: 1.0}, TRAIN, {}),
-    "nearly busy": ({BUSY: 0.81, UNKNOWN: 0.19}, {**TRAIN, (ACTIVE, GPU): 0.81}, {}),
-    "hung": (
-        {HUNG: 1.0},
-        job(SPINS, SPINS, 0.0),
-        {"history": LONG, "others": {PEER: LONG}, "wires": links(0.0)},
-    ),
-    "hung not yet": (
-        {WAITS: 1.0, BUSY: 0.0},
-        job(SPINS, SPINS, 0.0),
-        {"history": LONG, "others": {PEER: SHORT}, "wires": links(0.0)},
-    ),
-    "gradients over one channel": (
-        {(State.COMMUNICATING, Cause.NVLINK): 0.36, BUSY: 0.64},
-        SLOW_LINKS,
-        {"history": IN_TURNS, "others": {PEER: IN_TURNS}, "wires": links(7e9)},
-    ),
-    "host copies": (
-        {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},
-        REST,
-        {"wires": {TO_GPU: (0.80, 63e9)}},
-    ),
-    "host copies below": ({UNKNOWN: 1.0, BUSY: 0.0}, REST, {"wires": {TO_GPU: (0.79, 63e9)}}),
-    "host copies beside work": ({BUSY: 1.0}, TRAIN, {"wires": {TO_GPU: (0.95, 63e9)}}),
-    "host copies through a slot stuck at generation 1": (
-        {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},
-        {**REST, (pcie.GENERATION, GPU): 1, (pcie.GENERATION_LIMIT, GPU): 5},
-        {"wires": {TO_GPU: (0.051, 63e9)}},
-    ),
-    "host copies, the generation read at rest": (
-        {UNKNOWN: 1.0, BUSY: 0.0},
-        {**REST, (pcie.GENERATION, GPU): 1, (pcie.GENERATION_LIMIT, GPU): 5},
-        {"wires": {TO_GPU: (0.5, 63e9)}},
-    ),
-    "two GPUs fill the uplink that they share": (
-        {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},
-        {**REST, **UPLINK},
-        {"wires": {TO_GPU: (0.45, 16e9), TO_PEER: (0.45, 16e9)}},
-    ),
-    "two GPUs below what their uplink carries": (
-        {UNKNOWN: 1.0, BUSY: 0.0},
-        {**REST, **UPLINK},
-        {"wires": {TO_GPU: (0.45, 16e9), TO_PEER: (0.30, 16e9)}},
-    ),
-    "one direction each of a shared uplink": (
-        {UNKNOWN: 1.0, BUSY: 0.0},
-        {**REST, **UPLINK},
-        {"wires": {TO_GPU: (0.45, 16e9), (*TO_PEER[:3], "transmit"): (0.45, 16e9)}},
-    ),
-    "the neighbour alone fills the uplink": (
-        {UNKNOWN: 1.0, BUSY: 0.0},
-        {**REST, **UPLINK},
-        {"wires": {TO_GPU: (0.02, 16e9), TO_PEER: (0.85, 16e9)}},
-    ),
-    "a thread that holds its GPU up, and waits for loaders": (
-        {(STARVED, Cause.HOST_THREAD): 0.2, (STARVED, Cause.CPU): 0.5, BUSY: 0.3},
-        {
-            **TRAIN,
-            **threads(GPU, 0.5),
-            (work.THREADS, (*GPU, "working", "running")): 4.0,
-            (ACTIVE, GPU): 0.3,
-            (SM, GPU): 0.28,
-        },
-        {},
-    ),
-    "kernels of sharded training that poll the host's memory while they wait": (
-        {(STARVED, Cause.HOST_THREAD): 0.32, BUSY: 0.66, (State.COMMUNICATING, Cause.NVLINK): 0.02},
-        {
-            **job(
-                {ACTIVE: 0.68, SM: 0.55, TENSOR: 0.2, DRAM: 0.32},
-                {ACTIVE: 0.97, SM: 0.64, TENSOR: 0.2, DRAM: 0.32},
-                sent=5e9,
-            ),
-            **threads(GPU, 1.0),
-            **threads(PEER_LABELS, 1.0),
-        },
-        {"wires": {**links(5e9), TO_GPU: (0.05, 63e9), TO_PEER: (0.19, 63e9)}, "others": OTHERS},
-    ),
-    "all-reduce": (
-        {(State.COMMUNICATING, Cause.NVLINK): 0.994, UNKNOWN: 0.006, BUSY: 0.0},
-        job(REDUCES, REDUCES, 328.5e9),
-        REDUCING,
-    ),
-    "infiniband": (
-        {(State.COMMUNICATING, Cause.INFINIBAND): 0.994, UNKNOWN: 0.006, BUSY: 0.0},
-        job({**REDUCES, DRAM: 0.01}, {**REDUCES, DRAM: 0.01}, 0.0),
-        {"wires": {IB_OUT: (0.5, 50e9), IB_IN: (0.5, 50e9)}, "others": OTHERS},
-    ),
-    "a late rank": (
-        {WAITS: 0.833, BUSY: 0.167},
-        job(
-            {ACTIVE: 1.0, SM: 0.254, TENSOR: 0.017, DRAM: 0.08},
-            {ACTIVE: 0.167, SM: 0.137, TENSOR: 0.017, DRAM: 0.08},
-        ),
-        {"wires": links(), "others": OTHERS},
-    ),
-    "an overloaded rank": (
-        {WAITS: 1 - 21 / 53, BUSY: 21 / 53},
-        job(
-            {ACTIVE: 1.0, SM: 0.499, TENSOR: 0.044, DRAM: 0.21},
-            {ACTIVE: 1.0, SM: 0.879, TENSOR: 0.11, DRAM: 0.53},
-        ),
-        {"wires": links(), "others": OTHERS},
-    ),
-    "two that never talked": (
-        {BUSY: 1.0},
-        job({ACTIVE: 1.0, SM: 0.5, DRAM: 0.21}, {ACTIVE: 1.0, SM: 0.88, DRAM: 0.53}, 0.0),
-        {"others": OTHERS, "history": GpuHistory(nvlink_seen=False)},
-    ),
-    "hot": ({HEAT: 0.4, BUSY: 0.6}, throttled(0x40, 1188), {}),
-    "hot, of half the time": (
-        {HEAT: 0.2, BUSY: 0.3, UNKNOWN: 0.5},
-        {**throttled(0x20, 1188), (ACTIVE, GPU): 0.5},
-        {},
-    ),
-    "brake": ({(State.THROTTLED, Cause.POWER): 0.4, BUSY: 0.6}, throttled(0x88, 1188), {}),
-    "full power": ({BUSY: 1.0}, throttled(0x4, 1302), {}),
-    "limit lowered": (
-        {(State.THROTTLED, Cause.POWER): 0.4, BUSY: 0.6},
-        throttled(0x4, 1188, limit=400),
-        {},
-    ),
-    "voltage": (
-        {(State.THROTTLED, Cause.RELIABILITY): 0.4, BUSY: 0.6},
-        {**throttled(0, 1188), (clocks.THROTTLE, (*GPU, "reliability")): 0.6},
-        {},
-    ),
-    "clocks that somebody set": ({BUSY: 1.0}, throttled(0x2, 1188), {}),
-    "hot, at clocks that somebody set": (
-        {HEAT: 0.2, BUSY: 0.8},
-        throttled(0x42, 950),
-        {"history": GpuHistory(clock=1188e6)},
-    ),
-    "a clock that it never had": (
-        {HEAT: 0.2, BUSY: 0.8},
-        throttled(0x40, 1188),
-        {"history": GpuHistory(clock=1485e6)},
-    ),
+WAITS = (STARVED, Cause.PEER)
+BASES = {"train": TRAIN, "rest": REST, "no_process": NO_PROCESS}
+OF_GPU = {
+    "active": (ACTIVE, GPU),
+    "sm": (SM, GPU),
+    "tensor": (TENSOR, GPU),
+    "dram": (DRAM, GPU),
+    "watts": (WATTS, GPU),
+    "working": (work.THREADS, (*GPU, "working", "running")),
+    "generation": (pcie.GENERATION, GPU),
+    "generation_limit": (pcie.GENERATION_LIMIT, GPU),
+    "throttle": (clocks.THROTTLE, (*GPU, "reliability")),
 }
+WIRES: dict[str, tuple[Any, ...]] = {
+    "to_gpu": TO_GPU,
+    "to_peer": TO_PEER,
+    "from_peer": (*TO_PEER[:3], "transmit"),
+}
+WIRES |= {"ib_out": IB_OUT, "ib_in": IB_IN}
+ROWS = tomllib.loads(Path(__file__).with_name("division.toml").read_text(encoding="utf-8"))
+
+
+def history_of(*, in_turns: bool = False, **words: Any) -> GpuHistory:
+    return GpuHistory(**words, power=IN_TURNS.power if in_turns else None)
+
+
+def evidence_of(name: str) -> Evidence:
+    row = ROWS[name]
+    figures = dict(BASES[row.get("base", "train")])
+    if "mine" in row:
+        mine, theirs = (
+            {OF_GPU[word][0]: value for word, value in row[whose].items()}
+            for whose in ("mine", "theirs")
+        )
+        figures |= job(mine, theirs, row.get("sent", 0.7e9))
+    if "reasons" in row:
+        figures |= throttled(row["reasons"], row["clock"], row.get("limit", 700.0))
+    figures |= UPLINK if "uplink" in row else {}
+    figures |= threads(GPU, row["threads"]) if "threads" in row else {}
+    figures |= threads(PEER_LABELS, row["peer_threads"]) if "peer_threads" in row else {}
+    figures |= {OF_GPU[word]: value for word, value in row.get("gpu", {}).items()}
+    wires: dict[Any, tuple[float, float]] = {}
+    for word, found in row.get("wires", {}).items():
+        wires |= links(found) if word == "links" else {WIRES[word]: tuple(found)}
+    others = {PEER: history_of(**row["peer"])} if "peer" in row else {}
+    return evidence(figures, wires, history_of(**row.get("history", {})), others=others)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name: str) -> None:
-    expected, figures, rest = ROWS[name]
-    division = divide_second(evidence(figures, **rest))
+    division = divide_second(evidence_of(name))
     found = {pair: share for pair, share in division.parts.items() if share > 0.001}
-    assert found == pytest.approx({p: s for p, s in expected.items() if s > 0.001}, abs=0.03)
+    expected = {pair: share for pair, share in ROWS[name]["parts"].items() if share > 0.001}
+    assert {"/".join(pair): share for pair, share in found.items()} == pytest.approx(
+        expected, abs=0.03
+    )
     assert all(division.found[pair] for pair in found), "each share says what decided it"
 
 
 @pytest.mark.parametrize("name", ["a late rank", "an overloaded rank"])
 def test_the_rank_that_others_wait_for_is_named(name: str) -> None:
-    _, figures, rest = ROWS[name]
-    division = divide_second(evidence(figures, **rest))
+    division = divide_second(evidence_of(name))
     assert division.waits_for == PEER
     assert division.parts[WAITS] > 0.0
 
