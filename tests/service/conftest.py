@@ -1,14 +1,17 @@
 """One machine for all tests of the service; each file leaves it as it was."""
 
+import fcntl
 import os
+import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service.container import Container
+from tests.service.container import RPM, Container
 from tests.service.service import Service
 from tests.service.slurm import PACKAGES, Cluster
 from tests.support import crashing_library
@@ -17,13 +20,34 @@ from tests.support.repository import ROOT
 HERE = Path(__file__).parent
 
 
+def built(into: Path, kind: str, release: str = "1") -> None:
+    """Build the .deb and the .rpm of this tree, or one of them, into a folder."""
+    command = [str(ROOT / "deploy/package"), kind]
+    environment = {**os.environ, "DGX_RELEASE": release}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    for name in re.findall(r"^dist/\S+$", said.stdout, re.MULTILINE):
+        shutil.move(ROOT / name, into / f"dgx-telemetry{Path(name).suffix}")
+
+
 @pytest.fixture(scope="session")
-def package() -> Path:
-    """The package, built from this tree."""
-    said = subprocess.run(
-        [ROOT / "deploy/package", "deb"], capture_output=True, text=True, check=True
-    )
-    return ROOT / said.stdout.split()[-1]
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the packages, which one worker builds for all."""
+    folder = tmp_path_factory.getbasetemp() / "packages"
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parents[1] / "packages"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = Path(tempfile.mkdtemp(dir=folder.parent))
+            built(part, "all" if shutil.which("rpmbuild") else "deb")
+            part.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def package(packages: Path) -> Path:
+    """The .deb, built from this tree."""
+    return packages / "dgx-telemetry.deb"
 
 
 def staged(package: Path, stage: Path) -> Path:
@@ -40,14 +64,22 @@ def staged(package: Path, stage: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    stage = tmp_path_factory.mktemp("machine")
+def container(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    stage, package = tmp_path_factory.mktemp("machine"), packages / "dgx-telemetry.deb"
     shared = staged(package, stage)
+    for rpm in packages.glob("*.rpm"):
+        shutil.copy(rpm, shared)
     subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
     (shared / "crashing").mkdir()
     crashing_library.make(shared / "crashing")
-    with Container(shared, stage / "boot.log") as container:
+    with Container(shared, stage / "boot.log", RPM) as container:
         yield container
+
+
+@pytest.fixture(scope="session")
+def shared(container: Container) -> Path:
+    """The folder that the machine has as /mnt."""
+    return container.shared
 
 
 @pytest.fixture(scope="module")

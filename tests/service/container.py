@@ -21,6 +21,9 @@ from tests.support.patience import PATIENCE
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3")
 """No python3-venv: the agent must do without."""
 
+RPM = ("rpm",)
+"""One root for the tests of both packages."""
+
 STARTED_BY_HAND = ("slurm*", "munge*", "mariadb*", "podman*", "systemd-networkd*")
 """Units of further packages that do not start with the machine."""
 
@@ -93,6 +96,7 @@ class Container:
             *("--capability=all", "--system-call-filter=bpf"),
             f"--bind-ro={shared}:/mnt",
         ]
+        self.shared = shared
         self.group = f"dgx-telemetry-tests-{os.getpid()}-{next(NUMBERS)}"
         with log.open("wb") as output:
             self.process = subprocess.Popen(
