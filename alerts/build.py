@@ -8,17 +8,12 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.findings import HARDWARE, monitoring
-from agent.faults.fleet import fleet, racks
-from agent.faults.lost import once, owned
+from agent.faults.declarations import declared
 from agent.faults.model import Fault, Group
-from agent.faults.places import GPU, RACK
-from agent.faults.promql import Recording, held, seconds
-from agent.faults.records import fleet_records, report_records
-from agent.faults.silence import DOWN
+from agent.faults.places import PLACES
+from agent.faults.promql import NODE, Recording, held, seconds
 from agent.faults.templates import described
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from agent.faults.workload import WORKLOAD
 from alerts.receivers import Receivers
 from alerts.routing import configuration
 from alerts.runbook import runbook, runbook_page
@@ -49,20 +44,21 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     """An alerting rule."""
-    place, thresholds = fault.place, parameters.thresholds
+    assert fault.rule
+    place, thresholds = PLACES.get(fault.place), parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
-    if OWN in thresholds.runbook and (place in (None, RACK) or fault.alert == DOWN):
+    if OWN in thresholds.runbook and (fault.place in ("", "rack") or fault.alert == DOWN):
         # no agent of this alert serves it: the board of the agents has its page
         book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
-    if place is GPU and seconds(fault.hold) <= OWNED:
+    if fault.place == "gpu" and seconds(fault.hold) <= OWNED:
         expr, words = owned(expr), OF_JOB_TEXT
     elif place:
         expr = once(expr)
     texts = {
-        "summary": f"{where}{fault.summary}",
+        "summary": f"{where}{fault.rule.summary}",
         "description": f"{described(fault)}{words}",
         "runbook_url": f"{book}#{fault.alert.lower()}",
         **board,
@@ -82,22 +78,30 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 OWNED = 120.0
 """Seconds of a hold from which an alert names no job: it would begin again with each job."""
 
+DOWN = "DgxAgentDown"
+
+
+def owned(expr: str) -> str:
+    """PromQL for an alert of a GPU with the labels of its job."""
+    return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) instance_gpu:job_info:owner"
+
+
+def once(expr: str) -> str:
+    """PromQL without the rows that a second name of the same agent repeats."""
+    return f"({expr}) unless on ({NODE}) instance:up:doubled"
+
+
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Blanks within the brackets of a template, which make a hundredth of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
-
-GROUPS = (
-    *(*HARDWARE, *WORKLOAD, fleet, racks, monitoring),
-    *(report_records, fleet_records),
-)
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
     """Return every group of rules, patched by `[alerts.NAME]`. `scale` multiplies every range and
     `for`, and nothing else."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
-    return [settings[AlertPatches].applied_to(group(parameters)) for group in GROUPS]
+    return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
 
 
 def alerts_of(groups: Iterable[Group]) -> list[Fault]:

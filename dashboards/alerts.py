@@ -2,11 +2,9 @@
 
 from functools import partial
 
-from agent.faults.findings import HARDWARE, monitoring
-from agent.faults.fleet import fleet, racks
+from agent.faults.declarations import declared
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from agent.faults.workload import WORKLOAD
 from dashboards.board import BAD, PLAIN, WARNING, Json
 from dashboards.kinds import override, worded
 from dashboards.promql import aggregated, scoped
@@ -24,12 +22,11 @@ ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook.
 def first_steps() -> dict[str, str]:
     """The first step of each alert, by a pattern of its name and of those labels."""
     found = {}
-    parameters = RuleParameters(AlertThresholds())
-    for group in (*HARDWARE, *WORKLOAD, fleet, racks, monitoring):
-        for fault in (rule for rule in group(parameters).rules if isinstance(rule, Fault)):
+    for group in declared(RuleParameters(AlertThresholds())).groups:
+        for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
             labels = {**fault.labels, "severity": str(fault.severity)}
             words = (rf"/{labels[kind]}\b.*" for kind in DECIDING if kind in labels)
-            found[f"{fault.alert}{''.join(words)}"] = fault.do if isinstance(fault.do, str) else ""
+            found[f"{fault.alert}{''.join(words)}"] = fault.do
     return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
 
 

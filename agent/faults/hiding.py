@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.faults.model import SAME_GPU, SAME_NODE, Fault, HiddenBy
+from agent.faults.model import Fault, HiddenBy
 from agent.model import Finding, Reason
 
 OUR_ALERTS = 'alertname=~"Dgx.+"'
@@ -30,24 +30,27 @@ class Inhibition(NamedTuple):
 OF_ALL = (
     # A node that does not answer: all that was known of it is old. The watchdog has no instance.
     Inhibition.of(
-        HiddenBy("DgxAgentDown", SAME_NODE, ('sign="silence"',)),
+        HiddenBy.parsed('DgxAgentDown{sign="silence"} on (cluster, instance)'),
         ('alertname!="DgxAgentDown"', OUR_ALERTS, 'severity!="none"'),
     ),
     # A GPU that is lost: its faults of the last minutes matter no more.
     Inhibition.of(
-        HiddenBy("DgxGpuMissing", SAME_GPU, ('uuid!=""',)),
+        HiddenBy.parsed('DgxGpuMissing{uuid!=""} on (cluster, instance, uuid)'),
         ('alertname!="DgxGpuMissing"', OUR_ALERTS),
     ),
     # A driver that hangs: all its reports are old. If an XID says why, the XID's alert is sent.
     Inhibition.of(
-        HiddenBy("DgxAgentBlind", SAME_NODE, ('sign=~"driver|sources"',)),
+        HiddenBy.parsed('DgxAgentBlind{sign=~"driver|sources"} on (cluster, instance)'),
         (OF_WORK, 'severity!="critical"'),
     ),
 )
 """Inhibitions of whole nodes and GPUs; others stand with the fault that they hide."""
 
 OF_FINDINGS = (
-    Inhibition.of(HiddenBy("DgxGpuMissing", SAME_NODE), ('alertname="DgxAgentBlind"', LOST)),
+    Inhibition.of(
+        HiddenBy.parsed("DgxGpuMissing on (cluster, instance)"),
+        ('alertname="DgxAgentBlind"', LOST),
+    ),
 )
 """The same for findings without an alert."""
 
@@ -57,12 +60,16 @@ def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
     rules = list(OF_ALL)
     for name in sorted({fault.alert for fault in faults}):
         same = [fault for fault in faults if fault.alert == name]
-        for by in dict.fromkeys(by for fault in same for by in fault.hidden_by):
-            hidden = [fault for fault in same if by in fault.hidden_by]
+        for by in dict.fromkeys(by for fault in same for by in hiders(fault)):
+            hidden = [fault for fault in same if by in hiders(fault)]
             signs = "|".join(fault.labels["sign"] for fault in hidden if len(hidden) < len(same))
             only = (f'sign=~"{signs}"',) if signs else ()
             rules.append(Inhibition.of(by, (f'alertname="{name}"', *only, *by.only)))
     return tuple(rules)
+
+
+def hiders(fault: Fault) -> tuple[HiddenBy, ...]:
+    return fault.rule.hiders if fault.rule else ()
 
 
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')

@@ -1,22 +1,28 @@
-"""A fault: one declaration, the source of `check`, the page, rules, inhibitions and runbook."""
+"""A fault: one declaration, the source of `check`, the page, rules, inhibitions and runbook. The
+declarations are the files of `subjects/`; `declarations.py` reads them."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from agent.faults.places import GPU, Place
-from agent.faults.places import NODE as MACHINE
-from agent.faults.promql import Condition, Recording, of
-from agent.faults.windows import Ask, FaultSamples
-from agent.model import Absence, Figure, Finding, GpuKey, Metric, Severity, Snapshot, State
+from msgspec import Struct
+
+from agent.catalogue import METRICS
+from agent.faults.conditions import Condition
+from agent.faults.promql import Recording
+from agent.faults.windows import ABSENCES, Ask, FaultSamples
+from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, State
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
 """The runbook: a Markdown file for each alert, named after it."""
 
-CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+NEVER = "never"
+"""Hold of a finding that fires no alert of its own, though an alert is about it."""
 
 
 def alert_names() -> frozenset[str]:
@@ -31,6 +37,11 @@ class Look:
     samples: FaultSamples
     snapshot: Snapshot
     spec: SystemSpec | None
+    faults: Mapping[str, "Fault"]  # by kind
+
+    def has(self, kind: str) -> bool:
+        """Return whether the condition of another finding holds."""
+        return bool(self.faults[kind].rows(self.samples))
 
     @cached_property
     def absences(self) -> tuple[Absence, ...]:
@@ -49,20 +60,6 @@ class Seen(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Listed(NamedTuple):
-    """Names that the sentence of a finding lists: a label of each series of the metric, on the same
-    GPU, that has this value."""
-
-    metric: Metric
-    label: str
-    value: float
-
-
-SAME_NODE = ("cluster", "instance")
-SAME_GPU, SAME_DEVICE = (*SAME_NODE, "uuid"), (*SAME_NODE, "device")
-SAME_PORT = (*SAME_DEVICE, "port")
-
-
 class HiddenBy(NamedTuple):
     """An alert that holds this alert back if both have the `same` labels; matchers narrow either
     side down: `having` the hiding alert, `only` the hidden alert."""
@@ -72,65 +69,135 @@ class HiddenBy(NamedTuple):
     having: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
+    @classmethod
+    def parsed(cls, text: str) -> "HiddenBy":
+        """As `DgxGpuXid{severity="critical"} on (cluster, instance, uuid) only {xid="48"}`."""
+        found = HIDING.fullmatch(text)
+        assert found, text
+        alert, having, same, only = (part or "" for part in found.groups())
+        split = (tuple(filter(None, part.split(", "))) for part in (same, having, only))
+        return cls(alert, *split)
 
-Action = str | Callable[[Finding], str]
+
+HIDING = re.compile(r"(\w+)(?:\{(.*?)\})? on \(([\w, ]+)\)(?: only \{(.*)\})?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fault:
-    """A fault: a finding of `check` and the page if it has a `kind`, an alert if it has an `alert`
-    and `when`; several faults of the same alert differ in their `labels`.
+class FaultTable(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False, dict=True
+):
+    """A table of a file of declarations."""
 
-    `when` is a condition for both. A finding that PromQL does not have, or has as several rules,
-    has `look` instead, which `reads` these metrics, or everything.
-    """
 
-    severity: Severity | Literal["none"] = WARNING
-    kind: str = ""
+class Listed(FaultTable, frozen=True, kw_only=True):
+    """Names that the sentence of a finding lists: a label of each series of the metric, on the same
+    GPU, that has this value."""
+
+    metric: str
+    label: str
+    value: float
+
+
+class FindingPart(FaultTable, frozen=True, kw_only=True):
+    """The fault as a finding of `check` and the page. Functions are named as `gpus.silent`, of
+    `agent/faults/gpus.py`."""
+
+    kind: str
+    when: str = ""  # if its condition is another than the rule's
+    look: str = ""  # function that finds it; it may use the rows of the condition
+    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; none: everything
+    ages: bool = False  # the time alone changes or ends it, and never begins it
+    bound: float = 0.0  # number that `look` compares with
+    do: str = ""  # function for the first step
+    hold: str = ""  # function for the hold of its alert
+    terms: dict[str, str] = {}  # functions for terms of the sentence
+    listed: Listed | None = None
+
+
+class RulePart(FaultTable, frozen=True, kw_only=True):
+    """The fault as a rule of its alert."""
+
+    summary: str  # in a few words
+    when: str = ""  # if its condition is another than the finding's
+    hidden_by: tuple[str, ...] = ()
+
+    @property
+    def hiders(self) -> tuple[HiddenBy, ...]:
+        return tuple(map(HiddenBy.parsed, self.hidden_by))
+
+
+class Fault(FaultTable, frozen=True, kw_only=True):
+    """A fault: a condition, and a finding, a rule or both over it. Several faults of the same alert
+    differ in their `labels`."""
+
     alert: str = ""
-    place: Place | None = None  # None: no place in particular
-    when: Condition | str = ""
-    look: Callable[[Look], Iterable[Seen]] | None = None
-    reads: frozenset[Ask] = frozenset()
+    severity: Literal["critical", "warning", "info", "none"] = "warning"
+    place: str = ""  # a name of `places.py`; empty: no place in particular
+    when: str = ""
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
-    fires: Callable[[Finding], str] | None = None  # the hold, if it differs by finding
-    labels: Mapping[str, str] = field(default_factory=dict)
-    sentence: Sequence[str] = ()  # its parts; a part is left out if a figure of it is not known
-    summary: str = ""  # of the alert, in a few words
+    labels: dict[str, str] = {}
+    sentence: tuple[str, ...] = ()  # its parts; a part is left out if a figure is not known
     figure: str = ""  # the name of its value in the sentence
-    words: Mapping[int, str] = field(default_factory=dict)  # `{word}` of the sentence, by its value
+    words: dict[str, str] = {}  # `{word}` of the sentence, by the first name or else the value
     unit: str = "count"
-    limit: Metric | float | None = None
+    limit: float | None = None
+    limit_of: str = ""  # metric of the limit, with labels of the row
     device: str = ""  # the label that names its device
     names: tuple[str, ...] = ()  # labels that the sentence asks for by number; ids have them
-    listed: Listed | None = None
-    terms: Mapping[str, Callable[[Finding], str]] = field(default_factory=dict)  # of findings alone
-    do: Action = ""  # the first step
+    do: str = ""  # the first step
     state: State | None = None  # of GPUs, that it is about
-    hidden_by: tuple[HiddenBy, ...] = ()
+    group: str = ""  # of its rule; empty: of its file
+    finding: FindingPart | None = None
+    rule: RulePart | None = None
+    condition: Any = None  # Condition | None: of its finding, parsed
+
+    @property
+    def kind(self) -> str:
+        return self.finding.kind if self.finding else ""
 
     @property
     def expr(self) -> str:
-        return str(self.when)
+        return (self.rule.when if self.rule else "") or self.when
+
+    @cached_property
+    def asks(self) -> frozenset[Ask]:
+        """The inputs of its finding; empty for everything."""
+        assert self.finding
+        asks: frozenset[Ask] = self.condition.asks if self.condition else frozenset()
+        reads = self.finding.reads
+        return asks.union(ABSENCES if one == "absences" else Ask(METRICS[one]) for one in reads)
+
+    @property
+    def ages(self) -> bool:
+        return self.finding is not None and self.finding.ages
 
     def findings(self, machine: Look) -> Iterator[Finding]:
-        if self.look:
-            seen: Iterable[Seen] = self.look(machine)
+        assert self.finding
+        if self.finding.look:
+            seen: Iterable[Seen] = function(self.finding.look)(machine, self)
         else:
-            assert isinstance(self.when, Condition)
-            found = ordered(self.when, machine.samples)
+            found = self.rows(machine.samples)
             seen = (self._seen(row, value, machine.samples) for row, value in found)
         for gpu, device, figures, names, severity, labels in seen:
             known = severity or Severity(self.severity)
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
+    def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
+        """The rows of the condition by the number of their GPU, then by the other labels."""
+        condition: Condition = self.condition
+        rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
+        return sorted(
+            rows, key=lambda found: (int(found[0].get("gpu") or -1), sorted(found[0].items()))
+        )
+
     def _seen(self, row: Mapping[str, str], value: float, samples: FaultSamples) -> Seen:
         gpu = GpuKey(int(row["gpu"]), row["uuid"]) if row.get("uuid") else None
-        names = [row[name] for name in self.names]
-        if self.listed and gpu:
-            metric, label, wanted = self.listed
-            same = of(metric, uuid=gpu.uuid).equals(wanted).rows(samples)
-            names += sorted((dict(other)[label] for other in same), key=lambda n: (len(n), n))
+        names = [row.get(name, "") for name in self.names]
+        listed = self.finding.listed if self.finding else None
+        if listed and gpu:
+            same = samples.where(METRICS[listed.metric], uuid=gpu.uuid)
+            place = METRICS[listed.metric].labels.index(listed.label)
+            found = (labels[place] for labels, state in same.items() if state == listed.value)
+            names += sorted(found, key=lambda name: (len(name), name))
         figures: tuple[Figure, ...] = ()
         if self.figure:
             figures = (Figure(self.figure, value, self._limit(row, samples), self.unit),)
@@ -138,21 +205,17 @@ class Fault:
         return Seen(gpu, row.get(self.device, ""), figures, tuple(names), labels=labels)
 
     def _limit(self, row: Mapping[str, str], samples: FaultSamples) -> float | None:
-        if not isinstance(self.limit, Metric):
+        if not self.limit_of:
             return self.limit
-        return samples.value(self.limit, *(row[label] for label in self.limit.labels))
+        metric = METRICS[self.limit_of]
+        return samples.value(metric, *(row[label] for label in metric.labels))
 
 
-gpu_fault = partial(Fault, place=GPU)
-node_fault = partial(Fault, place=MACHINE)
-
-
-def ordered(when: Condition, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-    """The rows of a condition by the number of their GPU, then by the other labels."""
-    rows = [(dict(row), value) for row, value in when.rows(samples).items()]
-    return sorted(
-        rows, key=lambda found: (int(found[0].get("gpu") or -1), sorted(found[0].items()))
-    )
+def function(name: str) -> Callable[..., Any]:
+    """Return the function that a declaration names, as `gpus.silent`."""
+    module, _, own = name.partition(".")
+    found: Callable[..., Any] = getattr(import_module(f"agent.faults.{module}"), own)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

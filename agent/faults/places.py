@@ -1,5 +1,6 @@
 """Subject of an alert: the beginning of its summary, and the board that it links to."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
@@ -21,15 +22,18 @@ class Place(NamedTuple):
     board: str
 
 
-GPU = Place(ONE_GPU, GPU_BOARD)
-NODE = Place(ON, NODE_BOARD)
-PATH = Place(f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}", NODE_BOARD)
-PORT = Place(f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}", NODE_BOARD)
-DEVICE = Place(f"{{{{ $labels.device }}}} of {ON}", NODE_BOARD)
-SWITCH = Place(f"{{{{ $labels.switch }}}} of {ON}", NODE_BOARD)
-SENSOR = Place(f"{{{{ $labels.sensor }}}} of {ON}", NODE_BOARD)
-DIMM = Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD)
-RACK = Place("Rack {{ $labels.rack }}", FLEET_BOARD)
+PLACES: Mapping[str, Place] = {
+    "gpu": Place(ONE_GPU, GPU_BOARD),
+    "node": Place(ON, NODE_BOARD),
+    "path": Place(f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}", NODE_BOARD),
+    "port": Place(f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}", NODE_BOARD),
+    "device": Place(f"{{{{ $labels.device }}}} of {ON}", NODE_BOARD),
+    "switch": Place(f"{{{{ $labels.switch }}}} of {ON}", NODE_BOARD),
+    "sensor": Place(f"{{{{ $labels.sensor }}}} of {ON}", NODE_BOARD),
+    "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
+    "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
+}
+"""Places by the name that faults use."""
 
 PATHS = {
     "nvlink": "NVLink",

@@ -23,12 +23,12 @@ COUNT = '{{ printf "%.0f" $value }}'
 
 def described(fault: Fault) -> str:
     """The description of an alert: the place, the fault, the action."""
-    do = fault.do.replace("-i GPU", f"-i {GPU_ID}") if isinstance(fault.do, str) else ""
+    do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
     if "pid" in fault.names:
         do = do.replace("PID", "{{ $labels.pid }}")
-    where = GPU if fault.place is not None and "GPU" in fault.place.text else NODE
-    if fault.place is None or fault.place.text.startswith("Rack"):
+    where = GPU if fault.place == "gpu" else NODE
+    if fault.place in ("", "rack"):
         return f"{sentence_of(fault)}. {do}"
     return f"{where}: {sentence_of(fault)}. {do}"
 

@@ -6,16 +6,15 @@ s, so that a missed scrape changes nothing.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import replace as replaced
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from agent.config.decoding import Mismatch, Share, TextCheck, shown, unknown
 from agent.config.settings import Section
 from agent.faults.model import Fault, Group, alert_names
 from agent.faults.promql import seconds, span
-from agent.model import Severity
 
 SHORTEST, LONGEST = 60.0, 86_400.0
 """Seconds: four scrapes of 15 s; a day."""
@@ -134,10 +133,10 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
             HOLD.check(self.hold, "for")
 
     def applied_to(self, fault: Fault) -> Fault:
-        return replace(
+        return structs.replace(
             fault,
             hold=self.hold or fault.hold,
-            severity=Severity(self.severity) if self.severity else fault.severity,
+            severity=self.severity or fault.severity,
             labels={**fault.labels, **self.labels},
         )
 
@@ -163,7 +162,7 @@ class AlertPatches(Section, frozen=True):
                 rules.append(rule)
             elif patch.enabled:
                 rules.append(patch.applied_to(rule))
-        return replace(group, rules=rules)
+        return replaced(group, rules=rules)
 
 
 class RuleParameters(NamedTuple):

@@ -8,13 +8,13 @@ from functools import lru_cache
 
 from agent.config.settings import Configuration
 from agent.diagnosis.advice import severity
-from agent.faults.findings import HARDWARE, Search, by_kind, monitoring
-from agent.faults.gpus import NVML
+from agent.faults.declarations import declared
+from agent.faults.findings import Search, by_kind
 from agent.faults.hiding import OF_FINDINGS, Inhibition, alert_labels, hides, inhibitions
-from agent.faults.model import Fault
+from agent.faults.model import NEVER, Fault, function
+from agent.faults.monitoring import NVML
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from agent.faults.workload import WORKLOAD
 from agent.model import Finding, GpuKey, Pair, Severity, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
@@ -206,8 +206,9 @@ class FaultWatch:
 
     def _alert(self, fault: Fault, finding: Finding, stood: float) -> tuple[float, AlertState]:
         patch = self.configuration.current[AlertPatches].patches.get(fault.alert)
-        span = fault.fires(finding) if fault.fires else fault.hold
-        if not fault.alert or not span or span.startswith("from") or (patch and not patch.enabled):
+        by = fault.finding.hold if fault.finding else ""
+        span = function(by)(finding, fault) if by else fault.hold
+        if not fault.alert or span == NEVER or (patch and not patch.enabled):
             return 0.0, AlertState.OFF
         hold = seconds((patch.hold if patch else None) or span)
         return hold, AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
@@ -263,10 +264,9 @@ def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _inhibitions() -> tuple[Inhibition, ...]:
-    usual = RuleParameters(AlertThresholds())
-    groups = (*HARDWARE, *WORKLOAD, monitoring)
-    rules = [rule for group in groups for rule in group(usual).rules]
-    return (*inhibitions([rule for rule in rules if isinstance(rule, Fault)]), *OF_FINDINGS)
+    groups = declared(RuleParameters(AlertThresholds())).groups
+    rules = [rule for group in groups for rule in group.rules if isinstance(rule, Fault)]
+    return (*inhibitions(rules), *OF_FINDINGS)
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:

@@ -7,21 +7,22 @@ hours and 30 kB for windows of a day.
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from agent.model import Labels, Metric, Reading, ReadKey
+from agent.model import Labels, Metric, Reading, ReadKey, internal
 from agent.series import SampleStore
+
+T = TypeVar("T")
 
 
 class Counted(Enum):
     """Quantity of a metric that is summed up."""
 
     GROWTH = "increase"  # of a series from its second value on
-    EVENTS = "increase with the first value of a new series"
-    FALLS = "changes from above 0 to 0"
+    CHANGES = "changes of its value"
     PRESENCE = "looks at which it was above 0"
 
 
@@ -32,6 +33,9 @@ class Ask(NamedTuple):
     window: float = 0.0
     counted: Counted = Counted.GROWTH
 
+
+ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.", "readings"))
+"""The absences of a look."""
 
 LONG = 6 * 3600.0
 """Seconds of a window from which its buckets are wider."""
@@ -81,7 +85,6 @@ class _Window:
     size: int
     last: dict[Labels, float] = field(default_factory=dict)
     rings: dict[Labels, _Ring] = field(default_factory=dict)
-    begun: bool = False
     events: int = 0  # additions so far, but for seconds, which grow all the time
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
@@ -100,10 +103,8 @@ class _Window:
         match self.counted:
             case Counted.PRESENCE:
                 return float(now > 0)
-            case Counted.FALLS:
-                return float(before is not None and before > 0 >= now)
-            case Counted.EVENTS if before is None:
-                return now if self.begun else 0.0
+            case Counted.CHANGES:
+                return float(before is not None and now != before)
         if before is None:
             return 0.0
         return now - before if now >= before else now
@@ -121,6 +122,10 @@ class FaultSamples(SampleStore):
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
     _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change
+    _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
+    _absent: int = 0  # turn of the last change of what is absent
+    _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
+    _of_look: dict[object, Any] = field(default_factory=dict)
 
     def keep(self, asks: Iterable[Ask]) -> None:
         """Sum up the metrics that these ask for from now on."""
@@ -137,18 +142,23 @@ class FaultSamples(SampleStore):
         """Take in the readings that are new, and sum up."""
         new = [one for one in readings.values() if self._taken.get(one.key) is not one]
         gone = [key for key in self._taken if key not in readings]
+        late = [key for key, one in readings.items() if one.expires < now]
+        self._of_look.clear()
         self.take(now, new, gone)
         for key in gone:
             del self._taken[key]
+        if gone or late != self._late:
+            self._late, self._absent = late, self.turn
         for one in new:
             before = self._taken.get(one.key)
+            if before is None or before.absences != one.absences:
+                self._absent = self.turn
             if before is None or (before.samples, before.absences) != (one.samples, one.absences):
                 self._changed[one.key] = self.turn
             self._taken[one.key] = one
         for window in self._windows.values():
             if window.counted is Counted.PRESENCE or self._has_changed(window.metric):
                 window.take(now, self.all(window.metric))
-            window.begun = True
 
     def _has_changed(self, metric: Metric) -> bool:
         """Return whether a read of this metric has other values than at the look before."""
@@ -163,8 +173,37 @@ class FaultSamples(SampleStore):
     def _window(self, ask: Ask) -> _Window | None:
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
-    def version(self, ask: Ask) -> object:
+    def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
+        """Return what is found, anew if the answer to one of these asks may differ; without asks
+        each time."""
+        if not asks:
+            return found()
+        version = tuple(map(self._version, asks))
+        known = self._answers.get(key)
+        if known is None or known[0] != version:
+            known = self._answers[key] = version, found()
+        return known[1]
+
+    def of_look(self, key: object, found: Callable[[], T]) -> T:
+        """Return what is found once for all that ask within a look."""
+        if key not in self._of_look:
+            self._of_look[key] = found()
+        known: T = self._of_look[key]
+        return known
+
+    def forget(self, *, answers: bool = False) -> None:
+        """Forget what a look has built, and answers if the thresholds are others."""
+        self._of_look.clear()
+        if answers:
+            self._answers.clear()
+
+    def _version(self, ask: Ask) -> object:
+        return self.of_look(ask, lambda: self._version_now(ask))
+
+    def _version_now(self, ask: Ask) -> object:
         """Return a value that differs once the answer to this may differ."""
+        if ask is ABSENCES:
+            return self._absent
         if ask.window:
             window = self._window(ask)
             return int(self.now // MINUTE), window.events if window else 0

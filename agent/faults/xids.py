@@ -1,13 +1,9 @@
-"""XID errors: a rule for each severity and action of the catalogue; a finding for each code."""
+"""XID errors: the rows of their rules, and the errors that a look finds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from agent.faults.lost import LOST
-from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.promql import NODE, pick, seconds, spoken
-from agent.faults.records import EventRecords
-from agent.faults.thresholds import RuleParameters
+from agent.faults.model import Fault, Look, Seen
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
 from agent.specs.xids import (
@@ -20,36 +16,11 @@ from agent.specs.xids import (
     name,
 )
 
-NAME = "DgxGpuXid"
-HAPPENED = first_steps("happened")
 UNNUMBERED = meaning(0)
 """Placeholder for every code that the catalogue does not have."""
 
 UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
-
-LOST_DATA = "=~48|95|140"
-"""XIDs that report lost data."""
-
-OF_MEMORY = 'xid=~"13|43|45|48|63|64|92|94|95|140|154|171|172"'
-OF_LINKS = 'xid=~"45|74|14[4-9]|150|154|155"'
-CRITICAL, LESSER = 'severity="critical"', 'severity!="critical"'
-FABRIC = "DgxFabricFault"
-
-HIDDEN_BY = (
-    HiddenBy("DgxGpuRowRemapFailure", SAME_GPU, only=(OF_MEMORY,)),
-    HiddenBy("DgxGpuEccUncorrected", SAME_GPU, only=(OF_MEMORY, LESSER)),
-    HiddenBy(NAME, SAME_GPU, (CRITICAL,), (LESSER,)),
-    HiddenBy("DgxGpuRecoveryNeeded", SAME_GPU, only=(LESSER,)),
-    HiddenBy("DgxGpuPagesPending", SAME_GPU, only=('xid="63"',)),
-    HiddenBy("DgxGpuEccRising", SAME_GPU, ('sign="corrected"',), ('xid="92"',)),
-    HiddenBy(NAME, SAME_GPU, ('sign="nvlink5"',), ('action="by_unit"',)),
-    HiddenBy("DgxNvlinkDown", SAME_GPU, only=(OF_LINKS, LESSER)),
-    HiddenBy(FABRIC, SAME_NODE, ('sign="manager"',), (OF_LINKS, LESSER)),
-    HiddenBy(FABRIC, SAME_NODE, ('sign="switch"',), (OF_LINKS,)),
-)
-"""An XID that reports lost data comes before the counters, which are read once a minute: the rule
-of DgxGpuEccUncorrected leaves it to that XID."""
 
 BY_UNIT = {
     XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
@@ -69,39 +40,34 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
     return [tuple(part) for _, part in groupby(known, alike)]
 
 
-def xid_records(parameters: RuleParameters) -> EventRecords:
-    """Errors of each code within the window; every rule uses them."""
-    return EventRecords.of(parameters, xid.XID_ERRORS)
+def rules() -> Iterator[dict[str, str]]:
+    """Yield a row for each severity and action, and for codes that the catalogue does not have."""
+    for same in xid_rules():
+        codes = pattern(one.code for one in same)
+        yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
+    rest = _row(UNNUMBERED.severity, UNNUMBERED.action, f'!~"{pattern(catalogue())}"')
+    yield rest | {"sign": "unlisted"}
 
 
-def nvlink5_records(parameters: RuleParameters) -> EventRecords:
-    """Errors of each unit of NVLink 5 within the window."""
-    return EventRecords.of(parameters, xid.NVLINK_FAULTS)
+def of_units() -> Iterator[dict[str, str]]:
+    """Yield a row for each action that follows from a unit of NVLink 5."""
+    texts = {"happened": first_steps("happened")[XidAction.BY_UNIT]}
+    for action, do in BY_UNIT.items():
+        yield {**_row(_of_action(action), action), **texts, "do": do}
 
 
-def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Return the fault that a look finds, then a rule for each severity and action, for codes that
-    the catalogue does not have, and for NVLink 5."""
-    window = seconds(parameters.thresholds.event_window)
-    found = Fault(
-        alert=NAME,
-        kind="xid",
-        severity=Severity.CRITICAL,
-        look=lambda machine: _seen(machine, window),
-        fires=lambda found: _hold(found.severity, meaning(int(found.device)).action),
-        sentence=(
-            "XID {device}, {happened} ({0}), seen {times:once|times}",
-            ", {times:~|last }{ago:duration} ago",
-        ),
-        terms={"happened": lambda found: HAPPENED[meaning(int(found.device)).action]},
-        do=_first_step,
-    )
-    return (
-        found,
-        *(_alert(parameters, m, f"=~{pattern(one.code for one in m)}") for m in xid_rules()),
-        _alert(parameters, (UNNUMBERED,), f"!~{pattern(catalogue())}", sign="unlisted"),
-        *(_of_nvlink5(parameters, action) for action in BY_UNIT),
-    )
+def _row(severity: Severity, action: XidAction, codes: str = "") -> dict[str, str]:
+    lesser = "" if severity is Severity.CRITICAL else "-lesser"
+    return {
+        "group": f"dgx-xids{lesser}",
+        "severity": severity.value,
+        "action": action.value,
+        "codes": codes,
+        "hold": _hold(severity, action),
+        "happened": first_steps("happened")[action],
+        "do": first_steps()[action],
+        "sign": "",
+    }
 
 
 def pattern(codes: Iterable[int]) -> str:
@@ -120,65 +86,23 @@ def _digits(found: Sequence[int]) -> str:
     return f"[{found[0]}-{found[-1]}]" if whole else f"[{''.join(map(str, found))}]"
 
 
-def _alert(
-    parameters: RuleParameters, meanings: Sequence[XidMeaning], codes: str, **labels: str
-) -> Fault:
-    """The rule of codes with the same severity and first step; the runbook's table has their
-    names."""
-    action, severity = meanings[0].action, meanings[0].severity
-    return gpu_fault(
-        alert=NAME,
-        severity=severity,
-        when=_there(pick(xid_records(parameters).events, xid=codes)),
-        hold=_hold(severity, action),
-        labels={"action": action.value, **labels},
-        summary=f"XID {{{{ $labels.xid }}}}, {HAPPENED[action]}",
-        sentence=_counted(f"XID {{0}}, {HAPPENED[action]}", parameters),
-        figure="times",
-        names=("xid",),
-        do=first_steps()[action],
-        hidden_by=HIDDEN_BY,
-    )
-
-
-def _there(events: str) -> str:
-    """A lost GPU is reported as missing; a GPU whose driver hangs is still here."""
-    return f"{events} > 0 unless on ({NODE}, uuid) {LOST}"
-
-
-def _counted(what: str, parameters: RuleParameters) -> tuple[str]:
-    return (f"{what}, {{times:once|times}} in {spoken(parameters.thresholds.event_window)}",)
-
-
-def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
-    events = pick(nvlink5_records(parameters).events, action=action.value)
-    return gpu_fault(
-        alert=NAME,
-        severity=_of_action(action),
-        when=_there(events),
-        hold=_hold(_of_action(action), action),
-        labels={"sign": "nvlink5"},
-        summary=f"XID {{{{ $labels.xid }}}}, {HAPPENED[XidAction.BY_UNIT]}",
-        sentence=_counted("XID {0}, NVLink error (unit {1})", parameters),
-        figure="times",
-        names=("xid", "unit"),
-        do=BY_UNIT[action],
-        hidden_by=HIDDEN_BY,
-    )
-
-
 def _hold(severity: Severity, action: XidAction) -> str:
     later = "2m" if severity is Severity.CRITICAL else "5m"
     return "9m" if action is XidAction.RESET_LATER else later
 
 
+def hold_of(finding: Finding, _: Fault) -> str:
+    return _hold(finding.severity, meaning(int(finding.device)).action)
+
+
 def _of_action(action: XidAction) -> Severity:
-    return Severity.CRITICAL if action is XidAction.RESET else INFO
+    return Severity.CRITICAL if action is XidAction.RESET else Severity.INFO
 
 
-def _seen(machine: Look, window: float) -> Iterator[Seen]:
+def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Recent errors, each with the severity of its alert; for NVLink 5 that of its unit. The time
     of an error may not be known; then it counts."""
+    assert fault.finding
     samples = machine.samples
     architectures = {
         labels["uuid"]: labels["architecture"] for labels in samples.labelled(gpu.INFO)
@@ -190,7 +114,7 @@ def _seen(machine: Look, window: float) -> Iterator[Seen]:
     order = list(Severity)
     for (index, uuid, code), count in sorted(samples.all(xid.XID_ERRORS).items()):
         at = samples.value(xid.AT, index, uuid, code)
-        if not count or (at is not None and samples.now - at > window):
+        if not count or (at is not None and samples.now - at > fault.finding.bound):
             continue
         figures = [Figure("times", count, None, "count")]
         if at is not None:
@@ -202,7 +126,11 @@ def _seen(machine: Look, window: float) -> Iterator[Seen]:
         yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
 
 
-def _first_step(finding: Finding) -> str:
+def happened(finding: Finding) -> str:
+    return first_steps("happened")[meaning(int(finding.device)).action]
+
+
+def first_step(finding: Finding) -> str:
     code = int(finding.device)
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         action = XidAction.RESET if finding.severity is Severity.CRITICAL else XidAction.IGNORE

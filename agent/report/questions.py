@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
+from agent.faults.promql import UP
 from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import (
     JOULES_RECORD,
@@ -26,7 +27,6 @@ from agent.faults.records import (
     SHARED_SECONDS_RECORD,
     TENSOR_RECORD,
 )
-from agent.faults.silence import UP
 from agent.model import Pair
 from agent.report.gpu_time import (
     HOUR,

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agent.faults import places
 from agent.faults.findings import action
 from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState
 from agent.jobs.job import percent
@@ -72,7 +71,7 @@ def _status(
     finding, (brief, do) = first.finding, words[first.id]
     gpus = sorted({one.finding.gpu.index for one in alike if one.finding.gpu})
     hidden = first.hidden_by
-    port = finding.names[:1] if first.fault.place is places.PORT else ()
+    port = finding.names[:1] if first.fault.place == "port" else ()
     device = ":".join((finding.device, *port))
     begun = [one.since for one in alike if one.since is not None]
     where = f"{gpus_named(gpus)}: " if gpus else ""

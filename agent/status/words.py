@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import by_kind
+from agent.faults.model import function
 from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
 from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
@@ -159,9 +160,10 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     given = _given(finding.figures, finding.names)
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
         given["device"] = finding.device
-    given |= {name: term(finding) for name, term in fault.terms.items()}
+    terms = fault.finding.terms if fault.finding else {}
+    given |= {name: function(term)(finding) for name, term in terms.items()}
     if fault.words:
-        value = round(finding.figures[0].value)
+        value = finding.names[0] if finding.names else f"{finding.figures[0].value:.0f}"
         given["word"] = fault.words.get(value, f"code {value}")
     sentence = _sentence(fault.sentence, finding.names, given)
     if finding.gpu:

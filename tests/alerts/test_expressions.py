@@ -166,7 +166,8 @@ def test_a_pattern_says_more_than_anything(rule: Fault | Recording) -> None:
 def test_labels_in_texts_exist_in_what_fires(rule: Fault) -> None:
     used = set(
         re.findall(
-            r"(?<!with )\$labels\.(\w+)", (rule.summary or sentence_of(rule)) + described(rule)
+            r"(?<!with )\$labels\.(\w+)",
+            f"{rule.rule and rule.rule.summary}{sentence_of(rule)}{described(rule)}",
         )
     )
     own = {"severity": str(rule.severity), **rule.labels}

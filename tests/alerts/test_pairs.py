@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.faults.hiding import OF_ALL
+from agent.faults.hiding import OF_ALL, hiders
 from alerts.build import alerts_of, groups
 from tests.support.alert_replay import firing, record, used
 from tests.support.machines import played
@@ -72,7 +72,7 @@ SECONDS = 110
 
 ALWAYS = "ecc-rising", "fan-failed", "disk-dead"
 ALERTS = alerts_of(groups(Settings()))
-HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in fault.hidden_by}
+HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in hiders(fault)}
 OF_WHOLE = [re.findall(r"Dgx\w+", rule.source_matchers[0])[0] for rule in OF_ALL]
 HIDES |= {(fault.alert, by) for fault in ALERTS for by in OF_WHOLE}
 """What is hidden, and by what."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.faults.promql import seconds
-from agent.faults.silence import DOWN
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
+from alerts.build import DOWN
 from tests.alerts.test_rules import TABLES
 from tests.alerts.test_ways import SHORT, Change, each, some_fail
 from tests.support.alert_cases import Table

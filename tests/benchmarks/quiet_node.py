@@ -16,7 +16,7 @@ from random import Random
 from agent.diagnosis.accounting import STATE, STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.diagnosis.job_watch import REFERENCE
 from agent.diagnosis.pulses import STEP, STEPS
-from agent.faults.silence import JOB
+from agent.faults.promql import JOB
 from agent.limits import paths
 from agent.model import GPU_LABELS
 from agent.sources import (

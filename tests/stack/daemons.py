@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from agent.faults.silence import JOB
+from agent.faults.promql import JOB
 from agent.stack import files, programs
 from agent.stack.programs import FreePorts, choose
 from tests.stack.running import clean_environment, eventually

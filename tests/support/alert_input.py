@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from agent.catalogue import METRICS
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
-from agent.faults.silence import JOB
+from agent.faults.promql import JOB
 from agent.sources.agent_health import LAST_TICK
 
 SCRAPE = 15

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.silence import JOB
+from agent.faults.promql import JOB
 from agent.faults.thresholds import AlertThresholds
 from agent.model import Snapshot
 from alerts.build import rules

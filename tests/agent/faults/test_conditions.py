@@ -11,9 +11,8 @@ from agent.catalogue import METRICS
 from agent.config.settings import Configuration, Settings
 from agent.faults import findings
 from agent.faults.findings import by_kind
-from agent.faults.hiding import OF_ALL
+from agent.faults.hiding import OF_ALL, hiders
 from agent.faults.model import Fault, Look
-from agent.faults.promql import Condition
 from agent.faults.watch import AlertState, FaultWatch
 from agent.faults.windows import FaultSamples
 from agent.model import Labels, Metric, Reading, ReadKey, Sample, Snapshot
@@ -27,9 +26,9 @@ RULES = [fault for fault in alerts_of(groups(Settings())) if fault.kind]
 SHARED = [
     fault
     for fault in RULES
-    if isinstance(fault.when, Condition)
-    and not any(ask.window for ask in fault.when.asks)
-    and ":" not in str(fault.when)
+    if fault.expr == fault.when
+    and not any(ask.window for ask in fault.condition.asks)
+    and ":" not in fault.when
 ]
 """Conditions of the newest values alone."""
 
@@ -63,7 +62,7 @@ def samples_of(case: Case) -> Iterator[Sample]:
 def look_at(case: Case) -> Look:
     reading = Reading(ReadKey("case", "all"), 1e6, 60.0, tuple(samples_of(case)))
     snapshot = Snapshot(1, 1e6, 0.0, {reading.key: reading})
-    return Look(FaultSamples.of(snapshot), snapshot, None)
+    return Look(FaultSamples.of(snapshot), snapshot, None, by_kind())
 
 
 def cases_of(fault: Fault) -> list[Case]:
@@ -74,12 +73,11 @@ def cases_of(fault: Fault) -> list[Case]:
 
 def asked(case: Case, fault: Fault) -> dict[str, object]:
     """A test of promtool that the condition has the rows that it has on samples."""
-    assert isinstance(fault.when, Condition)
     look = look_at(case)
     length = max(len(points) for points in case.series.values())
     rows = [
-        {"labels": _labels({**TARGET, **dict(row)}), "value": value}
-        for row, value in fault.when.rows(look.samples).items()
+        {"labels": _labels({**TARGET, **row}), "value": value}
+        for row, value in fault.rows(look.samples)
     ]
     return {
         "name": f"{case.title} {fault.kind}",
@@ -142,6 +140,9 @@ ELSEWHERE = {
 }
 """Alerts whose finding has another condition, or none, and the reason."""
 
+ASKED_BY_OTHERS = {"driver_hangs", "short_of_processors"}
+"""Findings whose conditions others look at."""
+
 ALERTS = [case for case in cases(SYSTEMS[0]) if case.alert not in ELSEWHERE]
 
 
@@ -149,9 +150,13 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
     """An agent that saw the series of a case, once a scrape. It looks for the fault of its alert,
     and for those that would hide it: for all it would take seconds."""
     own = [fault for fault in RULES if fault.alert == case.alert]
-    near = {case.alert, *HIDE_ALL, *(by.alert for fault in own for by in fault.hidden_by)}
-    faults = tuple(fault for fault in by_kind().values() if fault.alert in near)
-    monkeypatch.setattr(findings, "declared", lambda _: faults)
+    near = {case.alert, *HIDE_ALL, *(by.alert for fault in own for by in hiders(fault))}
+    faults = {
+        kind: fault
+        for kind, fault in by_kind().items()
+        if fault.alert in near or kind in ASKED_BY_OTHERS
+    }
+    monkeypatch.setattr(findings, "by_kind", lambda _: faults)
     watch = FaultWatch(Configuration(), GpuInventory, lambda: None)
     length = max(len(points) for points in case.series.values())
     series = [(parsed(name), points) for name, points in case.series.items()]

@@ -9,9 +9,10 @@ import pytest
 
 from agent.catalogue import METRICS
 from agent.config.settings import Settings
+from agent.faults.declarations import declared
 from agent.faults.findings import Search, findings
-from agent.faults.gpus import ANSWERED, ANSWERS
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.gpus import ANSWERED
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
@@ -284,6 +285,8 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
 
 
 def test_the_alert_on_a_gpu_that_refuses_asks_for_what_the_finding_does() -> None:
-    pattern = re.compile(re.findall(r'__name__=~"([^"]*)"', ANSWERS.expr)[0])
-    declared = {name for name in METRICS if pattern.fullmatch(name)}
-    assert declared == {metric.name for metric in ANSWERED}
+    groups = declared(RuleParameters(AlertThresholds())).groups
+    (record,) = (rule for group in groups for rule in group.rules if "{__name__" in rule.expr)
+    (pattern,) = re.findall(r'__name__=~"([^"]*)"', record.expr)
+    asked = {name for name in METRICS if re.fullmatch(pattern, name)}
+    assert asked == {metric.name for metric in ANSWERED}

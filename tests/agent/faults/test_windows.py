@@ -139,7 +139,7 @@ def test_root_is_not_advised_to_be_root() -> None:
 
 
 def test_buckets_of_devices_that_are_gone_are_forgotten() -> None:
-    window = _Window(infiniband.ERRORS, Counted.EVENTS, width=60.0, size=10, begun=True)
+    window = _Window(infiniband.ERRORS, Counted.PRESENCE, width=60.0, size=10)
     for number in range(100):
         window.take(60.0 * number, {(f"mlx5_{number}", "1", "symbol_error"): 1.0})
     assert len(window.rings) == 10

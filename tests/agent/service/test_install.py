@@ -165,6 +165,7 @@ def test_the_program_is_whole() -> None:
     wanted = {
         *("agent/__main__.py", "agent/specs/dgx-h100.toml", "alerts/build.py"),
         "agent/faults/pages/DgxGpuHot.md",
+        "agent/faults/subjects/gpus.toml",
         *("aiohttp/__init__.py", "psutil/__init__.py", "pynvml.py", "yaml/__init__.py"),
         *(f"agent/service/deploy/{name}" for name in environment.NAMES),
     }

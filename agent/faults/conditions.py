@@ -1,0 +1,366 @@
+"""Conditions: the part of PromQL that the agent evaluates too, on its own samples and windows. The
+text of a condition stands in the rule as it is; it is parsed once.
+
+The agent knows one machine: its rows have no labels of the target, and a join on them alone
+matches all rows. `increase` and `changes` are sums of `windows.py`; `last_over_time` and
+`max_over_time` are 1 for a series that was above 0 within the window. Numbers stand to the right of
+a comparison.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from agent.catalogue import METRICS
+from agent.faults.promql import seconds
+from agent.faults.windows import Ask, Counted, FaultSamples
+
+Row = frozenset[tuple[str, str]]
+"""The labels of a series, without those of the target."""
+
+Vector = Mapping[Row, float]
+
+
+class ConditionError(ValueError):
+    """A text that is no condition: a sign, a metric or a label that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An expression over series, and the inputs that it asks for."""
+
+    rows: Callable[[FaultSamples], Vector]
+    asks: frozenset[Ask] = frozenset()
+    number: float | None = None  # of a constant
+
+
+Records = Callable[[str], Condition | None]
+"""The condition of a recording rule, by its name."""
+
+
+def condition(text: str, records: Records = lambda _: None) -> Condition:
+    """Parse a text; raises ConditionError."""
+    parser = _Parser(text, records)
+    try:
+        found = parser.expression()
+        parser.take("")
+    except ConditionError as error:
+        raise ConditionError(f"{error} in {text}") from None
+    return found
+
+
+class _Match(NamedTuple):
+    """The labels by which the rows of two sides are partners: `on` these, else all but `ignoring`;
+    `copied` labels come from the right."""
+
+    on: tuple[str, ...] | None = None
+    ignoring: tuple[str, ...] = ()
+    copied: tuple[str, ...] | None = None
+
+    def key(self, row: Row) -> Row:
+        return _only(row, self.on) if self.on is not None else _without(row, self.ignoring)
+
+    def joined(self, left: Row, right: Row) -> Row:
+        if self.copied is None:
+            return self.key(left)
+        return _without(left, self.copied) | _only(right, self.copied)
+
+
+def _only(row: Row, labels: tuple[str, ...]) -> Row:
+    return frozenset(pair for pair in row if pair[0] in labels)
+
+
+def _without(row: Row, labels: tuple[str, ...]) -> Row:
+    return frozenset(pair for pair in row if pair[0] not in labels) if labels else row
+
+
+def _kept(holds: Callable[[float, float], bool]) -> Callable[[float, float], float | None]:
+    return lambda value, limit: value if holds(value, limit) else None
+
+
+OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
+    "==": _kept(operator.eq),
+    "!=": _kept(operator.ne),
+    "<=": _kept(operator.le),
+    ">=": _kept(operator.ge),
+    "<": _kept(operator.lt),
+    ">": _kept(operator.gt),
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": lambda value, whole: value / whole if whole else None,
+    "^": operator.pow,
+}
+"""Operations on two numbers; a row for which there is no result is left out."""
+
+BINDING = {
+    "or": 1,
+    "and": 2,
+    "unless": 2,
+    "==": 3,
+    "!=": 3,
+    "<=": 3,
+    ">=": 3,
+    "<": 3,
+    ">": 3,
+    "+": 4,
+    "-": 4,
+    "*": 5,
+    "/": 5,
+    "^": 6,
+}
+"""How strongly a sign binds."""
+
+AGGREGATIONS: Mapping[str, Callable[[list[float]], float]] = {
+    "sum": sum,
+    "max": max,
+    "count": len,
+    "group": lambda _: 1.0,
+}
+OF_EACH: Mapping[str, Callable[[float], float]] = {
+    "round": lambda value: math.floor(value + 0.5),
+    "ceil": math.ceil,
+}
+OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
+    "increase": (Counted.GROWTH, lambda total, _: total),
+    "rate": (Counted.GROWTH, operator.truediv),
+    "changes": (Counted.CHANGES, lambda total, _: total),
+    "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
+    "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
+}
+"""The sum that a function takes, and its value from the sum and the seconds of the window."""
+
+TOKEN = re.compile(
+    r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
+)
+
+
+class _Parser:
+    """The tokens of a text, and a method for each form of expression."""
+
+    def __init__(self, text: str, records: Records) -> None:
+        self.tokens = TOKEN.findall(text)
+        self.records = records
+
+    def take(self, wanted: str | None = None) -> str:
+        """Take the next token, which is `wanted` if that is given."""
+        found: str = self.tokens.pop(0) if self.tokens else ""
+        if wanted is not None and found != wanted:
+            raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
+        return found
+
+    def taken(self, *wanted: str) -> str:
+        """Take the next token if it is one of these."""
+        return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
+
+    def names(self) -> tuple[str, ...]:
+        """Return a list of labels in brackets."""
+        found: list[str] = []
+        self.take("(")
+        while not self.taken(")"):
+            found.append(self.take())
+            self.taken(",")
+        return tuple(found)
+
+    def expression(self, least: int = 1) -> Condition:
+        left = self.atom()
+        while BINDING.get(self.tokens[0], 0) >= least:
+            sign = self.take()
+            match = self.match()
+            right = self.expression(BINDING[sign] + (sign != "^"))
+            left = (
+                _set(sign, left, right, match)
+                if sign in SETS
+                else _of_two(OPERATIONS[sign], left, right, match)
+            )
+        return left
+
+    def match(self) -> _Match:
+        how = self.taken("on", "ignoring")
+        labels = self.names() if how else ()
+        copied = self.names() if self.taken("group_left") else None
+        return _Match(labels if how == "on" else None, labels if how != "on" else (), copied)
+
+    def atom(self) -> Condition:
+        first = self.take()
+        if first == "(":
+            inner = self.expression()
+            self.take(")")
+            return inner
+        if first == "-":
+            return _of_two(operator.mul, _constant(-1.0), self.expression(6), _Match())
+        if first[:1].isdigit():
+            return _constant(float(first))
+        if first in AGGREGATIONS:
+            return self.aggregation(first)
+        if self.tokens[0] == "(":
+            return self.function(first)
+        return self.selector(first)
+
+    def aggregation(self, name: str) -> Condition:
+        by, labels = self.taken("by") or not self.take("without"), self.names()
+        inner, of_all = self.atom(), AGGREGATIONS[name]
+
+        def rows(samples: FaultSamples) -> Vector:
+            groups: dict[Row, list[float]] = {}
+            for row, value in inner.rows(samples).items():
+                key = _only(row, labels) if by else _without(row, labels)
+                groups.setdefault(key, []).append(value)
+            return {row: float(of_all(values)) for row, values in groups.items()}
+
+        return Condition(rows, inner.asks)
+
+    def function(self, name: str) -> Condition:
+        self.take("(")
+        if name in OVER_TIME:
+            found = self.selector(self.take(), name)
+        elif name in OF_EACH:
+            change = OF_EACH[name]
+            found = _of_two(lambda value, _: change(value), self.expression(), _constant(0.0))
+        elif name == "clamp_min":
+            found, least = self.expression(), float(self.token(","))
+            found = _of_two(max, found, _constant(least))
+        elif name == "label_replace":
+            inner = self.expression()
+            found = _relabelled(inner, *(self.token(",")[1:-1] for _ in range(4)))
+        else:
+            raise ConditionError(f"{name} is no function of conditions")
+        self.take(")")
+        return found
+
+    def token(self, before: str) -> str:
+        self.take(before)
+        return self.take()
+
+    def selector(self, name: str, function: str = "") -> Condition:
+        """Series of a metric or a record, over a window if a function asks for it."""
+        matchers = []
+        if self.taken("{"):
+            while not self.taken("}"):
+                matchers.append((self.take(), self.take(), self.take()[1:-1]))
+                self.taken(",")
+        if name in METRICS:
+            window = seconds(self.take()[1:-1]) if function else 0.0
+            return _series(name, tuple(matchers), function, window)
+        record = self.records(name)
+        if record is None:
+            raise ConditionError(f"{name} is no metric and no record that the agent knows")
+        return _picked(record, [(label, _matching(how, word)) for label, how, word in matchers])
+
+
+@cache
+def _series(
+    name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
+) -> Condition:
+    """The series of a metric whose labels match; the rows are built once a look."""
+    metric, labels = METRICS[name], METRICS[name].labels
+    for label, *_ in matchers:
+        if label not in labels:
+            raise ConditionError(f"{name} has no label {label}")
+    wanted = [(labels.index(label), _matching(how, word)) for label, how, word in matchers]
+    counted, of_sum = OVER_TIME.get(function, (Counted.GROWTH, None))
+    ask = Ask(metric, window, counted)
+
+    def build(samples: FaultSamples) -> Vector:
+        found = samples.grown(ask) if of_sum else samples.all(metric)
+        return {
+            frozenset(zip(labels, series, strict=True)): of_sum(n, window) if of_sum else n
+            for series, n in found.items()
+            if all(matches(series[place]) for place, matches in wanted)
+        }
+
+    def rows(samples: FaultSamples) -> Vector:
+        return samples.of_look(build, lambda: build(samples))
+
+    return Condition(rows, frozenset({ask}))
+
+
+def _constant(number: float) -> Condition:
+    return Condition(lambda _: {}, frozenset(), number)
+
+
+def _matching(how: str, word: str) -> Callable[[str], bool]:
+    if how in ("=", "!="):
+        return lambda value: (value == word) is (how == "=")
+    pattern = re.compile(word)
+    return lambda value: (pattern.fullmatch(value) is not None) is (how == "=~")
+
+
+def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
+    """The rows of a record whose labels match; the record is evaluated once for all that ask."""
+
+    def rows(samples: FaultSamples) -> Vector:
+        found = samples.answer(record, record.asks, lambda: record.rows(samples))
+        if not wanted:
+            return found
+        labelled = ((row, dict(row), value) for row, value in found.items())
+        return {
+            row: value
+            for row, labels, value in labelled
+            if all(matches(labels.get(label, "")) for label, matches in wanted)
+        }
+
+    return Condition(rows, record.asks)
+
+
+SETS = ("and", "unless", "or")
+
+
+def _set(sign: str, left: Condition, right: Condition, match: _Match) -> Condition:
+    def rows(samples: FaultSamples) -> Vector:
+        one, other = left.rows(samples), right.rows(samples)
+        if sign == "or":
+            known = {match.key(row) for row in one}
+            return {**one, **{row: v for row, v in other.items() if match.key(row) not in known}}
+        partners = {match.key(row) for row in other}
+        return {row: v for row, v in one.items() if (match.key(row) in partners) is (sign == "and")}
+
+    return Condition(rows, left.asks | right.asks)
+
+
+def _of_two(
+    apply: Callable[[float, float], float | None],
+    left: Condition,
+    right: Condition,
+    match: _Match = _Match(),  # noqa: B008  # it is immutable
+) -> Condition:
+    """The results for rows that are partners, or for rows and a number."""
+    first, second = left.number, right.number
+
+    def rows(samples: FaultSamples) -> Vector:
+        if second is not None:
+            found = ((row, apply(v, second)) for row, v in left.rows(samples).items())
+        elif first is not None:
+            found = ((row, apply(first, v)) for row, v in right.rows(samples).items())
+        else:
+            partners = {match.key(row): (row, v) for row, v in right.rows(samples).items()}
+            keyed = ((row, v, match.key(row)) for row, v in left.rows(samples).items())
+            found = (
+                (match.joined(row, partners[key][0]), apply(v, partners[key][1]))
+                for row, v, key in keyed
+                if key in partners
+            )
+        return {row: value for row, value in found if value is not None}
+
+    if first is not None and second is not None:
+        return _constant(apply(first, second) or 0.0)
+    return Condition(rows, left.asks | right.asks)
+
+
+def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
+    """Another label whose value is `word`, in which $1 is the first group of the source's."""
+    whole = re.compile(pattern)
+
+    def rows(samples: FaultSamples) -> Vector:
+        named = {}
+        for row, value in inner.rows(samples).items():
+            found = whole.fullmatch(dict(row).get(source, ""))
+            new = word.replace("$1", found[1] if found.re.groups else "") if found else None
+            named[_without(row, (label,)) | {(label, new)} if new is not None else row] = value
+        return named
+
+    return Condition(rows, inner.asks)

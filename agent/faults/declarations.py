@@ -1,0 +1,233 @@
+"""Reads the declarations of faults and of recording rules out of `subjects/`.
+
+`${name}` in a text stands for a threshold, or a definition of the file or of `shared.toml`; in
+sentences a duration and a share are words. `${name+30}` is a duration longer by seconds,
+`${name*2}` by a factor, `${name.seconds*0.5}` a number of seconds; `${name?yes:no}` asks if a
+number is above 0. In a list the name of a list stands for its items. `each` repeats a table or a
+block of tables for each row.
+"""
+
+import re
+import tomllib
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct, convert
+from msgspec.structs import asdict, replace
+
+from agent.diagnosis import advice
+from agent.faults.conditions import Condition, condition
+from agent.faults.model import Fault, Group, function
+from agent.faults.promql import SPAN, Recording, scaled, seconds, span, spoken
+from agent.faults.records import BUSY_DISK, events
+from agent.faults.thresholds import RuleParameters
+from agent.model import WHAT_LOST
+
+FOLDER = Path(__file__).parent / "subjects"
+
+MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
+SPOKEN = frozenset({"sentence", "summary", "do"})
+"""Keys of texts that people read."""
+
+GIVEN = {
+    **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
+    **{f"summary_{state}_{cause}": text for (state, cause), text in advice.SUMMARIES.items()},
+    "hang_advice": advice.hang_advice("it"),
+    "hang_advice_each": advice.hang_advice(),
+    "mend": advice.peer_advice("").removeprefix("Look at  "),
+    "overlap": advice.OVERLAP,
+    "read_faster": advice.READ_FASTER,
+    "checkpoint": advice.CHECKPOINT,
+    "what_lost": WHAT_LOST,
+    "busy_disk": BUSY_DISK,
+}
+"""Names whose meaning other rooms declare."""
+
+Json = dict[str, Any]
+
+
+class DeclarationError(ValueError):
+    """A declaration with a name that nothing defines."""
+
+
+class GroupTable(Struct, forbid_unknown_fields=True):
+    """A group of rules, of these files."""
+
+    name: str
+    files: tuple[str, ...]
+    title: str = ""
+    every: str = "15s"
+
+
+class Declared(NamedTuple):
+    """All findings by kind, in order, and all groups of rules."""
+
+    findings: Mapping[str, Fault]
+    groups: Sequence[Group]
+
+
+@lru_cache(maxsize=2)
+def declared(parameters: RuleParameters) -> Declared:
+    """Return everything that is declared, by these thresholds."""
+    index, scale = _file("groups"), parameters.scale
+    given = {**asdict(parameters.thresholds), **GIVEN, **_file("shared")["define"]}
+    tables = [
+        (name, kind, {"group": _file(name).get("group", ""), **table})
+        for name in index["order"]
+        for kind, table in _tables(_file(name), given, scale)
+    ]
+    records: dict[str, Recording] = {}
+    findings: dict[str, Fault] = {}
+    rules: dict[tuple[str, str], list[Fault | Recording]] = {}
+    for name, kind, table in tables:
+        if kind != "fault":
+            of_group = rules.setdefault((table.pop("group"), name), [])
+            for record in _recordings(kind, table, parameters):
+                if records.setdefault(record.record, record) is record:
+                    of_group.append(record)
+    conditions = _Conditions(records)
+    for name, kind, table in tables:
+        if kind == "fault":
+            fault = conditions.of(convert(table, Fault, strict=False))
+            if fault.finding:
+                findings[fault.kind] = fault
+            if fault.rule:
+                rules.setdefault((fault.group, name), []).append(_scaled(fault, scale))
+    groups = (convert(one, GroupTable) for one in index["group"])
+    return Declared(findings, [_group(one, rules) for one in groups])
+
+
+def _group(
+    table: GroupTable, rules: Mapping[tuple[str, str], Sequence[Fault | Recording]]
+) -> Group:
+    """Return a group: its records stand before its alerts."""
+    own = [rule for name in table.files for rule in rules.get((table.name, name), ())]
+    own.sort(key=lambda rule: isinstance(rule, Fault))
+    return Group(table.name, own, table.title, table.every)
+
+
+def _recordings(kind: str, table: Json, parameters: RuleParameters) -> Iterator[Recording]:
+    window = parameters.thresholds.event_window
+    found = events(window, **table) if kind == "events" else (Recording(**table),)
+    for record in found:
+        yield record._replace(expr=scaled(record.expr, parameters.scale))
+
+
+def _scaled(fault: Fault, scale: float) -> Fault:
+    if scale == 1.0 or not fault.rule:
+        return fault
+    rule = replace(fault.rule, when=scaled(fault.rule.when, scale))
+    return replace(fault, when=scaled(fault.when, scale), rule=rule)
+
+
+class _Conditions:
+    """The conditions of findings, and of the records that they ask for, each parsed once."""
+
+    def __init__(self, records: Mapping[str, Recording]) -> None:
+        self._records = records
+        self._parsed: dict[str, Condition] = {}
+
+    def of(self, fault: Fault) -> Fault:
+        """Return the fault with the condition of its finding."""
+        finding = fault.finding
+        text = (finding.when or ("" if finding.look else fault.when)) if finding else ""
+        return replace(fault, condition=condition(text, self._record)) if text else fault
+
+    def _record(self, name: str) -> Condition | None:
+        record = self._records.get(name)
+        if record and name not in self._parsed:
+            self._parsed[name] = condition(record.here or record.expr, self._record)
+        return self._parsed.get(name)
+
+
+# Reading
+
+
+@cache
+def _file(name: str) -> Json:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
+    """Yield the kind of each table of a file, and the table filled: blocks come first."""
+    known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
+    for block in (*file.get("block", ()), {**file, "each": [{}]}):
+        for outer in _rows(block, known):
+            for kind in ("events", "record", "fault"):
+                for table in block.get(kind, ()):
+                    for row in _rows(table, known):
+                        names = _Names(ChainMap(row, outer, *known.maps), scale)
+                        yield kind, names.table(table)
+
+
+def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
+    """Return the rows of `each`, which lists rows, or names of lists and of functions: then each
+    row of one is joined with each of the others."""
+    each = table.get("each", [{}])
+    if isinstance(each[0], dict):
+        return list(each)
+    lists = (_list(name, known) if name in known else function(name)() for name in each)
+    return [{key: v for row in rows for key, v in row.items()} for rows in product(*lists)]
+
+
+def _list(name: str, known: Mapping[str, Any]) -> Iterator[Any]:
+    for item in known[name]:
+        whole = MARK.fullmatch(item) if isinstance(item, str) else None
+        if whole:
+            yield from _list(whole[1], known)
+        else:
+            yield item
+
+
+class _Names(NamedTuple):
+    """The names that a table may use, and the factor of its ranges."""
+
+    known: Mapping[str, Any]
+    scale: float
+
+    def table(self, table: Json) -> Json:
+        return {key: self.filled(value, key) for key, value in table.items() if key != "each"}
+
+    def filled(self, value: Any, key: str) -> Any:
+        """Return a value with its names replaced; empty items of lists and labels are left out."""
+        if isinstance(value, str):
+            text = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)
+            return " ".join(text.split()) if "\n" in text else text
+        if isinstance(value, list):
+            return [part for item in value for part in self._items(item, key) if part != ""]
+        if isinstance(value, dict):
+            table = {name: self.filled(item, name) for name, item in value.items()}
+            return {n: v for n, v in table.items() if v != ""} if key == "labels" else table
+        return value
+
+    def _items(self, item: Any, key: str) -> list[Any]:
+        whole = MARK.fullmatch(item) if isinstance(item, str) else None
+        meant = self.known.get(whole[1]) if whole else None
+        return self.filled(meant, key) if isinstance(meant, list) else [self.filled(item, key)]
+
+    def _shown(self, found: re.Match[str], in_words: bool) -> str:
+        name, in_seconds, sign, amount, above, absent = found.groups()
+        if name not in self.known:
+            raise DeclarationError(f"{found[0]} is no threshold and no definition")
+        value = self.known[name]
+        counts = bool(in_seconds or sign)
+        if isinstance(value, str):
+            value = self.filled(value, "do" if in_words and not counts else "")
+        if above is not None:
+            return above.replace("%", f"{value:g}") if value > 0 else absent
+        if counts:
+            by = float(amount or 1)
+            length = seconds(value) * (by if sign in ("*", None) else 1)
+            length += {"+": by, "-": -by}.get(sign, 0)
+            if in_seconds:
+                return f"{length * self.scale:g}"
+            value = span(length)
+        if isinstance(value, str):
+            return spoken(value) if in_words and SPAN.fullmatch(value) else value
+        if in_words and name.endswith("share"):
+            return f"{value:.0%}"
+        return f"{value:g}" if isinstance(value, float) else f"{value}"
