@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from agent.faults.monitoring import ABSENT
 from dashboards.board import (
-    DASHED,
     DATASOURCE,
     GOOD,
+    LOOKS,
     NEUTRAL,
     STATES,
     STEPS,
@@ -30,15 +30,6 @@ LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
 """Decimals of figures by unit: 0.0193 % tells nothing, and `increase` makes 1.02 of a single
 error."""
-
-LIMIT_LINE: Json = {
-    "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
-    "custom.fillOpacity": 0,
-    "custom.lineWidth": 1,
-    "custom.stacking": {"mode": "none", "group": "limit"},
-    "color": {"mode": "fixed", "fixedColor": DASHED},
-}
-"""A series without area, without stack, and without a colour of the palette."""
 
 Scope = Callable[[str], str]
 
@@ -172,22 +163,15 @@ class Graph(Panel, kw_only=True):
         if self.unit == "none" or self.figures:
             ends["decimals"] = DECIMALS.get(self.unit, 1)
         custom = {
-            "drawStyle": "line",
-            "lineInterpolation": "linear",
-            "showPoints": "never",
-            "spanNulls": False,
-            "axisSoftMin": 0,
+            **LOOKS["line"],
             "lineWidth": 0 if self.stacked else 1,
             "fillOpacity": 80 if self.stacked else 0,  # eight areas over each other are mud
             "stacking": {"mode": "normal" if self.stacked else "none", "group": "A"},
             "axisSoftMax": 1.0 if self.whole else LEAST.get(self.unit),
         }
-        legend: Json = {"displayMode": "list", "placement": "bottom", "calcs": []}
-        legend["showLegend"] = self.legends
+        legend: Json = {**LOOKS["legend"], "showLegend": self.legends}
         if self.figures:
-            legend = {"displayMode": "table", "placement": "right"}
-            legend["calcs"] = ["lastNotNull", "mean", "max"]
-            legend |= {"showLegend": True, "sortBy": "Mean", "sortDesc": True}
+            legend = LOOKS["legend_with_figures"]
         return self._made(
             "timeseries",
             [*self._queries(scope)],
@@ -198,7 +182,9 @@ class Graph(Panel, kw_only=True):
 
     def _queries(self, scope: Scope) -> Iterator[Query]:
         yield from (Query(scope(expr), legend) for legend, expr in self.lines.items())
-        yield from (Query(scope(expr), legend, LIMIT_LINE) for legend, expr in self.limits.items())
+        yield from (
+            Query(scope(expr), legend, LOOKS["limit_line"]) for legend, expr in self.limits.items()
+        )
 
 
 class OfFigures(Panel, kw_only=True):
@@ -224,13 +210,7 @@ class Number(OfFigures, kw_only=True):
 
     def drawn(self, scope: Scope) -> Json:
         plain = STEPS[self.steps] in (NEUTRAL, WELL)
-        options = {
-            "orientation": "auto",
-            "textMode": "auto",
-            "colorMode": "none" if plain else "background_solid",
-            "graphMode": "none",
-            "justifyMode": "center",
-        }
+        options = {**LOOKS["number"], "colorMode": "none" if plain else "background_solid"}
         return self._shown("stat", scope, self.fields, options)
 
 
@@ -240,20 +220,7 @@ class Bars(OfFigures, kw_only=True):
     most: int = 1
 
     def drawn(self, scope: Scope) -> Json:
-        options = {
-            "orientation": "horizontal",
-            "displayMode": "basic",
-            "valueMode": "text",  # in the colour of text: of its bar it could not be read
-            "showUnfilled": True,
-            # in pixels: without sizes, a bar and its text fill the room, which differs by panel
-            "sizing": "manual",
-            "minVizHeight": 14,
-            "maxVizHeight": 26,
-            "minVizWidth": 8,
-            "namePlacement": "left",
-            "text": {"valueSize": 14},
-        }
-        return self._shown("bargauge", scope, {"min": 0, "max": self.most}, options)
+        return self._shown("bargauge", scope, {"min": 0, "max": self.most}, LOOKS["bars"])
 
 
 def decimals(unit: str) -> Json:

@@ -6,7 +6,7 @@ from string import ascii_uppercase
 
 from msgspec import Struct, field
 
-from dashboards.board import PAINTLESS, STEPS, Json, Steps
+from dashboards.board import LOOKS, PAINTLESS, STEPS, Json, Steps
 from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override, painted
 from dashboards.scope import link_to
 
@@ -17,16 +17,6 @@ LABEL_ORDER = (
     *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
 )
 """Order of the label columns on the left; other labels follow in alphabetical order."""
-
-CELLS: Json = {
-    "unit": "string",  # of labels: else GPU 3 would read 300 % beside a share
-    "color": {"mode": "thresholds"},
-    "custom": {
-        "align": "auto",
-        "cellOptions": {"type": "auto"},
-        "minWidth": 50,  # columns share the panel: at Grafana's 150 the figures fall off it
-    },
-}
 
 BLANK = override("string", {"noValue": " "}, "byType")
 """A label that a row lacks: otherwise its cell would show the text of an empty panel."""
@@ -72,7 +62,7 @@ class Table(Panel, kw_only=True):
         return self._made(
             "table",
             queries,
-            {"thresholds": painted(STEPS[first.steps]), **CELLS},
+            {"thresholds": painted(STEPS[first.steps]), **LOOKS["cells"]},
             {
                 "showHeader": True,
                 "cellHeight": self.cells,
