@@ -1,6 +1,8 @@
 """Receivers of alerts: the `[alertmanager]` table. Secrets are named by file, never written."""
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from agent.config.settings import Section
@@ -72,48 +74,9 @@ def _email(r: Receivers) -> dict[str, Any]:
     }
 
 
-SUBJECT = (
-    "[{{ .Status }}] {{ .GroupLabels.alertname }} ({{ .CommonLabels.severity }})"
-    "{{ if .CommonLabels.instance }} on {{ .CommonLabels.instance }}"
-    "{{ else if .GroupLabels.rack }} on rack {{ .GroupLabels.rack }}"
-    "{{ else if (index .Alerts 0).Labels.instance }} on several nodes{{ end }}"
-    "{{ with .GroupLabels.cluster }} in cluster {{ . }}{{ end }}"
-)
-NAMED_NODES, TOLD_KINDS = 5, 3
-"""Most nodes, and most kinds of a fault, that a message names; it counts the rest."""
-
-_KIND = (
-    '(printf "<%s.%s.%s.%s.%s>" .Labels.sign .Labels.action .Labels.cause .Labels.kind '
-    ".Labels.sensor)"
-)
-_NEW_NODE = (
-    "{{ if ne .Labels.instance $last }}{{ $last = .Labels.instance }}{{ $next = false }}"
-    f'{{{{ $nodes = print $nodes "." }}}}{{{{ if le (len $nodes) {NAMED_NODES} }}}}'
-    "\n{{ .Labels.instance }}"
-    '{{ else }}{{ $more = print $more "." }}{{ end }}{{ end }}'
-)
-_DEVICE = (
-    f"{{{{ if le (len $nodes) {NAMED_NODES} }}}}"
-    "{{ if .Labels.gpu }}{{ if $next }},{{ else }}: GPU{{ end }} {{ .Labels.gpu }}"
-    "{{ else }}{{ with print .Labels.device .Labels.switch .Labels.sensor .Labels.dimm "
-    ".Labels.source }}"
-    "{{ if $next }},{{ else }}:{{ end }} {{ . }}{{ end }}{{ end }}"
-    "{{ with .Labels.port }}:{{ . }}{{ end }}"
-    "{{ with .Labels.link }} NVLink {{ . }}{{ end }}{{ with .Labels.xid }} XID {{ . }}{{ end }}"
-    '{{ if eq .Status "resolved" }} (resolved){{ end }}{{ $next = true }}{{ end }}'
-)
-TEXT = (
-    '{{ $all := .Alerts }}{{ $seen := "" }}{{ $told := "" }}'
-    f"{{{{ range .Alerts }}}}{{{{ $kind := {_KIND} }}}}{{{{ if not (match $kind $seen) }}}}"
-    '{{ $seen = print $seen $kind }}{{ $told = print $told "." }}'
-    f"{{{{ if le (len $told) {TOLD_KINDS} }}}}{{{{ .Annotations.description }}}}\n"
-    '{{ .Annotations.runbook_url }}{{ $last := "" }}{{ $nodes := "" }}{{ $more := "" }}'
-    f"{{{{ $next := false }}}}{{{{ range $all }}}}{{{{ if eq $kind {_KIND} }}}}{_NEW_NODE}{_DEVICE}"
-    "{{ end }}{{ end }}{{ with $more }}\nand {{ len . }} more nodes{{ end }}\n\n"
-    "{{ else }}Also: {{ .Annotations.summary }}\n{{ end }}{{ end }}{{ end }}"
-)
-"""The text of the first alert of each kind, then its GPUs and devices by node, because Alertmanager
-sorts by instance. A template cannot add: the length of a text serves as a counter."""
+_MESSAGE = tomllib.loads(Path(__file__).with_name("message.toml").read_text("utf-8"))
+SUBJECT: str = _MESSAGE["subject"]
+TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
