@@ -9,6 +9,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
@@ -66,46 +67,7 @@ BAD_FILES = {
     "junk.tape": b"no tape",
 }
 
-ERRORS = {
-    "": "required: command",
-    "walk": "invalid choice: 'walk'",
-    "run --bogus": "unrecognized arguments: --bogus; dgx-telemetry --help shows",
-    "run --simulate-speed fast --simulate k40": "'fast' is not a number, expected a number above 0",
-    "run --simulate-speed 0 --simulate k40": "'0' is out of range",
-    "run --simulate-speed nan --simulate k40": "'nan' is out of range",
-    "run --simulate-speed 2": "--simulate-speed needs --simulate or --replay",
-    "once --agent http://127.0.0.1:1 --simulate k40": "--agent excludes --simulate and --replay",
-    "run --simulate k40 --replay x.tape": "--simulate and --replay exclude each other",
-    "run --simulate k40 --listen 9935": "listen: '9935' is not HOST:PORT",
-    "run --simulate k40 --listen a..b:1": "cannot listen on a..b:1",
-    "run --simulate k40 --log.level loud": "unrecognized arguments: --log.level loud",
-    "run --simulate k40:idle --listen {taken}": "in use; --listen 127.0.0.1:0 takes a free port",
-    "once --simulate dgx-9": "'dgx-9'",
-    "once --simulate k40:nap": "'nap'",
-    "check --simulate k40:starved-peer": "'starved-peer'",
-    "check --simulate dgx-h100@460": "'460'",
-    "once --config {dir}/none.toml": "{dir}/none.toml: cannot be read: No such file",
-    "once --config {dir}": "{dir}: cannot be read: Is a directory",
-    "once --config {dir}/unknown.toml": "unknown.toml: lisen is not a known key",
-    "once --config {dir}/latin.toml": "latin.toml: is not UTF-8 text",
-    "once --config {dir}/broken.toml": "broken.toml: is not valid TOML",
-    "check --config {dir}/system.toml": "'dgx-9'",
-    "once --replay {dir}/none.tape": "none.tape",
-    "once --replay {dir}/junk.tape": "junk.tape",
-    "check --replay {dir}/cut.tape": "cut.tape is cut short",
-    "check --timeout 0.1 --simulate k40": "'0.1' is out of range, expected a number from 3",
-    "record {dir}/none/x.tape --simulate k40": "{dir}/none/x.tape: cannot be written: No such file",
-    "record /proc/x.tape --seconds 6000 --simulate k40": "/proc/x.tape: cannot be written",
-    "record {dir}/circle --simulate k40": "{dir}/circle: is not a regular file, expected",
-    "check --bundle {dir}/circle --simulate k40": "{dir}/circle: is not a regular file, expected",
-    "record {dir}/x.tape --seconds -1": "'-1' is out of range",
-    "record": "required: FILE",
-    "report --prometheus http://x --agent http://x": "not allowed with argument --prometheus",
-    "build /dev/null/x": "cannot be written: Not a directory",
-    "record /dev/null --simulate k40": "is not a regular file, expected one or a free name",
-    "record {dir}/latin.toml --simulate k40": "exists and is not a tape, expected a free name or a",
-    "record {dir} --simulate k40": "is not a regular file, expected one or a free name",
-}
+ERRORS = tomllib.loads(Path(__file__).with_name("refused.toml").read_text(encoding="utf-8"))
 """Command lines that are refused, and the words that the one sentence must contain."""
 
 

@@ -1,7 +1,9 @@
 """Grouping of processes into jobs, and the names of jobs."""
 
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.jobs import identity
 from agent.jobs.identity import Ancestor, JobLabels, JobOrigin
+from tests.support.each import of_each
 
 DOCKER = "0123456789abcdef" * 4
 POD = "8d3b1c7e_1111_2222_3333_444455556666"
@@ -25,25 +28,18 @@ def line(*names: str, group: int = 500, pids: Sequence[int] = (), uid: int = 100
     return JobOrigin(ancestors, "", NO_CGROUP)
 
 
-ROOTS = {
-    "a rank below torchrun": (["python3", "torchrun", "bash", "sshd", "systemd"], "torchrun"),
-    "a rank of mpirun": (["python3", "orted", "mpirun", "bash", "tmux: server"], "mpirun"),
-    "a script of each rank": (["python3", "bash", "hydra_pmi_proxy", "mpirun", "zsh"], "mpirun"),
-    "a notebook": (["python3", "jupyter-lab", "bash", "sshd"], "python3"),
-    "a container": (["python3", "python", "containerd-shim"], "python"),
-    "an entrypoint": (["python3", "bash", "tini", "containerd-shim"], "python3"),
-    "a worker of Ray": (["ray::Train", "raylet", "python"], "ray::Train"),
-    "a service": (["python3", "systemd"], "python3"),
-    "an editor's terminal": (["python3", "bash", "node", "node", "systemd"], "python3"),
-    "the first of all": (["python3"], "python3"),
-    "mpirun above a terminal": (["python3", "bash", "tmux: server", "mpirun"], "python3"),
-}  # fmt: skip
+UID = POD.replace("_", "-")
+CASES = tomllib.loads(Path(__file__).with_name("identity.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("case", ROOTS)
+def filled(text: str) -> str:
+    return text.replace("{docker}", DOCKER).replace("{pod}", POD).replace("{uid}", UID)
+
+
+@pytest.mark.parametrize("case", CASES["roots"])
 def test_the_root_of_a_job(case: str) -> None:
-    names, expected = ROOTS[case]
-    assert identity.root(line(*names).line).name == expected
+    expected = CASES["roots"][case]
+    assert identity.root(line(*expected["ancestors"]).line).name == expected["root"]
 
 
 def test_a_job_ends_below_a_service_of_another_user() -> None:
@@ -119,104 +115,27 @@ def test_keys_join_whatever_is_tied_directly_or_through_others(
     assert all((keys[a] == keys[b]) == (b in reached[a]) for a in tied for b in tied)
 
 
-RUNTIMES = {
-    "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0": ("slurm", "1234"),
-    "7:devices:/slurm/uid_1000/job_1234/step_batch": ("slurm", "1234"),
-    "5:cpuset:/slurm_1/uid_0\n4:memory:/slurm/uid_1/job_77": ("slurm", "77"),
-    f"0::/system.slice/docker-{DOCKER}.scope": ("docker", "0123456789ab"),
-    f"5:devices:/docker/{DOCKER}": ("docker", "0123456789ab"),
-    f"0::/machine.slice/libpod-{DOCKER}.scope/container": ("podman", "0123456789ab"),
-    f"0::/kubepods.slice/kubepods-pod{POD}.slice/cri-containerd-{DOCKER}.scope": (
-        "kubernetes", POD.replace("_", "-"),
-    ),
-    f"5:cpu:/kubepods/burstable/pod{POD.replace('_', '-')}/{DOCKER}": (
-        "kubernetes", POD.replace("_", "-"),
-    ),
-    f"0::/system.slice/nerdctl-{DOCKER}.scope": ("containerd", "0123456789ab"),
-    f"0::/../../kubepods-besteffort-pod{POD}.slice/crio-{DOCKER}.scope": (
-        "kubernetes", POD.replace("_", "-"),
-    ),
-    f"0::/../../pod{POD.replace('_', '-')}/{DOCKER}": ("kubernetes", POD.replace("_", "-")),
-    f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{DOCKER}.scope": (
-        "podman", "0123456789ab",
-    ),
-    "0::/user.slice/user-7.slice/user@7.service/user.slice/apptainer-4711.scope": (
-        "apptainer", "4711",
-    ),
-    "9:devices:/apptainer/4711\n1:name=systemd:/user.slice": ("apptainer", "4711"),
-    f"0::/kubepods.slice/kubepods-pod{POD}.slice/x.scope/system.slice/slurmstepd.scope/job_5/a": (
-        "kubernetes", POD.replace("_", "-"),
-    ),
-    "0::/../../system.slice/slurmstepd.scope/job_5/step_0": ("slurm", "5"),
-    "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0": ("slurm", "s5K1KKYAYG5D00"),
-    "0::/system.slice/slurmstepd.scope/job_12x/step_0": ("process", ""),
-    "0::/system.slice/node1_slurmstepd.scope/job_5/step_0": ("slurm", "5"),
-    "5:devices:/slurm_node1/uid_7/job_5/step_extern/a": ("slurm", "5"),
-    "0::/user.slice/user-7.slice/user@7.service/slurm-notes.service/job_7": ("process", ""),
-    "0::/lxc.payload.research/init.scope": ("lxc", "research"),
-    "5:cpu:/lxc/research": ("lxc", "research"),
-    NO_CGROUP: ("process", ""),
-    "0::/": ("process", ""),
-    "0::/system.slice/docker.service": ("process", ""),
-    "0::/system.slice/slurmd.service": ("process", ""),
-    "": ("process", ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("cgroup", RUNTIMES)
-def test_what_runs_a_process_stands_in_its_cgroup(cgroup: str) -> None:
+@of_each(CASES["runtimes"])
+def test_what_runs_a_process_stands_in_its_cgroup(case: dict[str, str]) -> None:
+    cgroup, job_id = filled(case["cgroup"]), filled(case.get("job_id", ""))
     uids = re.findall(r"uid_(\d+)", cgroup)
-    assert identity.runtime(cgroup, int(uids[-1]) if uids else 1000) == RUNTIMES[cgroup]
+    found = identity.runtime(cgroup, int(uids[-1]) if uids else 1000)
+    assert found == (case["runtime"], job_id)
 
 
-FORGED = [
-    "0::/user.slice/user-1000.slice/user@1000.service/app.slice/slurm-4242.scope",
-    "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_4242/step_0",
-    "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_4242/a",
-    "7:devices:/user.slice/slurm/uid_1000/job_4242/step_batch",
-    "7:devices:/slurm/uid_1001/job_4242/step_batch",
-    "1:name=:/slurm/uid_1000/job_4242:/user.slice/user-1000.slice",
-    f"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod{POD}.slice/x.scope",
-    f"0::/user.slice/user-1000.slice/kubepods.slice/kubepods-pod{POD}.slice/x.scope",
-]
-
-
-@pytest.mark.parametrize("cgroup", FORGED)
+@pytest.mark.parametrize("cgroup", CASES["forged"]["cgroups"])
 def test_a_control_group_that_a_user_can_make_numbers_no_job(cgroup: str) -> None:
-    assert identity.runtime(cgroup, 1000) == ("process", "")
+    assert identity.runtime(filled(cgroup), 1000) == ("process", "")
 
 
-SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
-SHOWN = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "bio"}
-UID = POD.replace("_", "-")
-LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
-    (SLURM, {}, JobLabels("7", runtime="slurm")),
-    (SLURM, SHOWN, JobLabels("7", runtime="slurm")),
-    (SLURM, {"SLURM_JOB_ID": "8"}, JobLabels("7", runtime="slurm")),
-    (NO_CGROUP, SHOWN, JobLabels("train.py:5", runtime="process")),
-    (f"0::/system.slice/docker-{DOCKER}.scope", SHOWN, JobLabels(
-        "0123456789ab", "", "docker", container="0123456789ab",
-    )),
-    (NO_CGROUP, {"SLURM_JOB_ID": "x"}, JobLabels("train.py:5", runtime="process")),
-    (SLURM, {"APPTAINER_NAME": "torch.sif"}, JobLabels("7", "", "slurm", container="torch.sif")),
-    (NO_CGROUP, {"SINGULARITY_NAME": "torch.sif"}, JobLabels(
-        "train.py:5", "", "apptainer", container="torch.sif",
-    )),
-    (f"0::/system.slice/docker-{DOCKER}.scope", {"HOSTNAME": "a"}, JobLabels(
-        "0123456789ab", "", "docker", container="0123456789ab",
-    )),
-    (f"0::/kubepods.slice/kubepods-pod{POD}.slice/crio-{DOCKER}.scope",
-     {"HOSTNAME": "bert-0", "POD_NAME": "bert-0", "POD_NAMESPACE": "nlp"},
-     JobLabels(UID, "", "kubernetes", pod=UID, container="0123456789ab")),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("cgroup", "environment", "expected"), LABELS)
-def test_labels_of_a_job(cgroup: str, environment: dict[str, str], expected: JobLabels) -> None:
-    origin = JobOrigin((), "", cgroup, environment)
+@of_each(CASES["labels"])
+def test_labels_of_a_job(case: dict[str, Any]) -> None:
+    origin = JobOrigin((), "", filled(case["cgroup"]), case.get("environment", {}))
+    expected = JobLabels(**{name: filled(label) for name, label in case["labels"].items()})
     assert identity.job_labels(origin, "train.py:5") == expected
 
 
+SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
 SLURM_RANK = line("python3", "slurmstepd")._replace(cgroup=SLURM)
 RANK = line("python3", "mpirun", pids=(101, 50))._replace(leader="mpirun")
 PODS = "0::/kubepods.slice/kubepods-pod{}.slice/crio-{}.scope"
@@ -252,23 +171,9 @@ def test_processes_of_two_owners_are_never_one_job(case: str) -> None:
     assert identity.owner(one) != identity.owner(one._replace(**differs))
 
 
-PROGRAMS = {
-    "python3 -u /home/a/train.py --token=secret": "train.py",
-    "/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node 8 src/train.py -x": "train.py",
-    "python -m torch.distributed.run --nproc_per_node=8 train.py": "train.py",
-    "python3.11 -m vllm.entrypoints.openai.api_server --api-key secret": (
-        "vllm.entrypoints.openai.api_server"
-    ),
-    "mpirun -np 8 ./run.sh": "run.sh",
-    "./a.out -m secret": "",
-    "python3 -m": "",
-    "": "",
-}
-
-
-@pytest.mark.parametrize("command", PROGRAMS)
+@pytest.mark.parametrize("command", CASES["programs"])
 def test_a_job_is_called_after_its_script_or_module(command: str) -> None:
-    assert identity.program(command.split()) == PROGRAMS[command]
+    assert identity.program(command.split()) == CASES["programs"][command]
 
 
 def test_titles() -> None:
