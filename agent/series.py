@@ -92,6 +92,7 @@ class SampleStore:
     _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
     _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
+    _rates: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
@@ -106,6 +107,7 @@ class SampleStore:
         """Take in the readings since the last tick; drop reads that no longer exist."""
         self.now, self.turn = now, self.turn + 1
         self._means.clear()
+        self._rates.clear()
         self._fresh_series.clear()
         for key in forgotten:
             read = self._reads.pop(key, None)
@@ -166,8 +168,9 @@ class SampleStore:
         return fresh[0] if fresh else None
 
     def _find(self, metric: Metric, labels: Labels) -> tuple[_Read, int] | None:
-        held = self._series.get(metric.name, {}).get(labels)
-        if held is None:
+        try:
+            held = self._series[metric.name][labels]
+        except KeyError:
             return None
         if len(held) > 1:
             return self._newest(held)
@@ -188,11 +191,15 @@ class SampleStore:
 
     def all(self, metric: Metric) -> dict[Labels, float]:
         """The newest value of every series of a metric."""
-        return {
-            labels: found[0][-1].values[found[1]]
-            for labels, held in self._series.get(metric.name, {}).items()
-            if (found := self._newest(held))
-        }
+        found: dict[Labels, float] = {}
+        for labels, held in self._series.get(metric.name, {}).items():
+            read, place = held[0]
+            if len(held) > 1 or self.now > read[-1].until:
+                if (newest := self._newest(held)) is None:
+                    continue
+                read, place = newest
+            found[labels] = read[-1].values[place]
+        return found
 
     def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
         """The values of a metric whose named labels have these values."""
@@ -275,23 +282,11 @@ class SampleStore:
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Return the growth of a counter per second; None before two readings, or after a fall. If
         the last two readings are further apart than `seconds`, it is the growth between them."""
-        found = self._find(metric, labels)
-        if found is None:
-            return None
-        read, place = found
-        at, _, _, values, shape, _ = read[-1]
-        first, series = None, (metric.name, labels)
-        for kept in islice(reversed(read), 1, None):
-            if first and at - kept.at > seconds:
-                break
-            if kept.shape is shape or kept.value(series) is not None:
-                first = kept
-        if first is None:
-            return None
-        then = first.values[place] if first.shape is shape else first.value(series)
-        if then is None or at <= first.at or values[place] < then:
-            return None
-        return (values[place] - then) / (at - first.at)
+        known = (metric.name, labels, seconds)
+        if known not in self._rates:
+            found = self._find(metric, labels)
+            self._rates[known] = _growth(*found, known[:2], seconds) if found else None
+        return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the reason why a value is absent; None if it is present, or nothing is known of
@@ -301,3 +296,20 @@ class SampleStore:
             if found and self.now <= read[-1].until:
                 return found
         return None
+
+
+def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
+    """Return the growth a second of a series between two readings of a read."""
+    at, _, _, values, shape, _ = read[-1]
+    first = None
+    for kept in islice(reversed(read), 1, None):
+        if first and at - kept.at > seconds:
+            break
+        if kept.shape is shape or kept.value(series) is not None:
+            first = kept
+    if first is None:
+        return None
+    then = first.values[place] if first.shape is shape else first.value(series)
+    if then is None or at <= first.at or values[place] < then:
+        return None
+    return (values[place] - then) / (at - first.at)
