@@ -6,6 +6,7 @@ the poller before it publishes snapshots, the answers and logs of jobs and hours
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from agent.config.settings import Configuration
 from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, OF_JOB
@@ -30,10 +31,11 @@ SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 """The sources that such metrics come from."""
 
 
-PLACES = {
-    metric.name: frozenset(map(metric.labels.index, names)) for metric, names in PERSONAL.items()
+NAMELESS = {
+    metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
+    for metric, names in PERSONAL.items()
 }
-"""The places of those labels, by name of the metric."""
+"""The other labels, by name of the metric, of labels with an empty label at their end."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
@@ -43,13 +45,13 @@ def without_names(snapshot: Snapshot) -> Snapshot:
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}
         for place, sample in enumerate(readings[key].samples):
-            places = PLACES.get(sample.metric.name)
-            if places is None:
+            metric, labels, value = sample
+            nameless = NAMELESS.get(metric.name)
+            if nameless is None:
                 kept[place] = sample
-            elif sample.metric not in (workload.JOB_INFO, JOB_SHARE, JOB_SECONDS, JOB_JOULES):
-                shown = ("" if at in places else value for at, value in enumerate(sample.labels))
-                labels: Labels = tuple(shown)
-                kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))
+            elif metric not in (workload.JOB_INFO, JOB_SHARE, JOB_SECONDS, JOB_JOULES):
+                shown: Labels = nameless((*labels, ""))
+                kept.setdefault((metric.name, shown), Sample(metric, shown, value))
         readings[key] = replace(readings[key], samples=tuple(kept.values()))
     return replace(snapshot, readings=readings)
 

@@ -46,7 +46,7 @@ class GpuShares:
     def _divided(
         self, samples: SampleStore, gpu: GpuKey, jobs: Sequence[JobGroup]
     ) -> Mapping[JobGroup, float] | Absent:
-        window, of_job = self._windows[gpu], {job: job.pids_on(gpu) for job in jobs}
+        window, of_job = self._windows[gpu], {job: job.pids_on[gpu] for job in jobs}
         pids = frozenset[int]().union(*of_job.values())
         asked = ((pid, samples.point(process.SHARE, *gpu.labels, str(pid))) for pid in pids)
         points = {pid: point for pid, point in asked if point}

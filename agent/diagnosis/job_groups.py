@@ -1,6 +1,6 @@
 """The jobs of a tick: the processes on GPUs, joined by their data in /proc and by equal steps."""
 
-from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups
+from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import nvlink, process, workload
@@ -21,10 +21,9 @@ class JobGroups:
         if len(found) < 2:
             return found
         sent: dict[GpuKey, SentBytes] = {}
-        for gpu in {member.gpu for member in members}:
+        for gpu, pids in pids_by_gpu(members).items():
             point = samples.point(nvlink.TRANSMITTED, *gpu.labels)
             if point is not None:
-                pids = {member.pid for member in members if member.gpu == gpu}
                 sent[gpu] = SentBytes(pids, point.at, point.value)
         together = list(self._lock_steps.take(sent))
         return groups(members, together) if together else found

@@ -3,7 +3,9 @@
 Every join is within one owner (agent.jobs.identity.owner)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import combinations, compress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple
 
 from agent.jobs.job import GroupedBy
@@ -21,24 +23,36 @@ class JobMember(NamedTuple):
     rank: int | None = None
 
 
-class JobGroup(NamedTuple):
-    """The processes of a job, and the evidence that joins them."""
+def pids_by_gpu(members: Iterable[JobMember]) -> Mapping[GpuKey, Set[int]]:
+    found: dict[GpuKey, set[int]] = {}
+    for member in members:
+        found.setdefault(member.gpu, set()).add(member.pid)
+    return found
+
+
+@dataclass(frozen=True)
+class JobGroup:
+    """The processes of a job, sorted, and the evidence that joins them."""
 
     members: tuple[JobMember, ...]
     grouped_by: GroupedBy
 
-    @property
+    def __hash__(self) -> int:
+        return hash(self.members[0])
+
+    @cached_property
     def pids(self) -> frozenset[int]:
         return frozenset(member.pid for member in self.members)
 
-    def pids_on(self, gpu: GpuKey) -> frozenset[int]:
-        """Its processes on a GPU."""
-        return frozenset(member.pid for member in self.members if member.gpu == gpu)
+    @cached_property
+    def pids_on(self) -> Mapping[GpuKey, Set[int]]:
+        """Its processes by GPU, the lowest GPU first."""
+        return pids_by_gpu(self.members)
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
         """The GPUs, sorted by index."""
-        return tuple(sorted({member.gpu for member in self.members}))
+        return tuple(self.pids_on)
 
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
@@ -47,16 +61,21 @@ def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) 
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
-    found: list[tuple[GroupedBy, list[JobMember]]]
-    found = [(_grouped_by(of_key), of_key) for of_key in by_key.values()]
-    for owner in sorted({member.owner for of_key in by_key.values() for member in of_key} - {""}):
+    found = {number: (_grouped_by(job), job) for number, job in enumerate(by_key.values())}
+    on: dict[tuple[str, GpuKey], set[int]] = {}  # jobs of an owner on a GPU
+    for number, (_, job) in found.items():
+        for member in job:
+            on.setdefault((member.owner, member.gpu), set()).add(number)
+    for owner in sorted({owner for owner, _ in on} - {""}):
         for gpus in lock_step:
-            hit = [any(m.gpu in gpus and m.owner == owner for m in job) for _, job in found]
-            if sum(hit) > 1:
-                alike = [member for _, job in compress(found, hit) for member in job]
-                rest = [one for one, is_hit in zip(found, hit, strict=True) if not is_hit]
-                found = [*rest, (GroupedBy.LOCK_STEP, alike)]
-    made = [JobGroup(tuple(sorted(of_job)), by) for by, of_job in found]
+            hit = set().union(*(on.get((owner, gpu), ()) for gpu in gpus))
+            if len(hit) > 1:
+                alike = [member for number in sorted(hit) for member in found.pop(number)[1]]
+                found[min(hit)] = GroupedBy.LOCK_STEP, alike
+                for member in alike:
+                    on[member.owner, member.gpu] -= hit
+                    on[member.owner, member.gpu].add(min(hit))
+    made = [JobGroup(tuple(sorted(job)), by) for by, job in found.values()]
     return sorted(made, key=lambda group: group.members[0])
 
 

@@ -215,13 +215,17 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
     """A key for each process: the same if shared keys join them, directly or through others."""
-    key: dict[str, str] = {}
+    above: dict[str, str] = {}
+
+    def first(key: str) -> str:
+        while (other := above.setdefault(key, key)) != key:
+            above[key] = key = above[other]
+        return key
+
     for shared in tied.values():
-        merged = {key.get(shared_key, shared_key) for shared_key in shared}
-        first = min(merged)
-        key.update(dict.fromkeys(shared, first))
-        key.update({shared_key: first for shared_key, old in key.items() if old in merged})
-    return {pid: key[min(shared)] for pid, shared in tied.items()}
+        merged = {first(key) for key in shared}
+        above.update(dict.fromkeys(merged, min(merged)))
+    return {pid: first(min(shared)) for pid, shared in tied.items()}
 
 
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
