@@ -48,6 +48,13 @@ EQUAL = 0.12
 """Relative difference up to which two figures of ranks in lock-step count as the same; see
 TRANSFERRING_SM."""
 
+SMALL_MESSAGES, SMALL_TIME = 2.05, 110.0
+"""Bytes on the wire of NVLink for each byte received, above which messages are small, and how much
+longer than at the limit each byte takes for each unit above it. On two H100s, messages alone had
+1.2 to 1.4 bytes on the wire (4 MB and more, 70 to 310 GB/s), 2.1 to 2.2 (256 KB, 23 to 45 GB/s),
+2.3 to 2.45 (64 KB, 8 to 18 GB/s), 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s); buckets of gradients
+beside work 1.6 to 2.0, stages of a pipeline 2.0 to 2.1."""
+
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """Shares of a second below which the agent reports no communication, and takes ranks to be even.
 With 0.03 for both, four fewer of the 180 GPUs on the tapes are right; with 0.05, eight fewer."""
@@ -92,7 +99,7 @@ class ActiveSecond:
 
     `payload` is NVLink's payload of the fuller direction over its limit, `sent` of the sent
     direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of 100
-    ms.
+    ms; `wire` the bytes on NVLink's wire for each byte received.
     """
 
     activity: float
@@ -103,6 +110,7 @@ class ActiveSecond:
     sent: float | None = None
     power: PowerLevels | None = None
     level: WorkLevel | None = None
+    wire: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +189,9 @@ def only_spins(second: ActiveSecond) -> bool:
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
-    moves = (second.payload or 0.0) >= NOTHING
-    still = second.dram is not None and second.dram < NOTHING
-    return second.activity > ALWAYS and second.tensor < NOTHING and low and (moves or still)
+    # transfers use no more of the DRAM's bandwidth than of NVLink's
+    still = second.dram is not None and second.dram < NOTHING + (second.payload or 0.0)
+    return second.activity > ALWAYS and second.tensor < NOTHING and low and still
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
@@ -284,11 +292,13 @@ def _by_level(
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
         waiting = _beneath(second, level)
-        besides = _besides_work(second, _full(second, level))
-        transfers = communicating(second, max(0.0, besides - waiting))
+        # a collective takes as long on every rank
+        transfers = max(communicating(one, _besides(one, level)) for one in ranks)
         lower = _at_lower_power(second)
         if transfers and waiting < LEAST_WAIT:  # links may be slower than usual
-            transfers = min(second.activity - waiting, max(transfers, lower))
+            transfers = max(transfers, lower)
+        transfers = max(transfers, min(_small_messages(second), _besides(second, level)))
+        transfers = min(transfers, second.activity - waiting)
         waiting = max(waiting, lower - transfers)  # a pipeline waits in every window
     late = min(waiting, waits[last], 1.0 - least)
     waiting -= late
@@ -297,6 +307,20 @@ def _by_level(
     busy = second.activity - transfers - waiting - late
     is_later = waits[last] - late < waiting
     return ActiveShares(busy, transfers, waiting, last if is_later else None, late)
+
+
+def _besides(second: ActiveSecond, level: WorkLevel) -> float:
+    """The share of the second that it neither works nor waits, at most."""
+    besides = _besides_work(second, _full(second, level))
+    return max(0.0, besides - _beneath(second, level))
+
+
+def _small_messages(second: ActiveSecond) -> float:
+    """The share of the second that NVLink's small messages take: nothing runs beside them."""
+    above = (second.wire or 0.0) - SMALL_MESSAGES
+    if above <= 0 or second.payload is None:
+        return 0.0
+    return second.payload * (1.0 / TRANSFER_RATE + SMALL_TIME * above)
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:

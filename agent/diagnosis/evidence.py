@@ -269,6 +269,7 @@ class Evidence:
             rates.update({w.direction: w.ratio * w.limit for w in self.path_usage("nvlink")})
         known = [rate / limit for rate in rates.values() if rate is not None and limit]
         sent = rates.get("transmit")
+        got, wire = (samples.rate(c, *self.labels) for c in (nvlink.RECEIVED, nvlink.WIRE_RECEIVED))
         return ActiveSecond(
             activity=samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0,
             sm=samples.mean(activity.SM_ACTIVE, *self.labels, seconds=SPAN),
@@ -276,6 +277,7 @@ class Evidence:
             dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=SPAN),
             payload=max(known, default=None),
             sent=sent / limit if sent is not None and limit else None,
+            wire=wire / got if wire and got else None,
         )
 
     @property

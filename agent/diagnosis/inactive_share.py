@@ -11,7 +11,7 @@ wait.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import alike
+from agent.diagnosis.active_share import LEAST_TRANSFER, alike
 from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
@@ -26,10 +26,10 @@ COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100). With
 1, one fewer of 112 GPUs is right on the tapes."""
 
-PAGEABLE_RATE = 2.6e9
-"""Bytes a second of the inactive time from which a thread that runs meanwhile copies from pageable
-memory to the GPU, through a buffer of its own: 2.9 to 10 GB/s on H100s and H200s. Half of that if
-it copies into fresh memory (1.4). Copies in both directions are those of an offload, and pinned."""
+PAGEABLE_RATE, FRESH_RATE = 8e9, 1.2e9
+"""Bytes a second that a thread copies from or to pageable memory, through a buffer of its own (7 to
+12 GB/s on an H100, batches of 1 to 256 MB), and those into fresh memory (1.3): a thread that copies
+as many does nothing else in the kernel."""
 
 MOSTLY = 0.5
 """The larger part: of the inactive time that copies explain, at least, and of a core that other
@@ -58,13 +58,15 @@ def divide_inactive(e: Evidence) -> Shares:
     spins = max(0.0, ran - activity - copying)
     thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
     waiting = inactive - copying - thread
-    if not copying and not _shares(e) and _through_buffer(e, inactive):
-        copying, thread = copying + thread, 0.0
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
-    for_files = min(thread, blocked, e.host.own("system"))
-    thread, blocked = thread - for_files, blocked + for_files
+    system = e.host.own("system")
+    for_files = min(thread, blocked, system)
+    by_thread = 0.0 if copying else _by_thread(e, thread, system - for_files)
+    by_thread = min(by_thread, thread - for_files)
+    thread, copying = thread - for_files - by_thread, copying + by_thread
+    blocked += for_files
     if _polls(e):
         found = {Cause.UNKNOWN: waiting + thread}
     else:
@@ -98,16 +100,20 @@ def _shares(e: Evidence) -> bool:
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
-def _through_buffer(e: Evidence, inactive: float) -> bool:
-    """Return whether as much is copied in one direction as a thread copies from or to pageable
-    memory, beside the traffic of launches, and no thread pins it."""
-    if e.context.samples.value(workload.PINNING, *e.labels):
-        return False
+def _by_thread(e: Evidence, thread: float, system: float) -> float:
+    """Share of the thread's time for copies from and to pageable memory: at the rate of such
+    copies, and in the kernel for fresh memory. Pinned memory needs no thread; launches, which the
+    GPU fetches, are no data."""
+    if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
+        return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
+    data = sent + received
     if (launches := launch_rate(e)) is not None:
-        return received - RECEIVED_BY_LAUNCH * launches >= PAGEABLE_RATE * inactive
-    one_way = sent >= RECEIVED_BY_COPY * received
-    return one_way and sent >= PAGEABLE_RATE / 2 * inactive
+        data = received - RECEIVED_BY_LAUNCH * launches
+    copied = data / PAGEABLE_RATE
+    if copied < LEAST_TRANSFER:
+        return 0.0
+    return min(thread, copied if data < FRESH_RATE * thread else copied + system)
 
 
 def _polls(e: Evidence) -> bool:
@@ -337,9 +343,9 @@ RECEIVED_BY_COPY = 16.0
 """Bytes that it receives for each byte that it sends while data is copied to it (1,122 for 70 MB/s,
 1,254 for 78 on H100s)."""
 
-LEAST_RECEIVED = 5.0
-"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. With 6.5, six
-of 409 s lose their cause on the tapes without GPM."""
+LEAST_RECEIVED = 3.0
+"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. Jobs of
+several GPUs have 3.4 and more, for NCCL's kernels send too."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds for which a launch counts as active beside its kernel if launches do not queue: 1.05 to
@@ -358,7 +364,8 @@ def launch_rate(e: Evidence) -> float | None:
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
     by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
-    return max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
+    by_sent = max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
+    return min(by_sent, received / RECEIVED_BY_LAUNCH)
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:

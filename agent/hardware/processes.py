@@ -18,10 +18,14 @@ TICKS_PER_SECOND = 100
 """Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
 driver."""
 
-LAUNCHING, DISPATCHING, PINNING = "pt_autograd_", "py_xla_", "pt_data_pin"
-"""Names of PyTorch's threads for the backward pass, which launch as the main thread does; of XLA's,
-which dispatch: its processes sleep until their GPU has finished, others spin; and of the thread
-with which PyTorch's loader moves batches to pinned memory."""
+LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
+"""Names of PyTorch's threads for the backward pass, which launch as the main thread does; and of
+XLA's, which dispatch: its processes sleep until their GPU has finished, others spin."""
+
+PINNED = 64 * 2**20
+"""Shared memory (bytes) of a process from which it has pinned some: a process of CUDA has 8 to 20
+MiB, and `cudaHostAlloc` adds what it pins (PyTorch 2.11, driver 580). Batches that its loaders
+share count too, while it copies them (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
 """Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
@@ -77,6 +81,12 @@ def status(files: FileTree, pid: int) -> dict[str, str]:
     """/proc/PID/status by key; raises OSError."""
     lines = files.read(f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def pins(files: FileTree, pid: int) -> bool:
+    """Return whether a process on a GPU has pinned memory; false if it is not readable."""
+    words = _text(files, f"/proc/{pid}/status").partition("RssShmem:")[2].split(maxsplit=1)
+    return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
 def uid(found: dict[str, str]) -> int | None:

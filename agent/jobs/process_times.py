@@ -61,7 +61,7 @@ class GpuTimes(NamedTuple):
     """The processes of a GPU since the read before: the threads that launch (None if a main thread
     is not readable), those that dispatch, all others together, how many of these were active, for
     which share of the time (0-1) the busiest was, whether /proc hides some of them, and how many
-    of the processes have a thread that moves batches to pinned memory."""
+    of the processes have pinned memory."""
 
     launching: Times | None
     dispatching: Times
@@ -108,7 +108,6 @@ class _Listing:
         self.seconds[found.pid] = found.seconds
         used = found.seconds - process.seconds.get(found.pid, found.seconds)
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
-        process.pins |= found.name == processes.PINNING
         if found.name.startswith(processes.LAUNCHING):
             process.launching.setdefault(found.pid, _Thread())
             self.launched += used
@@ -140,7 +139,7 @@ class _Process:
     listing: "_Listing | None" = None
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while its GPU works
-    pins: bool = False  # a thread moves batches to pinned memory
+    pins: bool = False  # it has pinned memory
     launched: Times | None = NONE  # growth by the last reading, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
@@ -356,6 +355,7 @@ class ProcessTimes:
         self._left -= LIST_BEGUN
         elapsed = 0.0 if process.listed is None else at - process.listed
         process.listed = at
+        process.pins = processes.pins(self._files, pid)
         if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= processes.LOOK_EVERY:
             process.surveyed, process.asleep = at, set()
         process.unexplained = 0.0

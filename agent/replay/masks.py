@@ -5,7 +5,7 @@ import re
 import threading
 from posixpath import basename
 
-from agent.hardware.processes import DISPATCHING, LAUNCHING, PINNING
+from agent.hardware.processes import DISPATCHING, LAUNCHING
 
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
@@ -134,7 +134,7 @@ class Masks:
         return USERS.sub(lambda m: m[1] + re.sub(r"\d+", self._user, m[2]), text)
 
     def _program(self, name: str) -> str:
-        ordinary = name in PROGRAMS or name.startswith((LAUNCHING, DISPATCHING, PINNING))
+        ordinary = name in PROGRAMS or name.startswith((LAUNCHING, DISPATCHING))
         return name if ordinary else self._mask("program", name)
 
     def _user(self, found: re.Match[str]) -> str:

@@ -287,6 +287,24 @@ def test_a_pipeline_waits_in_every_window_and_its_power_tells() -> None:
     assert found.busy == pytest.approx(0.60, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("wire", "share"), [(None, 0.0), (1.7, 0.0), (2.3, 0.093)], ids=("unknown", "buckets", "small")
+)
+def test_small_all_reduces_take_longer_than_their_bytes(wire: float | None, share: float) -> None:
+    """Decoding on two H100s, each layer in halves: 1.46 GB/s, true 0.08."""
+    mine = second(92.3, 49.5, 1.7, 45.9, 1.46)
+    mine = replace(mine, level=WorkLevel(0.54, 0.499), wire=wire)
+    assert divide(mine, {PEER: mine}).communicating == pytest.approx(share, abs=0.005)
+
+
+def test_an_all_to_all_beside_work_on_dram_is_more_than_a_transfer() -> None:
+    """A Fourier transform over two channels of NCCL: true 0.75."""
+    mine = second(99.7, 25.1, 0.1, 22.4, 21.8)
+    mine = replace(mine, level=WorkLevel(0.25, 0.223), wire=2.49)
+    found = divide(mine, {PEER: mine})
+    assert (found.communicating, found.busy) == pytest.approx((0.77, 0.22), abs=0.03)
+
+
 def test_collectives_between_dense_products_are_communication() -> None:
     """All-gather, product and reduce-scatter, six times within 17 ms."""
     mine = replace(second(98.6, 80.3, 68.1, 29.8, 31.8), level=WorkLevel(0.82, 0.31))
