@@ -53,12 +53,11 @@ def _part(fault: Fault, part: str) -> str | None:
 
 def _field(fault: Fault, name: str, form: str) -> str | None:
     if name == "word":
-        last = [*fault.words.values()][-1]
-        tests = (
-            f"if eq $value {value}.0 }}}}{word}{{{{ else "
-            for value, word in fault.words.items()
-            if word != last
-        )
+        numbers: dict[str, str] = {}
+        for value, word in fault.words.items():
+            numbers[word] = f"{numbers.get(word, '')} {value}.0"
+        *others, last = numbers
+        tests = (f"if eq $value{numbers[word]} }}}}{word}{{{{ else " for word in others)
         return f"{{{{ {''.join(tests)}}}}}{last}{{{{ end }}}}"
     if name == fault.figure:
         one, bar, many = form.partition("|")
@@ -77,4 +76,6 @@ def _field(fault: Fault, name: str, form: str) -> str | None:
         label = fault.names[int(name)]
     if name == "path":
         label = name
+    if fault.device == label == "kind":
+        return '{{ reReplaceAll "_" " " $labels.kind }}'
     return f"{{{{ $labels.{label} }}}}" if label else None

@@ -23,7 +23,7 @@ UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
 
 BY_UNIT = {
-    XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
+    XidAction.RESET: first_steps()[XidAction.RESET],
     XidAction.IGNORE: "No immediate action; if XID 154 follows, do what it requests.",
 }
 """Codes of XID 144 to 150, by the action that follows from their unit."""

@@ -66,7 +66,7 @@ EXACT = {
     "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
     "DgxGpuHot: at the limit": "the core has reached its temperature limit. It slows",
     "DgxLinkSaturated: network, just over": "network port eno1 (receive) was at its limit for 51% "
-    "of the last 10 min (limit 50%). If the job reads: copy it to the local disks",
+    "of the last 10 min (limit 50%); nothing is broken: tell the job's owner. If the job reads",
     "DgxGpuStraggler: two wait for one": "2 GPUs wait for it, each for over 25% of the last",
     "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
     "DgxNvlinkDown: one is down": "1 NVLink is down. Drain the node",

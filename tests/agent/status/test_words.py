@@ -100,10 +100,10 @@ FINDING_TEXTS = {
     ),
     "1 GPU is missing": Finding("gpus_missing", WARNING, figures=(count("gpus", 1),)),
     "GPU 3: it no longer answers": Finding("gpu_lost", WARNING, GPU),
-    "GPU 3: the driver requests `reboot`": Finding(
+    "GPU 3: the driver requests a reboot of the node": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
     ),
-    "GPU 3: the driver requests a reset": Finding(
+    "GPU 3: the driver requests a reset (`nvidia-smi --gpu-reset -i 3`)": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 1),)
     ),
     "GPU 3: the driver requests code 9": Finding(
