@@ -320,7 +320,7 @@ class Verdict:
     doubts: tuple[Fact, ...] = ()  # facts that were not visible, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up
     confidence: float = 1.0  # how often verdicts like this were right in trials, 0-1
-    advice: Mapping[Pair, StrEnum] = field(default_factory=dict)  # fitted most of each recent loss
+    advice: Mapping[Pair, str] = field(default_factory=dict)  # fitted most of each recent loss
 
     @property
     def pair(self) -> Pair:

@@ -1,6 +1,6 @@
 """Jobs as a JSON document, for `/api/v1/jobs`."""
 
-from agent.diagnosis.advice import ADVICE, TEXTS, Advice
+from agent.diagnosis.advice import ADVICE, TEXTS
 from agent.jobs.job import Hang, Job, Receipt, WatchedJobs
 from agent.model import LOST_STATES, State, time_in
 from agent.status.jobs import hang_action, receipt_text, sentence, title
@@ -80,7 +80,7 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
                 "share_saved": one.saved / receipt.watched if receipt.watched else None,
                 "then": pair_name(one.then),
                 "then_gpu": one.then_gpu.uuid if one.then_gpu else None,
-                "advice": TEXTS[Advice(one.advice)] if one.advice else ADVICE.get(one.pair, ""),
+                "advice": TEXTS[one.advice] if one.advice else ADVICE.get(one.pair, ""),
             }
             for one in receipt.savings
         ],

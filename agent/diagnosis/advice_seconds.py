@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import exp
 
-from agent.diagnosis.advice import Advice, advised
+from agent.diagnosis.advice import advised
 from agent.diagnosis.division import TimeSplit
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.inactive_share import doubts
@@ -16,7 +16,7 @@ ADVICE_SECONDS = 900.0
 """Seconds over which lost time fades: a checkpoint reads data in its last second."""
 
 
-def _no_time() -> defaultdict[Pair, defaultdict[Advice, float]]:
+def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
     return defaultdict(lambda: defaultdict(float))
 
 
@@ -25,7 +25,7 @@ class AdviceSeconds:
     """Seconds lost by state and cause, and by the advice that fitted them. Seconds of earlier
     processes are dropped."""
 
-    lost: defaultdict[Pair, defaultdict[Advice, float]] = field(default_factory=_no_time)
+    lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the processes of these seconds came
 
     def take(self, e: Evidence, split: TimeSplit, seconds: float) -> None:
@@ -43,9 +43,9 @@ class AdviceSeconds:
                 self.lost[pair][fits] += part * seconds
 
 
-def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, Advice]:
+def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
     """Return the advice that fitted most of each loss, of a GPU or of several GPUs of a job."""
-    sums: defaultdict[Pair, defaultdict[Advice, float]] = _no_time()
+    sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():
             sums[pair][advice] += seconds

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from agent.bounds import HOUR
-from agent.diagnosis.advice import Advice
 from agent.diagnosis.pulses import JobPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
@@ -70,7 +69,7 @@ class JobRecord:
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
     names: tuple[str, JobLabels] = ("", JobLabels())
     pulse: JobPulse = field(default_factory=JobPulse)
-    advice: Mapping[Pair, Advice] = field(default_factory=dict)
+    advice: Mapping[Pair, str] = field(default_factory=dict)
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
     """Its shares of GPUs that others use too, None if unknown."""
     slower: Slowdown | None = None

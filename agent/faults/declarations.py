@@ -39,9 +39,7 @@ GIVEN = {
     "hang_advice": advice.hang_advice("it"),
     "hang_advice_each": advice.hang_advice(),
     "mend": advice.peer_advice("").removeprefix("Look at  "),
-    "overlap": advice.OVERLAP,
-    "read_faster": advice.READ_FASTER,
-    "checkpoint": advice.CHECKPOINT,
+    **{f"step_{name}": text for name, text in advice.TEXTS.items()},
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,
 }

@@ -105,7 +105,7 @@ class Saving(NamedTuple):
     saved: float
     then: Pair
     then_gpu: GpuKey | None
-    advice: StrEnum | None = None  # fitted most of it lately, on the GPUs of the job
+    advice: str | None = None  # fitted most of it lately, on the GPUs of the job
 
 
 @dataclass(frozen=True, slots=True)

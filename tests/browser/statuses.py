@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 
-from agent.diagnosis.advice import READ_FASTER
+from agent.diagnosis.advice import TEXTS
 from tests.browser.status_server import Json, example
 
 
@@ -31,7 +31,7 @@ def starved() -> Json:
     status["headline"][0] |= {
         "level": "warning",
         "text": "8 GPUs starved by disk, 62 % of the last 15 min",
-        "do": READ_FASTER,
+        "do": TEXTS["read_faster"],
         "alert": {
             **example()["findings"][0]["alert"],
             "text": "alert DgxGpuStarved (warning: notifies, does not page) fires from 25 % of "

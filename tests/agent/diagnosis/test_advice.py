@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, TEXTS, Advice, advice, advised
+from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, TEXTS, advice, advised
 from agent.diagnosis.advice_seconds import AdviceSeconds, most_fitting
 from agent.diagnosis.division import TimeSplit
 from agent.diagnosis.facts import FactKind
@@ -39,7 +39,7 @@ def test_no_advice_harms(text: str) -> None:
 def test_the_first_fact_decides_the_advice(kind: FactKind) -> None:
     first, second = Fact(kind), Fact(FactKind.BLOCKED)
     assert advised(DISK, (first, second)) is BY_FACT[kind]
-    assert advised(DISK, (second, first)) is Advice.READ_OR_WRITE
+    assert advised(DISK, (second, first)) == "read_or_write"
 
 
 def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
@@ -47,12 +47,12 @@ def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
         Fact(FactKind.PROCESSES_HIDDEN, names=("hidepid",)),
         (State.STARVED, Cause.UNKNOWN),
     )
-    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),), (hidden,)) is Advice.SHOW_PROCESSES
-    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),)) is Advice.PROFILE
+    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),), (hidden,)) == "show_processes"
+    assert advised(unknown, (Fact(FactKind.UNEXPLAINED),)) == "profile"
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:
-    assert "do not end one that is being written" in TEXTS[Advice.CHECKPOINT]
+    assert "do not end one that is being written" in TEXTS["checkpoint"]
 
 
 def split(kind: FactKind, share: float = 1.0) -> TimeSplit:
@@ -64,17 +64,17 @@ def test_the_advice_is_that_which_fitted_most_of_the_lost_time() -> None:
     for second in range(60):
         reads = second % 3 == 2  # half as long as it writes
         seconds.take(e, split(FactKind.JOB_READS if reads else FactKind.JOB_WRITES), 1.0)
-        assert most_fitting([seconds]) == {DISK: Advice.CHECKPOINT}
+        assert most_fitting([seconds]) == {DISK: "checkpoint"}
     for _ in range(600):
         seconds.take(e, split(FactKind.JOB_READS, 0.2), 1.0)
-    assert most_fitting([seconds]) == {DISK: Advice.READ_FASTER}, "what is older counts less"
+    assert most_fitting([seconds]) == {DISK: "read_faster"}, "what is older counts less"
 
 
 def test_other_processes_have_an_advice_of_their_own() -> None:
     seconds = AdviceSeconds()
     for came, kind in ((1.0, FactKind.JOB_WRITES), (50.0, FactKind.JOB_READS)):
         seconds.take(evidence({}, history=GpuHistory(came=came)), split(kind), 1.0)
-    assert most_fitting([seconds]) == {DISK: Advice.READ_FASTER}
+    assert most_fitting([seconds]) == {DISK: "read_faster"}
 
 
 @pytest.mark.parametrize("system", ["gtx-1080", "dgx-h100"])
@@ -83,6 +83,6 @@ def test_a_job_that_writes_checkpoints_is_never_told_to_read_less(system: str) -
     for _ in range(240):
         verdicts = bench.run(1).agent.poller.latest.verdicts.values()
         shown |= {advice(one, DISK) for one in verdicts if one.shares.get(DISK)}
-    assert shown == {TEXTS[Advice.CHECKPOINT]}
+    assert shown == {TEXTS["checkpoint"]}
     (job,) = jobs_document(bench.agent.jobs.current)["running"]
     assert [s["advice"] for s in job["savings"] if s["cause"] == "starved/disk"] == [*shown]
