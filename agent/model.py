@@ -14,7 +14,6 @@ Labels = tuple[str, ...]
 """The labels of a series: their values; in a metric's declaration, their names."""
 
 GPU_LABELS = ("gpu", "uuid")
-LINK_LABELS = (*GPU_LABELS, "link")
 EXPIRY_INTERVALS = 3  # of its read, and at least real seconds: older data is not exported
 
 

@@ -13,7 +13,7 @@ LOOKS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("looks.toml").rea
 
 COLOURS: dict[str, str] = LOOKS["colours"]
 GOOD, WARNING, BAD = COLOURS["good"], COLOURS["warning"], COLOURS["bad"]
-PLAIN, DASHED = COLOURS["plain"], COLOURS["dashed"]
+PLAIN = COLOURS["plain"]
 PAINTLESS = "transparent"
 """Colour behind a good figure of a table: bad figures stand out."""
 

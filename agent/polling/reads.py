@@ -1,6 +1,5 @@
 """Reads: the unit that is scheduled, timed, and allowed to fail alone."""
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,8 +29,6 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.counters import Filters
 from agent.polling.worker import Emit
-
-log = logging.getLogger(__name__)
 
 LATE = 0.4
 """Share of the tick after which a read of every tick may run again: a read that was late by up to

@@ -75,8 +75,6 @@ def start_logging(config: LogConfig) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-log = logging.getLogger(__name__)
-
 TIMEOUT = 0.1
 """Seconds for which a message may wait for room in the service manager's queue."""
 
