@@ -2,6 +2,7 @@
 other by declaration."""
 
 import re
+import tomllib
 from itertools import combinations
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from tests.support.alert_replay import firing, record, used
 from tests.support.machines import played
 from tests.support.nightly import NIGHTLY
 
-A100, STATION = "dgx-a100", "dgx-station-v100"
-START = f"{STATION}:training+"
+START = "dgx-station-v100:training+"
 SINGLE = {
     "pages-pending": "GpuPagesPending",
     "pages-near": "GpuEccRising",
@@ -28,43 +28,7 @@ SINGLE = {
 """Faults of a DGX Station that trains. Replays are read once a minute, and judged over half of one
 here: they may be missed."""
 
-FAULTS = {
-    **{f"{START}{fault}": alert for fault, alert in SINGLE.items() if fault != "pcie-replays"},
-    f"{A100}@580:training+recovery-reset": "GpuRecoveryNeeded",
-    f"{A100}@580:training+recovery-reboot": "GpuRecoveryNeeded",
-    f"{A100}:training+rows-pending": "GpuPagesPending",
-    f"{A100}:training+rows-near": "GpuEccRising",
-    f"{A100}:training+fabric-service": "FabricFault",
-    **{f"dgx-h100:training+fabric-{one}": "FabricFault" for one in ("service", "state", "health")},
-    f"{A100}:training+switch-noise": "",
-    f"{A100}:training+infiniband-errors": "InfinibandErrors",
-    f"{A100}:training+infiniband-down": "InfinibandErrors",
-    f"{A100}:training+infiniband-flapping": "InfinibandFlapping",
-    f"{A100}:training+raid-degraded": "RaidDegraded",
-    f"{A100}:training+disk-hot": "DiskFailing",
-    **{f"{A100}:training+xid-{code}": "GpuXid" for code in (63, 74, 94, 109, 119, 140)},
-    "dgx-h100:training+xid-149": "GpuXid",
-    f"{A100}@580:training+xid-154": "GpuXid",
-    # one fault with all that it brings along
-    f"{STATION}:double-bit": "GpuXid",
-    f"{A100}@580:double-bit": "GpuXid",
-    f"{A100}:row-remap+rows-pending+xid-64": "GpuRowRemapFailure",
-    f"{STATION}:gpu-lost+xid-45": "GpuMissing GpuXid",
-    f"{A100}:gpu-lost": "GpuMissing",
-    f"{STATION}:nvlink-down+nvlink-errors": "NvlinkDown",
-    f"{STATION}:pcie-degraded+pcie-replays": "PcieDegraded",
-    f"{A100}:raid-degraded+disk-hot": "RaidDegraded DiskFailing",
-    f"{A100}:infiniband-flapping+infiniband-errors": "InfinibandFlapping",
-    f"{STATION}:driver-hang+fan-failed": "AgentBlind ChassisFault",
-    f"{A100}:nvlink-down+xid-74": "GpuXid",
-    f"{A100}@580:recovery-reset+rows-pending+xid-63": "GpuRecoveryNeeded",
-    f"{A100}:rows-pending+xid-63": "GpuPagesPending",
-    f"{A100}:rows-pending+xid-94": "GpuXid",
-    f"{A100}:raid-degraded+disk-dead": "RaidDegraded",
-    # two faults that have nothing to do with each other
-    f"{STATION}:ecc+disk-damaged": "GpuEccUncorrected DiskFailing",
-    f"{STATION}:gpu-hot+supply-failed": "GpuHot ChassisFault",
-}
+FAULTS = tomllib.loads(Path(__file__).with_name("pairs.toml").read_text(encoding="utf-8"))
 """Machine with what is wrong with it, and the alerts that must arrive."""
 
 SECONDS = 110
