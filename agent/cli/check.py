@@ -17,7 +17,7 @@ from agent.cli.assembly import Agent, Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child
 from agent.cli.once import StatusView, verdict
 from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
-from agent.cli.running_agent import asked
+from agent.cli.running_agent import ONE_LOOK, asked
 from agent.cli.table import USUAL_COLUMNS, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
@@ -110,7 +110,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     board = board_of(local, hardware)
     last = first_snapshot_now(local, max(SHORTEST_SECONDS, arguments.timeout - TO_SAY))
     status = board.status()
-    text = printable("\n".join(page(StatusView(status), width, note)))
+    text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}")))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
 

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.cli.assembly import Agent
 from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
-from agent.cli.running_agent import Recent, asked
+from agent.cli.running_agent import ONE_LOOK, Recent, asked
 from agent.cli.table import local, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.errors import printable
@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         if note:
             print(note, file=sys.stderr)
         return 0
-    print(printable("\n".join(page(look, terminal_width(), note))))
+    said = note if agent else f"{note} {ONE_LOOK}"
+    print(printable("\n".join(page(look, terminal_width(), said))))
     return 0
 
 
@@ -177,7 +178,8 @@ def gpus(look: StatusView, width: int) -> list[str]:
     header = ["gpu", "state", *FIGURES, "active, 15 min"]
     if not look.recent.rings:
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return table(header, rows, ("gpu", *FIGURES, "active, 15 min"), width=width)
+    spare = [*header[-1:], "SM", "temp C", "power W", "mem GiB"]
+    return table(header, rows, ("gpu", *FIGURES, "active, 15 min"), width=width, spare=spare)
 
 
 def why(status: Status, width: int) -> Iterator[str]:
@@ -202,7 +204,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
     for job in status.jobs:
         lost = " of ".join(amount(part / HOUR) for part in (job.lost_gpu_seconds, job.gpu_seconds))
         rows.append([job.title, job.name, duration(job.watched_seconds), lost, job.text])
-    yield from table(header, rows, header[2:4], width=width)
+    yield from table(header, rows, header[2:4], width=width, spare=header[2:4])
     for job in status.jobs:
         saving = job.saving if job.watched_seconds >= MINUTE else None
         parts = [job.user and f"of {job.user}", job.money, saving]
@@ -216,7 +218,8 @@ def paths(status: Status, width: int) -> Iterator[str]:
     """Yield a row for each path with traffic, a line for the other paths, and the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read", "%", "out/write", "%", "")
-    yield from table(header, rows, header[2:6], width=width) if rows else ()
+    spare = ("out/write", "in/read")
+    yield from table(header, rows, header[2:6], width=width, spare=spare) if rows else ()
     still: dict[str, list[str]] = {}
     for row in status.path_rows:
         if not row.moves:

@@ -27,6 +27,8 @@ SILENCE_SECONDS = 10.0
 HASTE = 3.0
 """Seconds within which the agent must send its first event."""
 
+ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
+
 LONGEST_EVENT = 16 << 20
 """Bytes of a line of its stream."""
 

@@ -41,11 +41,19 @@ def table(
     figures: Collection[str] = (),
     width: int = USUAL_COLUMNS,
     whole: Collection[str] = (),
+    *,
+    spare: Collection[str] = (),
 ) -> list[str]:
     """Lines with columns as wide as their widest cell, those of `figures` set right and whole; if
-    that is wider than `width`, the widest columns of text are wrapped, but not those of `whole`."""
+    that is wider than `width`, the widest columns of text are wrapped, but not those of `whole`.
+    Columns of `spare` are left out, the first of them first, where words would be cut."""
     numeric = [name in figures for name in header]
     kept = [name in (*figures, *whole) for name in header]
+    if spare and sum(_least([header, *rows], kept)) > width - GUTTER * len(header):
+        first, *rest = spare
+        left = [i for i, name in enumerate(header) if name != first]
+        header, *rows = ([row[i] for i in left] for row in (header, *rows))
+        return table(header, rows, figures, width, whole, spare=rest)
     widths = _fitted([header, *rows], kept, width - GUTTER)
     lines = []
     for row in (header, *rows):
@@ -62,7 +70,7 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
     columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
-    words = [max(len(word) for row in cells for word in [*row[i].split(), ""]) for i in columns]
+    words = _least(cells, [False] * len(kept))
     # Words are cut only as a last resort.
     for least in ([max(NARROWEST, n) for n in words], words, [NARROWEST] * len(widths)):
         while excess > 0 and (
@@ -71,6 +79,14 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
             widths[max(texts, key=lambda i: widths[i])] -= 1
             excess -= 1
     return widths
+
+
+def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
+    """Columns that each cell of a row needs to cut no word."""
+    parts = (
+        (row[i : i + 1] if keep else row[i].split() for row in cells) for i, keep in enumerate(kept)
+    )
+    return [max(len(word) for words in each for word in [*words, ""]) for each in parts]
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
