@@ -97,21 +97,9 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
 }
 """Operations on two numbers; a row for which there is no result is left out."""
 
+WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
-    "or": 1,
-    "and": 2,
-    "unless": 2,
-    "==": 3,
-    "!=": 3,
-    "<=": 3,
-    ">=": 3,
-    "<": 3,
-    ">": 3,
-    "+": 4,
-    "-": 4,
-    "*": 5,
-    "/": 5,
-    "^": 6,
+    sign: strength for strength, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()
 }
 """How strongly a sign binds."""
 
@@ -172,11 +160,8 @@ class _Parser:
             sign = self.take()
             match = self.match()
             right = self.expression(BINDING[sign] + (sign != "^"))
-            left = (
-                _set(sign, left, right, match)
-                if sign in SETS
-                else _of_two(OPERATIONS[sign], left, right, match)
-            )
+            apply = OPERATIONS.get(sign)
+            left = _of_two(apply, left, right, match) if apply else _set(sign, left, right, match)
         return left
 
     def match(self) -> _Match:
@@ -192,7 +177,7 @@ class _Parser:
             self.take(")")
             return inner
         if first == "-":
-            return _of_two(operator.mul, _constant(-1.0), self.expression(6), _Match())
+            return _constant(-float(self.take()))
         if first[:1].isdigit():
             return _constant(float(first))
         if first in AGGREGATIONS:
@@ -267,10 +252,12 @@ def _series(
 
     def build(samples: FaultSamples) -> Vector:
         found = samples.grown(ask) if of_sum else samples.all(metric)
+        for place, matches in wanted:
+            known = set(filter(matches, {series[place] for series in found}))
+            found = {series: n for series, n in found.items() if series[place] in known}
         return {
             frozenset(zip(labels, series, strict=True)): of_sum(n, window) if of_sum else n
             for series, n in found.items()
-            if all(matches(series[place]) for place, matches in wanted)
         }
 
     def rows(samples: FaultSamples) -> Vector:
@@ -305,9 +292,6 @@ def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) 
         }
 
     return Condition(rows, record.asks)
-
-
-SETS = ("and", "unless", "or")
 
 
 def _set(sign: str, left: Condition, right: Condition, match: _Match) -> Condition:

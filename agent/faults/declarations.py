@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,9 +74,9 @@ def declared(parameters: RuleParameters) -> Declared:
     index, scale = _file("groups"), parameters.scale
     given = {**asdict(parameters.thresholds), **GIVEN, **_file("shared")["define"]}
     tables = [
-        (name, kind, {"group": _file(name).get("group", ""), **table})
-        for name in index["order"]
-        for kind, table in _tables(_file(name), given, scale)
+        (name, kind, {"group": file.get("group", ""), **table})
+        for name, file in ((name, _file(name)) for name in index["order"])
+        for kind, table in _tables(file, given, scale)
     ]
     records: dict[str, Recording] = {}
     findings: dict[str, Fault] = {}
@@ -145,7 +145,6 @@ class _Conditions:
 # Reading
 
 
-@cache
 def _file(name: str) -> Json:
     return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 

@@ -140,9 +140,10 @@ class FaultSamples(SampleStore):
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
         """Take in the readings that are new, and sum up."""
-        new = [one for one in readings.values() if self._taken.get(one.key) is not one]
+        new = [one for key, one in readings.items() if self._taken.get(key) is not one]
+        old = (item for item in readings.items() if self._taken.get(item[0]) is item[1])
+        late = [key for key, one in old if one.expires < now]
         gone = [key for key in self._taken if key not in readings]
-        late = [key for key, one in readings.items() if one.expires < now]
         self._of_look.clear()
         self.take(now, new, gone)
         for key in gone:

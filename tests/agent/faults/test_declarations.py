@@ -1,0 +1,55 @@
+"""The files of faults: names that nothing defines are refused; what findings name exists."""
+
+import re
+
+import pytest
+
+from agent.catalogue import METRICS
+from agent.faults import declarations
+from agent.faults.conditions import ConditionError, condition
+from agent.faults.declarations import DeclarationError, declared
+from agent.faults.findings import USUAL, by_kind
+from agent.faults.model import function
+from agent.faults.thresholds import RuleParameters
+from agent.faults.windows import Counted
+from agent.sources import infiniband, system
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("dgx_gpu_powr_watts > 0", "dgx_gpu_powr_watts is no metric and no record"),
+        ('dgx_gpu_power_watts{link="1"} > 0', "dgx_gpu_power_watts has no label link"),
+        ("quantile(dgx_gpu_power_watts)", "quantile is no function of conditions"),
+        ("dgx_gpu_power_watts > 0)", "')' in the place of 'the end'"),
+        ("sum dgx_gpu_power_watts", "'dgx_gpu_power_watts' in the place of 'without'"),
+    ],
+)
+def test_a_condition_that_the_agent_cannot_evaluate_is_refused(text: str, wrong: str) -> None:
+    with pytest.raises(ConditionError, match=re.escape(wrong)):
+        condition(text)
+
+
+def test_a_name_that_nothing_defines_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = {"fault": [{"when": "dgx_gpu_power_watts > ${most_power}"}]}
+    index = {"order": ["one"], "group": []}
+    files = {"one": file, "groups": index, "shared": {"define": {}}}
+    monkeypatch.setattr(declarations, "_file", files.__getitem__)
+    with pytest.raises(DeclarationError, match=r"\$\{most_power\} is no threshold"):
+        declared(RuleParameters(USUAL, 0.5))
+
+
+def test_what_findings_name_exists() -> None:
+    for fault in by_kind().values():
+        assert fault.finding
+        parts = fault.finding
+        for name in filter(None, (parts.look, parts.do, parts.hold, *parts.terms.values())):
+            assert callable(function(name)), name
+        assert {name for name in parts.reads if name != "absences"} <= METRICS.keys()
+
+
+def test_the_agent_asks_over_time_only_for_flags_and_a_number() -> None:
+    """Their value within a window is 1 if they were above 0."""
+    asks = (ask for fault in by_kind().values() for ask in fault.asks)
+    over_time = {ask.metric for ask in asks if ask.counted is Counted.PRESENCE}
+    assert over_time == {system.GPUS_EXPECTED, infiniband.PORT_UP}
