@@ -124,6 +124,9 @@ class Metric:
         Absent(implausible)."""
         return checked(value, Range(0, self.fastest or LARGEST), self.origin)
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 

@@ -2,7 +2,9 @@
 of exactly the metrics that conditions name.
 
 A series takes 4 bytes per bucket once it grows: with 8 GPUs at work 70 kB for windows of up to six
-hours and 30 kB for windows of a day.
+hours and 30 kB for windows of a day. The hourly sums of agent/diagnosis/hours.py cannot serve as a
+day: they hold the states of GPUs, by the clock's hours and no other counter, and the hour that
+leaves the window takes 4 % of it along, where an alert asks for 10 %.
 """
 
 import math
