@@ -31,7 +31,7 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression over series, and the inputs that it asks for."""
+    """An expression over series, and the inputs that it needs."""
 
     rows: Callable[[FaultSamples], Vector]
     asks: frozenset[Ask] = frozenset()
@@ -95,7 +95,7 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
     "/": lambda value, whole: value / whole if whole else None,
     "^": operator.pow,
 }
-"""Operations on two numbers; a row for which there is no result is left out."""
+"""Operations on two numbers; rows without a result are left out."""
 
 WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
@@ -120,7 +120,7 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""The sum that a function takes, and its value from the sum and the seconds of the window."""
+"""The sum for a function, and its value from the sum and the seconds of the window."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
@@ -135,14 +135,14 @@ class _Parser:
         self.records = records
 
     def take(self, wanted: str | None = None) -> str:
-        """Take the next token, which is `wanted` if that is given."""
+        """Take the next token; if `wanted` is given, it must be that."""
         found: str = self.tokens.pop(0) if self.tokens else ""
         if wanted is not None and found != wanted:
             raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
         return found
 
     def taken(self, *wanted: str) -> str:
-        """Take the next token if it is one of these."""
+        """Take the next token if it is among these."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Series of a metric or a record, over a window if a function asks for it."""
+        """Series of a metric or a record, over a window if a function needs it."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -241,7 +241,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """The series of a metric whose labels match; the rows are built once a look."""
+    """Return the series of a metric whose labels match; rows are built once a look."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -278,7 +278,7 @@ def _matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """The rows of a record whose labels match; the record is evaluated once for all that ask."""
+    """Return the rows of a record whose labels match; a record is evaluated once a look."""
 
     def rows(samples: FaultSamples) -> Vector:
         found = samples.answer(record, record.asks, lambda: record.rows(samples))
@@ -312,7 +312,7 @@ def _of_two(
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
-    """The results for rows that are partners, or for rows and a number."""
+    """Return the results for pairs of partner rows, or for rows and a number."""
     first, second = left.number, right.number
 
     def rows(samples: FaultSamples) -> Vector:

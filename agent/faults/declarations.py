@@ -123,7 +123,7 @@ def _scaled(fault: Fault, scale: float) -> Fault:
 
 
 class _Conditions:
-    """The conditions of findings, and of the records that they ask for, each parsed once."""
+    """The conditions of findings and of their records, each parsed once."""
 
     def __init__(self, records: Mapping[str, Recording]) -> None:
         self._records = records
@@ -150,7 +150,7 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind of each table of a file, and the table filled: blocks come first."""
+    """Yield each table of a file, filled, with its kind; blocks come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):

@@ -9,7 +9,7 @@ from agent.sources import kernel_log
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the fatal errors of switches within the window; without a time an error counts."""
+    """Yield the fatal errors of switches within the window; an error without a time counts too."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
@@ -20,7 +20,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield links to another kind of end than the system's sheet says."""
+    """Yield links whose far end differs in kind from the system's sheet."""
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -28,7 +28,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the pairs of GPUs with another number of links."""
+    """Yield the pairs of GPUs whose number of links differs."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in wiring(machine.samples, machine.spec)
@@ -39,7 +39,7 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Pairs of GPUs that a sentence names; a machine with wrong wiring throughout has more."""
+"""Most pairs of GPUs that a sentence names; wrong wiring may affect all."""
 
 
 def kind(finding: Finding) -> str:

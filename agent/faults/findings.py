@@ -15,14 +15,14 @@ USUAL = AlertThresholds()
 
 
 def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
-    """Return every fault that is a finding, by these thresholds."""
+    """Return every fault with a finding, with these thresholds."""
     return declared(RuleParameters(thresholds)).findings
 
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Searches a machine for faults again and again. A condition is evaluated anew if a reading of
-    its metrics has changed, or a minute has passed over its window."""
+    """Searches a machine for faults repeatedly. A condition is evaluated again if a reading of its
+    metrics has changed, or if its window has moved by a minute."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None

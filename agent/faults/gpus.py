@@ -30,7 +30,7 @@ HARMFUL = {
 """Throttle reasons that need attention; a power cap alone is healthy."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
-"""Reasons of absence that are a fault of the value's GPU; the weightier first."""
+"""Reasons for absence that are a fault of the GPU, the most serious first."""
 
 
 def of_silent(absence: Absence) -> bool:
@@ -43,7 +43,7 @@ def of_silent(absence: Absence) -> bool:
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with such values; if the driver hangs, it has the finding."""
+    """Yield the GPUs with such values, unless the driver hangs, which is a finding of its own."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}
@@ -86,14 +86,15 @@ def refusing(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def reasons(finding: Finding) -> str:
-    """Return the reasons by name; hardware slowdown accompanies the others, and is named only
-    alone."""
+    """Return the reasons by name; hardware slowdown accompanies other reasons, and is named only
+    without them."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def cure(finding: Finding) -> str:
-    """The cure of the GPU's state that the same reason causes; of two reasons both."""
+    """Return the cure for the state that the same reason causes; for both states if two reasons
+    fit."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)

@@ -89,7 +89,7 @@ def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
 
 
 def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Return whether an alert with the labels `one` hides an alert with the labels `other`."""
+    """Return whether an alert with labels `one` hides an alert with labels `other`."""
     return any(
         all(one.get(label, "") == other.get(label, "") for label in rule.equal)
         and matches(rule.source_matchers, one)
@@ -99,7 +99,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels that the alert of a finding has, except for those of its target."""
+    """Return the labels of a finding's alert, without those of its target."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

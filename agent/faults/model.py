@@ -22,7 +22,7 @@ PAGES = Path(__file__).parent / "pages"
 """The runbook: a Markdown file for each alert, named after it."""
 
 NEVER = "never"
-"""Hold of a finding that fires no alert of its own, though an alert is about it."""
+"""Hold of a finding without an alert of its own."""
 
 
 def alert_names() -> frozenset[str]:
@@ -89,8 +89,8 @@ class FaultTable(
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Names that the sentence of a finding lists: a label of each series of the metric, on the same
-    GPU, that has this value."""
+    """Names for the sentence of a finding: a label of each series of the metric that has this
+    value, on the same GPU."""
 
     metric: str
     label: str

@@ -60,7 +60,8 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that do not deliver. Without a driver there is nothing to see."""
+    """Yield the sources that do not deliver; none without a driver, where there is nothing to
+    read."""
     if machine.has("driver_hangs"):
         return
     gpus = machine.samples.absence(system.GPUS)
@@ -97,7 +98,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time that the certificate has left, if it is short, or since it ended."""
+    """Yield the time until the certificate ends, if it is short, or the time since its end."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall

@@ -10,11 +10,11 @@ from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, pcie
 
 LOW_CLOCK = 0.3
-"""Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
+"""Share of the highest SM clock below which a GPU is at rest; heat and power reduce clocks less."""
 
 AT_ONCE = 1.0
-"""Seconds: a generation that was read earlier than this before the load was seen may be the
-generation at rest."""
+"""Seconds by which a generation may be older than the load: an older generation may be that of the
+GPU at rest."""
 
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
@@ -33,8 +33,8 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float) -> float | None:
-    """Return the time when the GPU last computed, or filled its slower link; None if it rests or
-    that is not known."""
+    """Return the time at which the GPU last computed, or filled its slower link; None if it rests,
+    or if that is not known."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     low = clock is not None and most is not None and clock < LOW_CLOCK * most

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""A relay may have dropped labels: no blank is left in their place."""
+"""A relay may have dropped labels; then no blank stays in their place."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 

@@ -70,13 +70,13 @@ HELD = 135.0
 stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""Seconds by which a value is held for less than its alert's `for`: a condition of one scrape fires
-no alert. Seconds for which it is held if the alert has no `for`."""
+"""Seconds by which a value is held for less than the `for` of its alert, so that a condition of a
+single scrape fires no alert; seconds for which it is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """PromQL with instant values held, for an alert that fires after so many seconds. If these are
-    few, a value that no failed scrape has marked counts too, at any age."""
+    """Return PromQL with instant values held, for an alert that fires after so many seconds. For a
+    short time, a value that no failed scrape has marked counts at any age."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"

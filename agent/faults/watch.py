@@ -24,24 +24,24 @@ LOOK_EVERY, READER_EVERY = 15.0, 5.0
 status."""
 
 BRIDGED = 60.0
-"""Seconds for which a fault may be away and still be the same; for which a state must have stood
-before it is an event; and after the start, in which every read runs for the first time."""
+"""Seconds for which a fault may disappear and still be the same fault; for which a state must last
+to be an event; and after the start, in which every read runs for the first time."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """Seconds and number of the events that are kept."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds whose counter stays when their events are over."""
+"""Kinds whose counter stays after their events."""
 
 OF_LATE = 900.0
-"""Seconds after its last event for which such a fault is not over."""
+"""Seconds after its last event for which such a fault continues."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds of reads that are late or fail: one late read ends by itself, and is no event."""
+"""Kinds of reads that are late or fail: a single late read ends by itself, and is no event."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds within which a late read may end by itself; after them it is a fault, also before its
-alert's hold is over: a node is not given a job meanwhile."""
+"""Seconds within which a late read may end by itself. Later it is a fault, even before the hold of
+its alert is over, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put the results of a job in doubt, the gravest of their severity."""
@@ -76,7 +76,7 @@ class ActiveFault:
 
     @property
     def in_doubt(self) -> bool:
-        """True if the results of jobs on its GPU are in doubt."""
+        """Whether the results of jobs on its GPU are in doubt."""
         kind, device = self.finding.kind, self.finding.device
         return (f"{kind}:{device}" if kind == "xid" else kind) in IN_DOUBT
 
@@ -108,7 +108,7 @@ class _Standing:
 
 @dataclass(slots=True, eq=False)
 class FaultWatch:
-    """Looks at the whole snapshot of a tick, on a cadence of its own."""
+    """Searches the whole snapshot of a tick for faults, at an interval of its own."""
 
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
@@ -127,7 +127,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Evaluate every fault on a snapshot with health and reports; once for each."""
+        """Evaluate every fault on a snapshot with health and reports, once for each snapshot."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -143,7 +143,7 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Begin, go on with and end the faults and states that stand."""
+        """Start, continue and end faults and states."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
         unseen = {  # UUIDs of the GPUs that this look could not see; empty stands for all
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
@@ -221,7 +221,7 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return kind and place: the GPU, the device, and the labels that its fault is named by, as a
+    """Return the identity of a fault: its kind, GPU and device, and the labels that name it, as a
     port or a direction."""
     own = finding.names[: len(by_kind()[finding.kind].names)]
     place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
@@ -243,7 +243,8 @@ ORDER = list(Severity)[::-1]
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
-    """Return the place among the others: faults that go on, the gravest, results in doubt."""
+    """Return the sort key of a fault: those that continue first, then the gravest, then results in
+    doubt."""
     finding = one.finding
     kinds = list(by_kind())
     return (
@@ -270,8 +271,8 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults, each with the first that hides it, by an alert that is on; of faults that
-    hide one another in a circle the first in order stays."""
+    """Yield the faults, each with the first active alert that hides it; of faults that hide each
+    other, the first stays."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

@@ -52,7 +52,7 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Ring:
-    """The buckets of a series, made when it grows first."""
+    """The buckets of a series, which exist from its first growth on."""
 
     sums: "array[float]" = field(default_factory=lambda: array("f"))
     newest: int = 0  # the bucket that was added to last
@@ -66,7 +66,7 @@ class _Ring:
         self.sums[bucket % size] += amount
 
     def total(self, bucket: int, count: int) -> float:
-        """Return the sum of so many buckets up to this bucket."""
+        """Return the sum of `count` buckets up to this bucket."""
         size = len(self.sums)
         first = max(bucket - count + 1, self.newest - size + 1)
         if first > self.newest:
@@ -79,7 +79,7 @@ class _Ring:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of a metric, summed up in the same way in buckets of the same width."""
+    """All series of a metric, summed in buckets of the same width."""
 
     metric: Metric
     counted: Counted
@@ -119,7 +119,7 @@ class _Window:
 
 @dataclass(slots=True, eq=False)
 class FaultSamples(SampleStore):
-    """The newest samples, and the sums over the windows that conditions ask for."""
+    """The newest samples, and the sums over the windows of conditions."""
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class FaultSamples(SampleStore):
     _of_look: dict[object, Any] = field(default_factory=dict)
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Sum up the metrics that these ask for from now on."""
+        """Sum up the metrics of these queries from now on."""
         for metric, window, counted in asks:
             if window:
                 width = width_for(window)
@@ -164,7 +164,7 @@ class FaultSamples(SampleStore):
                 window.take(now, self.all(window.metric))
 
     def _has_changed(self, metric: Metric) -> bool:
-        """Return whether a read of this metric has other values than at the look before."""
+        """Return whether a read of this metric has changed since the last look."""
         reads = self._reporters.get(metric.name, ())
         return any(self._changed.get(key) == self.turn for key in reads)
 
@@ -177,8 +177,8 @@ class FaultSamples(SampleStore):
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
-        """Return what is found, anew if the answer to one of these asks may differ; without asks
-        each time."""
+        """Return the result of `found`, again if the answer to one of `asks` may have changed;
+        without asks each time."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -188,14 +188,14 @@ class FaultSamples(SampleStore):
         return known[1]
 
     def of_look(self, key: object, found: Callable[[], T]) -> T:
-        """Return what is found once for all that ask within a look."""
+        """Return the result of `found`, which is called once a look."""
         if key not in self._of_look:
             self._of_look[key] = found()
         known: T = self._of_look[key]
         return known
 
     def forget(self, *, answers: bool = False) -> None:
-        """Forget what a look has built, and answers if the thresholds are others."""
+        """Drop the results of a look; drop answers too if thresholds have changed."""
         self._of_look.clear()
         if answers:
             self._answers.clear()
@@ -204,7 +204,7 @@ class FaultSamples(SampleStore):
         return self.of_look(ask, lambda: self._version_now(ask))
 
     def _version_now(self, ask: Ask) -> object:
-        """Return a value that differs once the answer to this may differ."""
+        """Return a version, which differs if the answer to this query may differ."""
         if ask is ABSENCES:
             return self._absent
         if ask.window:

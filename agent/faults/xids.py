@@ -17,7 +17,7 @@ from agent.specs.xids import (
 )
 
 UNNUMBERED = meaning(0)
-"""Placeholder for every code that the catalogue does not have."""
+"""Placeholder for every code that the catalogue lacks."""
 
 UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
@@ -30,7 +30,7 @@ BY_UNIT = {
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """The codes of the same severity and first step, together."""
+    """Return the codes by severity and first step."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
