@@ -3,7 +3,10 @@ tape; the same name gets the same mask."""
 
 import re
 import threading
+import tomllib
+from pathlib import Path
 from posixpath import basename
+from typing import Any
 
 from agent.hardware.processes import DISPATCHING, LAUNCHING
 
@@ -13,16 +16,9 @@ UUID = re.compile(
 MOUNT_FILES = re.compile(r"^/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)$")
 REMOTE = re.compile(r"((?:^|\s)//)([^\s/]+)|(^|\s)([^\s/=]+)(?=:/)")
 ADDRESS = re.compile(r"(addr=)([^\s,]+)")
-SHAPES = {
-    "uuid": "00000000-0000-0000-0000-{:012x}",
-    "serial": "{:013d}",
-    "host": "host-{:03d}",
-    "program": "program-{:03d}",
-    "user": "6{:04d}",
-    "unit": "unit{:d}",
-    "number": "{:d}",
-    "container": "{:064x}",
-}
+_NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+SHAPES: dict[str, str] = _NAMES["shapes"]
+PROGRAMS, UNTAPED_NAMES = frozenset(_NAMES["programs"]), frozenset(_NAMES["untaped"])
 
 SHORTEST_SECRET = 2
 ORDINARY = {"", "localhost", "(none)"}
@@ -37,15 +33,6 @@ NAME_MASKS = {
 """Position of a program's name in each file."""
 USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
 HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
-PROGRAMS = frozenset(
-    {
-        *("python", "python3", "sh", "bash", "torchrun", "mpirun", "orted", "prterun", "srun"),
-        *("systemd", "sshd", "sudo", "slurmstepd", "containerd-shim", "conmon", "tini"),
-        *("kthreadd", "nvidia-cuda-mps", "nv-fabricmanage", "pt_data_worker", "pt_main_thread"),
-    }
-)
-"""Names that are the same everywhere, and decide which processes form a job; names of threads that
-launch decide whether a GPU waits for them."""
 GROUP = re.compile(
     r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
@@ -55,22 +42,6 @@ GROUP = re.compile(
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
-UNTAPED_NAMES = frozenset(
-    {
-        *("address", "boot_id", "cmdline", "environ", "machine-id", "node_guid", "sys_image_guid"),
-        *("product_serial", "product_uuid", "board_serial", "board_asset_tag"),
-        *(
-            "chassis_serial",
-            "chassis_asset_tag",
-            "serial",
-            "serial_number",
-            "uuid",
-            "wwid",
-            "objects.json",
-        ),
-    }
-)
-"""Files with these names identify a machine or hold a user's secrets, and no metric needs them."""
 
 
 def untaped(path: str) -> bool:

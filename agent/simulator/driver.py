@@ -24,17 +24,6 @@ from agent.simulator.models import (
     address,
 )
 
-NEWEST = {
-    int(version.partition(".")[0]): version
-    for version in (
-        *("450.248.02", "455.45.01", "460.106.00", "465.31", "470.256.02", "495.46"),
-        *("510.108.03", "515.105.01", "520.61.05", "525.147.05", "530.41.03", "535.261.03"),
-        *("545.29.06", "550.144.03", "555.58.02", "560.35.05", "565.77", "570.172.08"),
-        *("575.64.05", "580.159.04", "590.48.01", "595.45.04", "610.43.02", "615.71"),
-    )
-}
-"""Branch to a full version, for a simulation that names the branch alone."""
-
 LOG_ONLY = frozenset({79, 119, 120})
 """XIDs that no event reports (DCGM issue 162): the GPU, or its system processor, is gone."""
 
@@ -168,6 +157,7 @@ class FieldRow(Struct, frozen=True):
 class NvmlTable(Struct, frozen=True):
     """The whole file."""
 
+    versions: tuple[str, ...]
     calls: dict[str, CallRow]
     fields: tuple[FieldRow, ...]
 
@@ -177,6 +167,8 @@ def _table(name: str) -> dict[str, Any]:
 
 
 NVML = convert(_table("nvml"), NvmlTable)
+NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
+"""Branch to a full version, for a simulation that names the branch alone."""
 
 
 class Call(NamedTuple):
