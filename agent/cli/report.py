@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from time import time
 
 from agent.cli.options import settings_of
@@ -59,23 +60,6 @@ MOST_ROWS = 40
 
 POINTS = ".1%"
 """Form of shares, whose changes are in points."""
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-@page{{size:A4;margin:12mm}}
-body{{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:70em}}
-h1{{font-size:1.3em}} table{{border-collapse:collapse;font-size:.9em}}
-td,th{{padding:.2em .6em;text-align:right;border-bottom:1px solid #ccc}} td{{white-space:nowrap}}
-td:first-child,th:first-child,td:last-child,th:last-child{{text-align:left}}
-td:last-child{{white-space:normal}}
-@media print{{body{{font-size:10px;margin:0}} td,th{{padding:.1em .4em}}}}
-</style></head><body><h1>{title}</h1>
-<ul>
-{sentences}
-</ul><table>
-{rows}
-</table><p>{sums}</p></body></html>
-"""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -244,7 +228,8 @@ def as_html(report: Report) -> str:
         "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
         for tag, row in [("th", (report.by, *columns)), *(("td", row) for row in cells)]
     ]
-    return PAGE.format(
+    page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    return page.format(
         title=escape(_title(report)),
         sentences="\n".join(f"<li>{escape(one)}</li>" for one in summary(report)),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
