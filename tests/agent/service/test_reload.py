@@ -6,6 +6,7 @@ import logging
 import re
 import signal
 import socket
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from agent.specs.sheets import SaturationConfig, SpecConfig
+from agent.specs.sheets import SaturationConfig
 from tests.stack.running import Running, eventually
 from tests.support.machines import AgentBench, simulated
 from tests.support.patience import PATIENCE
@@ -74,59 +75,17 @@ def occurs(pattern: str) -> Callable[[AgentBench], bool]:
     return lambda bench: re.search(pattern, bench.scrape(), re.MULTILINE) is not None
 
 
-EFFECTS: dict[str, tuple[str, Settings, str, int]] = {
-    "process.series": (
-        "dgx-station-v100:training",
-        Settings(ProcessConfig(series=1)),
-        r"^dgx_gpu_process_memory_bytes\{",
-        6,
-    ),
-    "job.info": (
-        "dgx-station-v100:training",
-        Settings(JobConfig(info=True)),
-        r"^dgx_gpu_job_info\{",
-        2,
-    ),
-    "diagnosis": (
-        "dgx-station-v100:held",
-        Settings(Thresholds(held_after=2.0)),
-        r'^dgx_gpu_state\{.*state="held".*\} 1.0',
-        12,
-    ),
-    "limit": (
-        "dgx-1-v100:training",
-        Settings(LimitsConfig((LimitConfig("disk", "md0", "read", 123.0),))),
-        r'^dgx_bandwidth_limit_bytes_per_second\{.*device="md0".*\} 123.0',
-        2,
-    ),
-    "saturation": (
-        "dgx-station-v100:training",
-        Settings(SaturationConfig(nvlink=1e-6)),
-        r'^dgx_bandwidth_saturated_seconds_total\{.*path="nvlink".*\} [1-9]',
-        4,
-    ),
-    "system": (
-        "dgx-station-v100:training",
-        Settings(SpecConfig(system="dgx-1-v100")),
-        r"^dgx_system_gpus_expected 8.0",
-        2,
-    ),
-    "system, NVLinks": (
-        "dgx-station-v100:training",
-        Settings(SpecConfig(system="dgx-1-v100")),
-        r"^dgx_nvlink_links_expected\{.*\} 6.0",
-        62,
-    ),
-}
-"""Sign that a setting is in force, and its latest time in seconds."""
+EFFECTS = tomllib.loads(Path(__file__).with_name("effects.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", EFFECTS)
-def test_a_setting_takes_effect_while_the_agent_runs(case: str) -> None:
-    name, config, pattern, seconds = EFFECTS[case]
-    bench = simulated(name).run(8)
+def test_a_setting_takes_effect_while_the_agent_runs(case: str, tmp_path: Path) -> None:
+    effect = EFFECTS[case]
+    pattern, seconds = effect["sign"], effect["seconds"]
+    (tmp_path / "config.toml").write_text(effect["config"])
+    bench = simulated(effect["machine"]).run(8)
     assert not occurs(pattern)(bench), "not before"
-    follow(bench, config)
+    follow(bench, load(SECTIONS, tmp_path / "config.toml", {}))
     assert occurs(pattern)(bench.run(seconds % 60).skip(seconds - seconds % 60).run(2))
     follow(bench, Settings())
     if "total" not in pattern:
