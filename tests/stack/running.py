@@ -14,13 +14,17 @@ from pathlib import Path
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
+LOOKS_APART = 0.5
+"""Seconds between two looks at most: many a look starts a program in a machine."""
+
 
 def eventually(met: Callable[[], object], what: str) -> None:
-    """Wait until it is so; fail with `what` where it never is."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until it is so, looking less and less often; fail with `what` where it never is."""
+    deadline, pause = time.monotonic() + PATIENCE, 0.03
     while not met():
         assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(LOOKS_APART, 1.3 * pause)
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
