@@ -3,16 +3,16 @@
 import csv
 import io
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from agent.catalogue import METRICS
 from agent.hardware.device import NvmlDevice
 from agent.model import Metric
 from agent.sources import (
     clocks,
-    ecc,
-    gpu,
-    memory,
     nvlink,
     pcie,
     power,
@@ -22,8 +22,6 @@ from agent.sources import (
 )
 from tests.hardware.bench import Figure, Watcher
 
-MIB = float(1 << 20)
-MHZ = 1e6
 TRIES = 12
 """A value that moves between readings gets so many chances to stand still."""
 
@@ -49,60 +47,16 @@ class Direct(NamedTuple):
 
 WORDS = {"Enabled": 1.0, "Disabled": 0.0, "Yes": 1.0, "No": 0.0, "None": 0.0}
 
-SMI = (
-    Bracket(gpu.UTILIZATION, (), "utilization.gpu", 0.01),
-    Bracket(power.POWER, (), "power.draw", 1.0, 0.006),
-    Bracket(power.POWER_LIMIT, (), "enforced.power.limit", 1.0, 0.006),
-    Bracket(temperature.TEMPERATURE, (), "temperature.gpu"),
-    Bracket(temperature.MARGIN, (), "temperature.gpu.tlimit"),
-    Bracket(temperature.MEMORY_TEMPERATURE, (), "temperature.memory"),
-    Bracket(memory.USED, (), "memory.used", MIB),
-    Bracket(memory.TOTAL, (), "memory.total", MIB),
-    Bracket(memory.FREE, (), "memory.free", MIB),
-    Bracket(memory.RESERVED, (), "memory.reserved", MIB),
-    Bracket(gpu.MEMORY_UTILIZATION, (), "utilization.memory", 0.01),
-    Bracket(clocks.CLOCK, ("sm",), "clocks.sm", MHZ),
-    Bracket(clocks.CLOCK, ("memory",), "clocks.mem", MHZ),
-    Bracket(clocks.CLOCK, ("graphics",), "clocks.gr", MHZ),
-    Bracket(clocks.CLOCK, ("video",), "clocks.video", MHZ),
-    Bracket(clocks.CLOCK_LIMIT, ("sm",), "clocks.max.sm", MHZ),
-    Bracket(clocks.CLOCK_LIMIT, ("memory",), "clocks.max.mem", MHZ),
-    Bracket(clocks.CLOCK_LIMIT, ("graphics",), "clocks.max.gr", MHZ),
-    Bracket(clocks.THROTTLE, ("power_cap",), "clocks_event_reasons_counters.sw_power_cap", 1e-6),
-    Bracket(clocks.THROTTLE, ("sync_boost",), "clocks_event_reasons_counters.sync_boost", 1e-6),
+SMI = [
     Bracket(
-        clocks.THROTTLE,
-        ("software_thermal",),
-        "clocks_event_reasons_counters.sw_thermal_slowdown",
-        1e-6,
-    ),
-    Bracket(
-        clocks.THROTTLE,
-        ("hardware_thermal",),
-        "clocks_event_reasons_counters.hw_thermal_slowdown",
-        1e-6,
-    ),
-    Bracket(
-        clocks.THROTTLE,
-        ("power_brake",),
-        "clocks_event_reasons_counters.hw_power_brake_slowdown",
-        1e-6,
-    ),
-    Bracket(pcie.GENERATION, (), "pcie.link.gen.current"),
-    Bracket(pcie.GENERATION_LIMIT, (), "pcie.link.gen.max"),
-    Bracket(pcie.WIDTH, (), "pcie.link.width.current"),
-    Bracket(pcie.WIDTH_LIMIT, (), "pcie.link.width.max"),
-    Bracket(gpu.PERSISTENCE_MODE, (), "persistence_mode"),
-    Bracket(gpu.RECOVERY_ACTION, (), "gpu_recovery_action"),
-    Bracket(ecc.ERRORS, ("corrected", "volatile"), "ecc.errors.corrected.volatile.total"),
-    Bracket(ecc.ERRORS, ("uncorrected", "volatile"), "ecc.errors.uncorrected.volatile.total"),
-    Bracket(ecc.ERRORS, ("corrected", "aggregate"), "ecc.errors.corrected.aggregate.total"),
-    Bracket(ecc.ERRORS, ("uncorrected", "aggregate"), "ecc.errors.uncorrected.aggregate.total"),
-    Bracket(ecc.REMAPPED_ROWS, ("corrected",), "remapped_rows.correctable"),
-    Bracket(ecc.REMAPPED_ROWS, ("uncorrected",), "remapped_rows.uncorrectable"),
-    Bracket(ecc.REMAP_PENDING, (), "remapped_rows.pending"),
-    Bracket(ecc.REMAP_FAILURE, (), "remapped_rows.failure"),
-)
+        METRICS[one["metric"]],
+        tuple(one.get("labels", ())),
+        one["field"],
+        one.get("scale", 1.0),
+        one.get("rounding", 0.5),
+    )
+    for one in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["smi"]
+]
 
 IDENTITY = {
     "model": "name",

@@ -2,6 +2,9 @@
 
 import json
 import re
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +34,6 @@ def test_every_kind_has_a_sentence() -> None:
     assert set(FACTS) == set(FactKind)
 
 
-def rate(value: float, limit: float | None = None, name: str = "traffic") -> Figure:
-    return Figure(name, value, limit, "bytes_per_second")
-
-
 def share(name: str, value: float) -> Figure:
     return Figure(name, value, None, "ratio")
 
@@ -43,45 +42,30 @@ def count(name: str, value: float, limit: float | None = None) -> Figure:
     return Figure(name, value, limit, "count")
 
 
-FACT_TEXTS = {
-    "1 process on it, no activity for 61 s": Fact(
-        FactKind.HOLDING, (count("processes", 1), Figure("quiet_for", 61.2, 60, "seconds"))
-    ),
-    "no activity for 61 s": Fact(FactKind.HOLDING, (Figure("quiet_for", 61.2, 60, "seconds"),)),
-    "thermal slowdown for 60 % of the time": Fact(FactKind.THERMAL_SLOWDOWN, (share("time", 0.6),)),
-    "power cap for 60 % of the time, SM clock at 65 % of its maximum": Fact(
-        FactKind.POWER_CAP, (share("time", 0.6), share("sm_clock", 0.65))
-    ),
-    "waiting for GPU 0, which works harder (SM activity 88 %; this one 50 %)": Fact(
-        FactKind.BUSIER_PEER, (share("sm", 0.5), share("peer_sm", 0.88)), gpu=PEER
-    ),
-    "waiting for GPU 0, which works harder (92 % of its power limit; this one 46 %)": Fact(
-        FactKind.BUSIER_PEER, (share("power", 0.46), share("peer_power", 0.92)), gpu=PEER
-    ),
-    "sda reads 0.48 GB/s, busy 99 % of the time": Fact(
-        FactKind.DISK_READS, (rate(0.48e9, name="read"), share("busy", 0.99)), ("sda",)
-    ),
-    "InfiniBand mlx5_0:1 carries 200 of 400 Gb/s (50 %, transmit)": Fact(
-        FactKind.INFINIBAND_TRAFFIC,
-        (rate(25e9, 50e9), share("share", 0.5)),
-        ("transmit", "mlx5_0:1"),
-    ),
-    "the launching thread waits while 1 other thread or process of the job use 1.0 cores": Fact(
-        FactKind.WORKERS_RUNNING, (count("workers", 1), Figure("cores", 1.0, None, "cores"))
-    ),
-    "local disks are quiet, lustre, nfs4 is mounted": Fact(
-        FactKind.NETWORK_MOUNTED, names=("lustre", "nfs4")
-    ),
-    "kernels have only waited for other GPUs of the job": Fact(
-        FactKind.HUNG_SPINNING, (Figure("time", 240.0, 20.0, "seconds"),)
-    ),
-    "the launching thread uses 0.94 cores while the GPU is active 31 % of the time": Fact(
-        FactKind.ONE_THREAD, (Figure("cores", 0.94, None, "cores"), share("activity", 0.31))
-    ),
-    "the processes cannot be seen (they {hide})": Fact(
-        FactKind.PROCESSES_HIDDEN, names=("they {hide}",)
-    ),
-}
+WARNING = Severity.WARNING
+TEXTS = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
+
+
+def figures(one: dict[str, Any]) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(name, value, limit[0] if limit else None, unit)
+        for name, value, unit, *limit in one.get("figures", ())
+    )
+
+
+def fact(one: dict[str, Any]) -> Fact:
+    gpu = PEER if "gpu" in one else None
+    return Fact(FactKind(one["kind"]), figures(one), tuple(one.get("names", ())), gpu)
+
+
+def finding(one: dict[str, Any]) -> Finding:
+    severity, gpu = Severity(one.get("severity", "warning")), GPU if "gpu" in one else None
+    names = tuple(one.get("names", ()))
+    return Finding(one["kind"], severity, gpu, one.get("device", ""), figures(one), names)
+
+
+FACT_TEXTS = {one["text"]: fact(one) for one in TEXTS["facts"]}
+FINDING_TEXTS = {one["text"]: finding(one) for one in TEXTS["findings"]}
 
 
 @pytest.mark.parametrize("text", FACT_TEXTS)
@@ -90,71 +74,11 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
     assert json.loads(json.dumps(fact_document(FACT_TEXTS[text])))["sentence"] == text
 
 
-WARNING = Severity.WARNING
-FINDING_TEXTS = {
-    "the agent cannot read its source power: alerts on its values cannot fire": Finding(
-        "source_down", WARNING, device="power"
-    ),
-    "no GPU is watched: the driver is released by /run/file": Finding(
-        "driver_released", Severity.INFO, names=("the driver is released by /run/file",)
-    ),
-    "1 GPU is missing": Finding("gpus_missing", WARNING, figures=(count("gpus", 1),)),
-    "GPU 3: it no longer answers": Finding("gpu_lost", WARNING, GPU),
-    "GPU 3: the driver requests a reboot of the node": Finding(
-        "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
-    ),
-    "GPU 3: the driver requests a reset (`nvidia-smi --gpu-reset -i 3`)": Finding(
-        "recovery_needed", WARNING, GPU, figures=(count("action", 1),)
-    ),
-    "GPU 3: the driver requests code 9": Finding(
-        "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
-    ),
-    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen once": Finding(
-        "xid", WARNING, GPU, "48", (count("times", 1),), ("Double Bit ECC Error",)
-    ),
-    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen 2 times": Finding(
-        "xid", WARNING, GPU, "48", (count("times", 2),), ("Double Bit ECC Error",)
-    ),
-    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen once, 3 min ago": Finding(
-        "xid",
-        WARNING,
-        GPU,
-        "48",
-        (count("times", 1), Figure("ago", 200.0, None, "seconds")),
-        ("Double Bit ECC Error",),
-    ),
-    "GPU 3: XID 48, memory lost data (Double Bit ECC Error), seen 2 times, last 2 h 1 min "
-    "ago": Finding(
-        "xid",
-        WARNING,
-        GPU,
-        "48",
-        (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
-        ("Double Bit ECC Error",),
-    ),
-    "GPU 3: the core has reached its temperature limit": Finding(
-        "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
-    ),
-    "network port eno1 runs at 1.2 GB/s, below its rate of 12 GB/s": Finding(
-        "port_speed", WARNING, None, "eno1", (rate(1.25e9, 12.5e9, "speed"),), ("network",)
-    ),
-    "GPU 3: NVLink graph: 2 links to a gpu, expected a switch (0, 4)": Finding(
-        "stray_links", WARNING, GPU, figures=(count("links", 2),), names=("gpu", "switch", "0", "4")
-    ),
-    "NVLink graph: gpu0-gpu1 has no links, expected 1; gpu0-gpu2 has 1 link, expected 2": Finding(
-        "wrong_pairs", WARNING, figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2))
-    ),
-    "2 metrics have no value: requires root": Finding(
-        "values_absent", WARNING, figures=(count("metrics", 2),), names=("denied",)
-    ),
-}
-
-
 @pytest.mark.parametrize("text", FINDING_TEXTS)
 def test_a_finding_is_said_with_its_gpu(text: str) -> None:
-    finding = FINDING_TEXTS[text]
-    assert finding_text(finding) == text
-    assert finding_text(finding, named=False) == text.removeprefix("GPU 3: ")
+    found = FINDING_TEXTS[text]
+    assert finding_text(found) == text
+    assert finding_text(found, named=False) == text.removeprefix("GPU 3: ")
 
 
 def test_sentences_of_facts_fit_several_gpus() -> None:
@@ -202,8 +126,8 @@ def test_a_verdict_is_reported_in_words_and_in_values() -> None:
 def test_low_clocks_have_the_cure_of_their_state(
     names: tuple[str, ...], causes: tuple[Cause, ...]
 ) -> None:
-    finding = Finding("clocks_held_down", Severity.WARNING, GPU, names=names)
-    assert action(finding) == " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
+    found = Finding("clocks_held_down", Severity.WARNING, GPU, names=names)
+    assert action(found) == " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +142,8 @@ def test_durations_have_two_units_from_an_hour_on(seconds: float, words: str) ->
 
 
 def test_the_first_step_names_its_disk() -> None:
-    finding = Finding("disk_smart", Severity.WARNING, device="nvme0n1", names=("temperature",))
-    assert "smartctl -a /dev/nvme0n1" in action(finding)
+    found = Finding("disk_smart", Severity.WARNING, device="nvme0n1", names=("temperature",))
+    assert "smartctl -a /dev/nvme0n1" in action(found)
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.0, "0 %"), (0.009, "< 1 %"), (0.01, "1 %")])
