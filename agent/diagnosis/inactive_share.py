@@ -200,7 +200,9 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads them
     running, blocked = running - for_files, blocked + for_files
     received = e.host.rate(workload.RECEIVED) or 0.0
-    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received >= DATA_RATE else 0.0
+    # At its end a job receives no more, while the mean still does.
+    arrives = min(received, e.host.rate(workload.RECEIVED, seconds=2.0) or 0.0) >= DATA_RATE
+    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if arrives else 0.0
     if arriving and _shares_network(e, received):
         arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked

@@ -20,6 +20,7 @@ from agent.sources import workload as work
 from agent.status.words import fact_text
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, NOW, Figures, Wires, bandwidth, evidence, store
+from tests.support.machines import simulated
 
 Doing = tuple[float, ...]
 """Seconds a second of threads: running, queued, blocked, and in the kernel if that is not 0."""
@@ -185,3 +186,12 @@ def test_shares_of_any_figures_sum_to_the_inactive_share(  # noqa: PLR0917
     assert sum(found.values()) == pytest.approx(1.0 - active, abs=1e-9)
     assert all(0.0 < seconds <= 1.0 for seconds in found.values())
     assert set(found) <= {THREAD, CPU, DISK, NETWORK, PCIE, UNKNOWN}
+
+
+def test_a_job_that_ended_is_not_starved_by_what_it_received_before() -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(20)
+    bench.machine.set_scenario("held")
+    for _ in range(15):
+        (verdict, *_) = bench.run(1).agent.poller.latest.verdicts.values()
+        assert verdict.cause in (Cause.NONE, Cause.UNKNOWN)
+        assert verdict.shares.get((State.STARVED, Cause.NETWORK), 0.0) < 0.15
