@@ -234,7 +234,7 @@ class _Parser:
         record = self.records(name)
         if record is None:
             raise ConditionError(f"{name} is no metric and no record that the agent knows")
-        return _picked(record, [(label, _matching(how, word)) for label, how, word in matchers])
+        return _picked(record, [(label, matching(how, word)) for label, how, word in matchers])
 
 
 @cache
@@ -246,7 +246,7 @@ def _series(
     for label, *_ in matchers:
         if label not in labels:
             raise ConditionError(f"{name} has no label {label}")
-    wanted = [(labels.index(label), _matching(how, word)) for label, how, word in matchers]
+    wanted = [(labels.index(label), matching(how, word)) for label, how, word in matchers]
     counted, of_sum = OVER_TIME.get(function, (Counted.GROWTH, None))
     ask = Ask(metric, window, counted)
 
@@ -270,7 +270,9 @@ def _constant(number: float) -> Condition:
     return Condition(lambda _: {}, frozenset(), number)
 
 
-def _matching(how: str, word: str) -> Callable[[str], bool]:
+@cache
+def matching(how: str, word: str) -> Callable[[str], bool]:
+    """Return whether a label has a value, as a matcher of Prometheus and Alertmanager asks."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)

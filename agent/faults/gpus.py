@@ -1,24 +1,15 @@
 """Faults of GPUs that no condition finds: silent, refusing, held down."""
 
+import re
 from collections.abc import Iterator
+from functools import cache
 
+from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE
 from agent.diagnosis.advice import ADVICE
 from agent.faults.model import Fault, Look, Seen
 from agent.model import GPU_LABELS, Absence, Cause, Figure, Finding, GpuKey, Reason, State
-from agent.sources import (
-    activity,
-    clocks,
-    ecc,
-    fabric,
-    gpu,
-    memory,
-    nvlink,
-    pcie,
-    power,
-    process,
-    temperature,
-)
+from agent.sources import clocks, gpu
 
 SLOWDOWN = "hardware slowdown"
 HARMFUL = {
@@ -57,23 +48,23 @@ def silent(machine: Look, _: Fault) -> Iterator[Seen]:
         yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
 
 
-ANSWERED = (
-    *(nvlink.LINKS, fabric.FABRIC_STATE, ecc.ERRORS, ecc.REMAPPED_ROWS, activity.SM_ACTIVE),
-    *(pcie.WIDTH, pcie.WIDTH_LIMIT, pcie.GENERATION, pcie.GENERATION_LIMIT, pcie.REPLAYS),
-    *(temperature.MARGIN, power.POWER, power.POWER_LIMIT, memory.USED, process.PROCESSES),
-    *(clocks.CLOCK, clocks.CLOCK_LIMIT, clocks.REASONS, gpu.RECOVERY_ACTION),
-)
-"""Metrics that GPUs of the same model answer alike, as in `answers.toml`."""
+@cache
+def _named(pattern: str) -> frozenset[str]:
+    """Return the metrics whose names fit."""
+    return frozenset(name for name in METRICS if re.fullmatch(pattern, name))
+
 
 REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
-def refusing(machine: Look, _: Fault) -> Iterator[Seen]:
+def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield the GPUs that refuse values which most others of their model have."""
+    assert fault.finding
+    asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
     models = {labels["uuid"]: labels["model"] for labels in samples.labelled(gpu.INFO)}
     for absence in machine.absences:
-        if absence.metric not in ANSWERED or absence.reason not in REFUSED:
+        if absence.reason not in REFUSED or absence.metric.name not in asked:
             continue
         index, uuid = absence.labels[:2]
         answer = {labels[1] for labels in samples.all(absence.metric)}

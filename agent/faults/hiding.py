@@ -1,17 +1,15 @@
 """Faults that hide others: one table, for Alertmanager's inhibitions and for the findings."""
 
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
+from agent.faults.conditions import matching
 from agent.faults.model import Fault, HiddenBy
-from agent.model import Finding, Reason
-
-OUR_ALERTS = 'alertname=~"Dgx.+"'
-OF_WORK = 'alertname=~"DgxGpu.+|DgxNvlink.+|DgxPcie.+|DgxJob.+"'
-
-
-LOST = f'reason="{Reason.LOST}"'
+from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
@@ -27,32 +25,12 @@ class Inhibition(NamedTuple):
         return cls((f'alertname="{by.alert}"', *by.having), target, by.same)
 
 
-OF_ALL = (
-    # A node that does not answer: all that was known of it is old. The watchdog has no instance.
-    Inhibition.of(
-        HiddenBy.parsed('DgxAgentDown{sign="silence"} on (cluster, instance)'),
-        ('alertname!="DgxAgentDown"', OUR_ALERTS, 'severity!="none"'),
-    ),
-    # A GPU that is lost: its faults of the last minutes matter no more.
-    Inhibition.of(
-        HiddenBy.parsed('DgxGpuMissing{uuid!=""} on (cluster, instance, uuid)'),
-        ('alertname!="DgxGpuMissing"', OUR_ALERTS),
-    ),
-    # A driver that hangs: all its reports are old. If an XID says why, the XID's alert is sent.
-    Inhibition.of(
-        HiddenBy.parsed('DgxAgentBlind{sign=~"driver|sources"} on (cluster, instance)'),
-        (OF_WORK, 'severity!="critical"'),
-    ),
+_TABLES = tomllib.loads(Path(__file__).with_name("hiding.toml").read_text(encoding="utf-8"))
+OF_ALL, OF_FINDINGS = (
+    tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
+    for name in ("of_all", "of_findings")
 )
-"""Inhibitions of whole nodes and GPUs; others stand with the fault that they hide."""
-
-OF_FINDINGS = (
-    Inhibition.of(
-        HiddenBy.parsed("DgxGpuMissing on (cluster, instance)"),
-        ('alertname="DgxAgentBlind"', LOST),
-    ),
-)
-"""The same for findings without an alert."""
+"""Inhibitions of whole nodes and GPUs, and of findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
@@ -75,17 +53,17 @@ def hiders(fault: Fault) -> tuple[HiddenBy, ...]:
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 
 
+@cache
+def _matcher(text: str) -> tuple[str, Callable[[str], bool]]:
+    found = MATCHER.fullmatch(text)
+    assert found, text
+    name, how, word = found.groups()
+    return name, matching(how, word)
+
+
 def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
     """Return whether an alert with these labels matches, by Alertmanager's rules."""
-    for text in matchers:
-        found = MATCHER.fullmatch(text)
-        assert found, text
-        name, how, word = found.groups()
-        value = labels.get(name, "")
-        same = value == word if how in ("=", "!=") else bool(re.fullmatch(word, value))
-        if same == how.startswith("!"):
-            return False
-    return True
+    return all(fits(labels.get(name, "")) for name, fits in map(_matcher, matchers))
 
 
 def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[str, str]) -> bool:

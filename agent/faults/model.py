@@ -107,6 +107,7 @@ class FindingPart(FaultTable, frozen=True, kw_only=True):
     reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; none: everything
     ages: bool = False  # the time alone changes or ends it, and never begins it
     bound: float = 0.0  # number that `look` compares with
+    metrics: str = ""  # pattern of the names of metrics that `look` asks for
     do: str = ""  # function for the first step
     hold: str = ""  # function for the hold of its alert
     terms: dict[str, str] = {}  # functions for terms of the sentence

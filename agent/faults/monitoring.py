@@ -1,56 +1,24 @@
 """Faults of the monitoring itself that no condition finds, and the reasons of absent values."""
 
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from agent.faults.gpus import of_silent
 from agent.faults.model import NEVER, Fault, Look, Seen
 from agent.limits import paths
 from agent.model import Figure, Finding, Reason
-from agent.sources import chassis, disk, kernel_log, system
+from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
 NVML = "nvml"
 """The source that is down if there is no driver."""
 
-TO_ROOT = "denied to root"
-ABSENT: dict[str, str] = {
-    Reason.UNSUPPORTED: "not supported by this hardware",
-    Reason.DRIVER: "requires a newer driver",
-    Reason.DENIED: "requires root",
-    TO_ROOT: "permission denied, even as root",
-    Reason.MIG: "not available in MIG mode",
-    Reason.LOST: "the GPU is lost",
-    Reason.STALLED: "the read timed out",
-    Reason.NOT_ANSWERING: "the GPU does not respond",
-    Reason.FAILED: "the read failed",
-    Reason.MISSING: "not present",
-    Reason.NO_DRIVER: "no NVIDIA driver",
-    Reason.CRASHED: "NVML crashed",
-    Reason.RELEASED: "the driver is released",
-    Reason.UNKNOWN: "no usable value returned",
-    Reason.IMPLAUSIBLE: "impossible value returned",
-    Reason.NOT_ENOUGH: "not enough data yet",
-    Reason.TOO_SHORT: "steps too short for the sampling interval",
-    Reason.IRREGULAR: "no regular rhythm",
-    Reason.FLAT: "power hardly varies",
-    Reason.LEFT_OUT: "too many devices",
-    Reason.NOT_CONFIGURED: "off or not set in the configuration",
-}
-"""Reasons of absent values in every view: phrases that follow `no value: `."""
-
-TO_SEE: tuple[str, ...] = (
-    *(Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED),
-    *(TO_ROOT, Reason.NO_DRIVER, Reason.CRASHED),
-)
-"""Reasons that need attention; the others are normal for this hardware."""
-
-OPTIONAL = {
-    *(chassis.FAULT.name, disk.FAULT.name),
-    *(kernel_log.READABLE.name, kernel_log.SWITCH_ERRORS.name),
-}
-"""Metrics that many machines do not have, or keep for root: absent without harm."""
+_REASONS = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
+ABSENT: dict[str, str] = _REASONS["words"]
+"""Reasons of absent values in words, as `reasons.toml` says."""
 
 
 def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
@@ -77,13 +45,13 @@ def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
         return  # one fault, one finding
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
     late = Reason.STALLED if machine.has("short_of_processors") else None  # the agent: it says so
-    denied = Reason.DENIED if os.geteuid() else TO_ROOT
+    denied = Reason.DENIED if os.geteuid() else "denied to root"
     counts = Counter(
         denied if reason is Reason.DENIED else reason
         for reason, metric in absent
-        if metric not in OPTIONAL and reason is not late
+        if metric not in _REASONS["finding"]["optional"] and reason is not late
     )
-    for why in TO_SEE:
+    for why in _REASONS["finding"]["to_see"]:
         if counts[why]:
             figures = (Figure("metrics", counts[why], None, "count"),)
             yield Seen(figures=figures, names=(str(why),), labels=(("reason", str(why)),))

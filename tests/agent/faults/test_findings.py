@@ -1,18 +1,14 @@
 """Findings of `check` on simulated machines, and none on a healthy one."""
 
-import re
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
 import pytest
 
-from agent.catalogue import METRICS
 from agent.config.settings import Settings
-from agent.faults.declarations import declared
 from agent.faults.findings import Search, findings
-from agent.faults.gpus import ANSWERED
-from agent.faults.thresholds import AlertThresholds, RuleParameters
+from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
@@ -282,11 +278,3 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
     assert len(texts) == 1
     assert named in texts[0]
     assert "GPU 3" in texts[0]
-
-
-def test_the_alert_on_a_gpu_that_refuses_asks_for_what_the_finding_does() -> None:
-    groups = declared(RuleParameters(AlertThresholds())).groups
-    (record,) = (rule for group in groups for rule in group.rules if "{__name__" in rule.expr)
-    (pattern,) = re.findall(r'__name__=~"([^"]*)"', record.expr)
-    asked = {name for name in METRICS if re.fullmatch(pattern, name)}
-    assert asked == {metric.name for metric in ANSWERED}
