@@ -37,6 +37,7 @@ from agent.report.gpu_time import (
     as_csv,
     cost_line,
     document,
+    known_sum,
     summary,
     words,
 )
@@ -47,6 +48,7 @@ from agent.report.questions import (
     from_agent,
     from_hours,
     from_prometheus,
+    lost_before,
     now_and_price,
     price_of,
 )
@@ -139,11 +141,13 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
         rows = from_prometheus(url, since, by, job)
         price = known or price_of(url, since)
         # scrapes do not explain the loss of a job
-        failed, share_of_time = (
-            (0.0, None) if job or not rows else (failed_scrapes(url, since), covered(url, since))
+        failed, share_of_time, before = (
+            (0.0, None, None)
+            if job or not rows
+            else (failed_scrapes(url, since), covered(url, since), lost_before(url, since, by))
         )
         begin = now - seconds_of(since)
-        return Report(by, begin, now, share_of_time, "Prometheus", price, rows, failed)
+        return Report(by, begin, now, share_of_time, "Prometheus", price, rows, failed, before)
     agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
     source = "one agent's hourly sums"
@@ -251,6 +255,9 @@ def _notes(report: Report) -> Iterator[str]:
     yield "at work: of the hours given; of peak: while at work; lost includes held; kWh of GPUs"
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
+    kwh = known_sum(row.joules for row in report.rows)
+    if kwh is not None:
+        yield f"Energy of the GPUs: {amount(kwh / KWH)} kWh."
     yield cost_line(report.rows, report.price)
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"

@@ -27,6 +27,12 @@ IN_NAMESPACE = "([^/]+)/.+"
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
+MOST_CAUSES = 4
+"""Causes of lost time that a sentence names; the rest are summed up."""
+
+LEAST_SHARE = 0.01
+"""Part of all hours from which a row is named for its share."""
+
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_PRICES = (
     "No cost: nodes have different prices of a GPU-hour (`gpu_hour` below [cost] sets one)."
@@ -94,7 +100,7 @@ class GpuTime(NamedTuple):
 class Report(NamedTuple):
     """Rows, the largest loss first, from `begin` to `end` (wall time, s). `covered` is the share of
     the GPUs' time in between that was counted, None if unknown; `failed` is the share of scrapes
-    that failed, 0 if unknown."""
+    that failed, 0 if unknown; `before` is the share lost in the span before, None if unknown."""
 
     by: str
     begin: float
@@ -104,6 +110,7 @@ class Report(NamedTuple):
     price: Price
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
+    before: float | None = None
 
 
 def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
@@ -131,11 +138,14 @@ def summary(report: Report) -> Iterator[str]:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
     lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
     if lost:
-        (pair, part), *_ = pairs.most_common(1)
-        alike = sum(row.worst == pair for row in rows)
-        most = f"most of it {words(pair)}: {amount(part / HOUR)}, the largest loss of {alike}"
-        most += f" of {len(rows)} {report.by}s" if len(rows) > 1 else f" {report.by}"
-        yield f"Lost: {_priced(lost, report.price)}, {percent(lost / all_of)} of all; {most}."
+        causes = pairs.most_common(MOST_CAUSES)
+        parts = [f"{words(pair)} {amount(part / HOUR)}" for pair, part in causes]
+        if rest := lost - sum(part for _, part in causes):
+            parts.append(f"other causes {amount(rest / HOUR)}")
+        share = f"{percent(lost / all_of)} of all"
+        if report.before is not None:
+            share += f" ({percent(report.before)} in the same span before)"
+        yield f"Lost: {_priced(lost, report.price)}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."
     if held:
@@ -143,6 +153,11 @@ def summary(report: Report) -> Iterator[str]:
         hours = amount(most_held.of(State.HELD) / HOUR)
         first = f"longest by {report.by} {most_held.name}: {hours}, to reclaim first"
         yield f"Of the lost, held without work: {_priced(held, report.price)}; {first}."
+    much = [row for row in rows if row.total >= LEAST_SHARE * all_of]
+    by_share = max(much, key=lambda row: row.lost / row.total, default=None)
+    if by_share and by_share.lost and by_share is not rows[0]:
+        hours = f"{amount(by_share.lost / HOUR)} of its {amount(by_share.total / HOUR)} GPU-hours"
+        yield f"Largest share: {report.by} {by_share.name} lost {hours}."
     if rows and (worst := rows[0].worst):
         hours = amount(rows[0].seconds[worst] / HOUR)
         where = f"{report.by} {rows[0].name}, {words(worst)} for {hours} GPU-hours"
@@ -197,6 +212,7 @@ def document(report: Report) -> Document:
         "price_of_gpu_hour": report.price.gpu_hour or None,
         "currency": report.price.currency or None,
         "failed_scrapes_share": report.failed,
+        "lost_share_before": report.before,
         "summary": list(summary(report)),
         "rows": [row_document(row, report.price.gpu_hour) for row in report.rows],
     }

@@ -27,7 +27,7 @@ from agent.faults.records import (
     SHARED_SECONDS_RECORD,
     TENSOR_RECORD,
 )
-from agent.model import Pair
+from agent.model import LOST_STATES, Pair
 from agent.report.gpu_time import (
     HOUR,
     IN_NAMESPACE,
@@ -104,6 +104,17 @@ def covered(url: str, since: str) -> float | None:
     fullest = f"max_over_time(sum({SECONDS_RECORD})[{since}:{REPORT_EVERY}])"
     spans = seconds_of(since) / seconds_of(REPORT_EVERY)
     return _share(url, f"clamp_max({counted} / ({fullest} * {spans:g}), 1)")
+
+
+def lost_before(url: str, since: str, by: str) -> float | None:
+    """Share of the GPU time that was lost in the span before this one; None if nothing was."""
+    jobs = "" if by == "node" else ', job_id!=""'
+    states = "|".join(LOST_STATES)
+    lost, whole = (
+        f'sum(sum_over_time({SECONDS_RECORD}{{state=~"{wanted}"{jobs}}}[{since}] offset {since}))'
+        for wanted in (states, ".+")
+    )
+    return _share(url, f"{lost} / {whole}")
 
 
 def _share(url: str, promql: str) -> float | None:
