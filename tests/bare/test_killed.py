@@ -191,10 +191,11 @@ class Packaged:
             self.write_script(name, f"debian/{name}")
         self.write_script("usr/lib/dgx-telemetry/make-environment", "make-environment")
         write(root / "usr/bin/python3.13", PACKAGED_PYTHON)
-        write(root / "usr/lib/dgx-telemetry/kernel-log.conf", "")
+        write(root / "usr/lib/dgx-telemetry/dgx-telemetry-kernel-log.conf", "")
         for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):
             write(root / "bin" / name, "#!/bin/sh\n")
-        for folder in ("run/systemd/system", "etc/systemd/system", "opt"):
+        folders = "run/systemd/system", "etc/systemd/system", "opt", "usr/lib/dgx-telemetry/wheels"
+        for folder in folders:
             (root / folder).mkdir(parents=True)
         self.before = self.files()
 

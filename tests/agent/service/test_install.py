@@ -1,4 +1,4 @@
-"""Installing the service below a folder, with a systemctl that only keeps count."""
+"""The commands of `install` and `uninstall`; tests/service runs them on a machine with systemd."""
 
 import re
 import subprocess
@@ -8,176 +8,112 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.install import NO_SYSTEMD, InstallPaths, carry_out, installing, uninstalling
-from agent.cli.install import run as install_command
+from agent.cli import install
 from agent.errors import BadInput
-from agent.service import environment
-from agent.service.environment import needed, running_program
+from agent.service.program import FILES, SERVICE, UNITS, copy_to, distributions, shipped
 from tests.stack.running import run_to_end
-from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 
-HELLO = {"agent/__init__.py": "", "agent/__main__.py": "def main() -> int:\n    print('hello')\n"}
-SERVICE = "etc/systemd/system/dgx-telemetry.service"
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the place of the root of the machine."""
+    places = "HOME", "MARK", "PROGRAM", "COMMAND", "CONFIGURATION", "UNIT_FOLDER", "STATE"
+    for name in (*places, "PACKAGED", "BOOTED"):
+        monkeypatch.setattr(install, name, tmp_path / str(getattr(install, name)).lstrip("/"))
+    install.UNIT_FOLDER.mkdir(parents=True)
+    return tmp_path
 
 
-class Machine:
-    """A file system that begins at a folder, on which a small program is installed."""
-
-    def __init__(self, root: Path) -> None:
-        self.paths = InstallPaths(root)
-        self.files: dict[str, Path | str] = {**HELLO}
-        self.asked: list[str] = []
-
-    def systemctl(self, *words: str) -> str:
-        if words[0] != "show":
-            self.asked.append(words[0])
-        return "failed\n"
-
-    def install(self, *, dry: bool = False) -> None:
-        carry_out(installing(self.paths, self.systemctl, lambda: self.files), dry=dry)
-
-    def uninstall(self, *, purge: bool) -> int:
-        return carry_out(uninstalling(self.paths, self.systemctl, purge=purge))
-
-    def listed(self) -> list[str]:
-        """The files that matter."""
-        kept = (path for path in self.paths.root.rglob("*") if not path.is_dir())
-        names = [path.relative_to(self.paths.root).as_posix() for path in kept]
-        return sorted(name for name in names if not name.startswith("opt/"))
+def installed() -> None:
+    """Leave what `install` leaves."""
+    for path in (install.MARK, install.CONFIGURATION / "config.toml"):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    install.COMMAND.parent.mkdir(parents=True)
+    install.COMMAND.symlink_to(install.PROGRAM)
+    for name in UNITS:
+        (install.UNIT_FOLDER / name).touch()
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
-
-
-def test_a_dry_run_says_what_the_real_one_does_and_changes_nothing(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+def test_a_dry_run_needs_no_systemd_and_changes_nothing(
+    machine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine.install(dry=True)
+    before = sorted(machine.rglob("*"))
+    assert install.run(Namespace(command="install", dry_run=True)) == 0
     planned = capsys.readouterr().out
-    assert (machine.listed(), machine.asked) == ([], [])
-    machine.install()
-    assert capsys.readouterr().out == planned
+    assert sorted(machine.rglob("*")) == before
     assert [line.split()[0] for line in planned.splitlines()] == [
-        *("copy", "link", "write", "write", "write", "write"),
-        *("have", "enable", "start"),
+        "sh",
+        "ln",
+        "install",
+        "install",
+        *["systemctl"] * 3,
     ]
-    assert machine.asked == ["daemon-reload", "enable", "restart"]
-    assert machine.listed() == [
-        "etc/dgx-telemetry/config.toml",
-        "etc/systemd/system/dgx-telemetry-devices.service",
-        "etc/systemd/system/dgx-telemetry-smart.service",
-        SERVICE,
-        "usr/local/bin/dgx-telemetry",
-    ]
+    assert planned.endswith("systemctl restart dgx-telemetry.service\n")
 
 
-def test_what_was_installed_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "pycache_prefix", None)  # of who runs the tests
-    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
-    machine.install()
-    command = [machine.paths.home / "bin/dgx-telemetry"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
-    assert said.stdout == "hello\n"
-    compiled = list(machine.paths.home.rglob("agent/__pycache__/__main__.*.pyc"))
-    assert sorted(path.suffixes for path in compiled) == [
-        [f".{sys.implementation.cache_tag}", ".opt-2", ".pyc"],
-        [f".{sys.implementation.cache_tag}", ".pyc"],
-    ]
+def test_settings_and_a_command_of_somebody_else_s_stay() -> None:
+    installed()
+    install.COMMAND.unlink()
+    install.COMMAND.write_text("mine")
+    words = [word for command in install.installing() for word in command]
+    assert install.CONFIGURATION not in words
+    assert install.COMMAND not in words
+    assert install.COMMAND not in [word for c in install.uninstalling(purge=True) for word in c]
 
 
-def test_run_again_it_replaces_program_and_units_and_keeps_settings(machine: Machine) -> None:
-    machine.install()
-    settings = machine.paths.configuration / "config.toml"
-    settings.write_text('listen = ":9935"\n')
-    unit = machine.paths.root / SERVICE
-    unit.write_text("[Service]\n")
-    home = machine.paths.home
-    home.rename(home.with_name(f"{home.name}.old"))  # as a run that was killed
-    machine.files["agent/new.py"] = ""
-    machine.install()
-    assert settings.read_text() == 'listen = ":9935"\n'
-    assert unit.read_text() == environment.shipped("dgx-telemetry.service")
-    assert [*home.rglob("new.py")]
-    assert [path.name for path in home.parent.iterdir()] == [home.name]
-
-
-def test_a_dry_run_needs_no_systemd(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.paths)
-    monkeypatch.setattr(environment, "HIDDEN_FOLDERS", ())
-    assert install_command(Namespace(command="install", dry_run=True)) == 0
-    *steps, last = capsys.readouterr().out.splitlines()
-    assert steps[-1] == "start dgx-telemetry.service"
-    assert last == NO_SYSTEMD
-    assert machine.listed() == []
-
-
-def test_uninstall_leaves_settings_and_purge_leaves_nothing(machine: Machine) -> None:
-    machine.install()
-    drop_in = machine.paths.root / f"{SERVICE}.d/override.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text("[Service]\n")
-    machine.asked.clear()
-    assert machine.uninstall(purge=False)
-    assert machine.asked == ["stop", *["reset-failed"] * 3, "disable", "daemon-reload"]
-    assert not machine.paths.home.exists()
-    assert machine.listed() == ["etc/dgx-telemetry/config.toml", f"{SERVICE}.d/override.conf"]
-    assert machine.uninstall(purge=True)
-    assert machine.listed() == []
-    assert machine.uninstall(purge=True) == 0
-
-
-def test_where_a_package_brought_the_unit_only_enabling_and_starting_is_left(
-    machine: Machine,
-) -> None:
-    unit = machine.paths.root / "usr/lib/systemd/system/dgx-telemetry.service"
-    unit.parent.mkdir(parents=True)
-    unit.touch()
-    machine.install()
-    assert machine.asked == ["enable", "restart"]
-    assert machine.listed() == ["usr/lib/systemd/system/dgx-telemetry.service"]
-
-
-def test_a_folder_and_a_command_of_somebody_else_s_are_not_replaced(machine: Machine) -> None:
-    command = machine.paths.command
-    command.parent.mkdir(parents=True)
-    command.write_text("mine")
-    machine.install()
-    assert command.read_text() == "mine"
-    (machine.paths.home / environment.MARK).unlink()
+def test_a_folder_of_somebody_else_s_is_not_replaced() -> None:
+    install.HOME.mkdir(parents=True)
     with pytest.raises(BadInput, match="was not made by this command: move it away"):
-        machine.install()
+        list(install.installing())
+    assert not list(install.uninstalling(purge=True))
 
 
-def test_what_cannot_be_written_is_one_sentence(machine: Machine) -> None:
-    (machine.paths.root / "etc").touch()
-    with pytest.raises(BadInput, match=r"^/.*/config.toml: cannot be written: Not a directory$"):
-        machine.install()
+def test_of_a_package_only_enabling_and_starting_is_left() -> None:
+    install.PACKAGED.parent.mkdir(parents=True)
+    install.PACKAGED.touch()
+    assert [command[1] for command in install.installing()] == ["enable", "restart"]
 
 
-def test_the_program_is_whole() -> None:
+def test_uninstall_leaves_settings_and_purge_leaves_nothing(machine: Path) -> None:
+    installed()
+    removed = {word for command in install.uninstalling(purge=False) for word in command}
+    assert {install.HOME, install.COMMAND, install.UNIT_FOLDER / SERVICE} <= removed
+    assert install.CONFIGURATION not in removed
+    assert install.CONFIGURATION in {w for c in install.uninstalling(purge=True) for w in c}
+
+
+def test_the_words_of_a_command_that_fails_are_one_sentence() -> None:
+    with pytest.raises(BadInput, match=r"^sh -c 'echo a >&2; echo b >&2; exit 3' failed: a b$"):
+        install.carry_out([("sh", "-c", "echo a >&2; echo b >&2; exit 3")])
+
+
+def test_the_program_is_whole(tmp_path: Path) -> None:
     """Our packages, the files that they read, and every distribution that they need."""
-    files = running_program()
+    folder = tmp_path / "packages"
+    copy_to(folder)
     wanted = {
         *("agent/__main__.py", "agent/specs/dgx-h100.toml", "alerts/build.py"),
         "agent/faults/pages/DgxGpuHot.md",
         "agent/faults/subjects/gpus.toml",
         *("aiohttp/__init__.py", "psutil/__init__.py", "pynvml.py", "yaml/__init__.py"),
-        *(f"agent/service/deploy/{name}" for name in environment.NAMES),
+        *(f"agent/service/deploy/{name}" for name in FILES),
     }
-    assert wanted <= files.keys()
-    assert [name for name in files if "__pycache__" in name or ".." in name] == []
-    assert [name for name in files if name.endswith("direct_url.json")] == []
-    assert {"dgx-telemetry", "aiohttp", "multidict", "msgspec"} <= needed("dgx-telemetry")
-    assert "pytest" not in needed("dgx-telemetry")
+    assert [name for name in wanted if not (folder / name).is_file()] == []
+    assert [*folder.rglob("__pycache__")] == []
+    assert {"dgx-telemetry", "aiohttp", "multidict", "msgspec"} <= distributions().keys()
+    assert "pytest" not in distributions()
+    command = [sys.executable, "-I", "-S", "-B", "-c"]
+    script = f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+    script += "import agent.cli.run as it; print(it.__file__)"
+    said = subprocess.run([*command, script], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith(str(folder))
 
 
 def test_what_a_reload_starts_comes_with_the_package() -> None:
-    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in environment.shipped("dgx-telemetry.service")
+    unit = shipped("dgx-telemetry.service").read_text()
+    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in unit
     depends = re.search(
         "^Depends: (.*)$", (ROOT / "deploy/debian/control").read_text(), re.MULTILINE
     )
@@ -185,15 +121,9 @@ def test_what_a_reload_starts_comes_with_the_package() -> None:
     assert "procps" in depends[1].split(", ")
 
 
-def test_a_python_that_a_service_may_not_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "base_prefix", "/home/ada/python")
-    with pytest.raises(BadInput, match=r"a service cannot run /home/ada/python/bin/python3\.\d+"):
-        environment.check_python()
-
-
 @pytest.mark.parametrize("line", ["install", "uninstall", "uninstall --purge"])
 def test_without_systemd_it_is_refused(line: str) -> None:
-    if InstallPaths().booted:
+    if Path("/run/systemd/system").is_dir():
         pytest.skip("systemd runs this machine")
     command = [sys.executable, "-W", "error", "-m", "agent", *line.split()]
     ended = run_to_end(command)

@@ -1,0 +1,74 @@
+"""The program that runs this, for an environment of its own: its packages, and all distributions
+that it needs. `python -m agent.service.program FOLDER` copies them."""
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import agent
+
+DISTRIBUTION = "dgx-telemetry"
+PACKAGES = ("agent", "alerts", "dashboards", "exporters")
+SOURCE = Path(agent.__file__).parents[1]
+SHIPPED = Path(__file__).parent / "deploy"
+"""A wheel has the files of FILES here; a source tree has them in its `deploy`."""
+
+DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
+UNITS = (DEVICES, SMART, SERVICE)
+KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
+"""The drop-in that hands /dev/kmsg to the service."""
+
+MAKE_ENVIRONMENT = "make-environment"
+FILES = (*UNITS, KERNEL_LOG, "config.toml", MAKE_ENVIRONMENT)
+
+
+def shipped(name: str) -> Path:
+    """The place of a file of FILES."""
+    return SHIPPED / name if SHIPPED.exists() else SOURCE / "deploy" / name
+
+
+def distributions() -> dict[str, metadata.Distribution]:
+    """The distribution of this program, and its requirements as far as they are installed, those of
+    its extras too; by name."""
+    found: dict[str, metadata.Distribution] = {}
+    queue = [DISTRIBUTION]
+    while queue:
+        name = re.sub(r"[-_.]+", "-", queue.pop()).lower()
+        if name in found or not any(metadata.Distribution.discover(name=name)):
+            continue
+        found[name] = metadata.distribution(name)
+        for requirement in found[name].requires or ():
+            required, marker = requirement.partition(";")[::2]
+            if "extra" not in marker or name == DISTRIBUTION:
+                queue.append(re.split(r"[^\w.-]", required.strip(), maxsplit=1)[0])
+    return found
+
+
+def installed_files(name: str, distribution: metadata.Distribution) -> Iterator[Path]:
+    """The files that pip recorded, below the folder of packages; of this program its metadata."""
+    for file in distribution.files or ():
+        own = name != DISTRIBUTION or file.parts[0].endswith(".dist-info")
+        if own and ".." not in file.parts and "__pycache__" not in file.parts:
+            yield Path(file)
+
+
+def copy_to(folder: Path) -> None:
+    """Copy the program into a folder of packages."""
+    for name, distribution in distributions().items():
+        for file in installed_files(name, distribution):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(distribution.locate_file(file)), folder / file)
+    for package in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__", "pictures")
+        shutil.copytree(SOURCE / package, folder / package, ignore=ignored)
+    target = folder / SHIPPED.relative_to(SOURCE)
+    target.mkdir(exist_ok=True)
+    for name in FILES:
+        shutil.copyfile(shipped(name), target / name)
+
+
+if __name__ == "__main__":
+    copy_to(Path(sys.argv[1]))
