@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def installing() -> Iterator[Command]:
-    """Copy the program and the units, enable and start; a package has done the first. A repeated
-    run replaces program and units, and keeps the settings."""
+    """Copy the program, its settings where there are none, and the units; enable and start. A
+    package has done all but the last."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():
             raise BadInput(f"{HOME} is there, and was not made by this command: move it away")
@@ -60,8 +60,6 @@ def installing() -> Iterator[Command]:
         yield "sh", script, "dgx-telemetry install", sys.executable
         if COMMAND.is_symlink() or not COMMAND.exists():
             yield "ln", "-sfn", PROGRAM, COMMAND
-        if not (CONFIGURATION / "config.toml").exists():
-            yield "install", "-D", "-m", "644", "-t", CONFIGURATION, shipped("config.toml")
         yield "install", "-m", "644", "-t", UNIT_FOLDER, *map(shipped, UNITS)
         yield "systemctl", "daemon-reload"
     yield "systemctl", "enable", "--quiet", SERVICE

@@ -191,7 +191,8 @@ class Packaged:
             self.write_script(name, f"debian/{name}")
         self.write_script("usr/lib/dgx-telemetry/make-environment", "make-environment")
         write(root / "usr/bin/python3.13", PACKAGED_PYTHON)
-        write(root / "usr/lib/dgx-telemetry/dgx-telemetry-kernel-log.conf", "")
+        for name in ("dgx-telemetry-kernel-log.conf", "config.toml"):
+            write(root / "usr/lib/dgx-telemetry" / name, "")
         for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):
             write(root / "bin" / name, "#!/bin/sh\n")
         folders = "run/systemd/system", "etc/systemd/system", "opt", "usr/lib/dgx-telemetry/wheels"
@@ -246,4 +247,5 @@ def test_a_package_s_script_that_was_killed_is_finished_by_the_next_run(
         assert machine.files() == files
         assert not machine.run(REMOVED, gone * moment // (moments + 1))[0]
         assert machine.run(REMOVED)[0]
-        assert machine.files() - machine.before == set(), moment
+        left = machine.files() - machine.before
+        assert left == {"etc/dgx-telemetry", "etc/dgx-telemetry/config.toml"}, moment

@@ -23,7 +23,8 @@ PLACE, PRIVATE = STATE
 SECONDS = {"busy/": 1234.0}
 HOUR = int(time.time() // 3600) - 2
 KEPT = {"hour": HOUR, "rows": [{"job_id": "4711", "user": "ada", "seconds": SECONDS}]}
-INSTALL = "dpkg -i --force-confold /mnt"
+UPGRADE = "dpkg -i /mnt/dgx-telemetry.deb </dev/null"
+GO_BACK = "dpkg -i --force-confold /mnt/older.deb"
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +61,9 @@ def check(service: Service, place: str) -> None:
 
 def test_each_way(service: Service) -> None:
     check(service, PRIVATE)
-    service.run(f"{INSTALL}/dgx-telemetry.deb")
+    service.run(UPGRADE)
     check(service, PLACE)
-    service.run(f"{INSTALL}/older.deb")
+    service.run(GO_BACK)
     check(service, PRIVATE)
 
 
@@ -70,11 +71,11 @@ def test_each_way(service: Service) -> None:
 def test_an_upgrade_that_is_killed(service: Service, after: float) -> None:
     """In the unpacking or the making of the environment; the machine is booted, and it is done
     again."""
-    service.run(f"{INSTALL}/dgx-telemetry.deb & sleep {after}; kill -9 $!; pkill -9 postinst; true")
+    service.run(f"{UPGRADE} & sleep {after}; kill -9 $!; pkill -9 postinst; true")
     service.run(f"systemctl daemon-reload; systemctl restart {UNIT}")
     eventually(lambda: service.show("ActiveState") == "active", "it serves")
     service.run(f"cp -a {PRIVATE} {PLACE}.new 2>/dev/null; true")  # the power goes in the move
-    service.run(f"{INSTALL}/dgx-telemetry.deb")
+    service.run(UPGRADE)
     check(service, PLACE)
-    service.run(f"{INSTALL}/older.deb")
+    service.run(GO_BACK)
     check(service, PRIVATE)

@@ -47,20 +47,17 @@ def test_a_dry_run_needs_no_systemd_and_changes_nothing(
         "sh",
         "ln",
         "install",
-        "install",
         *["systemctl"] * 3,
     ]
     assert planned.endswith("systemctl restart dgx-telemetry.service\n")
 
 
-def test_settings_and_a_command_of_somebody_else_s_stay() -> None:
+def test_a_command_of_somebody_else_s_stays() -> None:
     installed()
     install.COMMAND.unlink()
     install.COMMAND.write_text("mine")
-    words = [word for command in install.installing() for word in command]
-    assert install.CONFIGURATION not in words
-    assert install.COMMAND not in words
-    assert install.COMMAND not in [word for c in install.uninstalling(purge=True) for word in c]
+    for commands in (install.installing(), install.uninstalling(purge=True)):
+        assert install.COMMAND not in {word for command in commands for word in command}
 
 
 def test_a_folder_of_somebody_else_s_is_not_replaced() -> None:
