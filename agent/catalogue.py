@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from agent.diagnosis import accounting, job_watch, pulses
+from agent.diagnosis import accounting, gpu_shares, job_watch, pulses
 from agent.limits import paths
 from agent.model import Kind, Metric
 from agent.sources import agent_health
@@ -29,5 +29,6 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, paths, pulses, accounting, job_watch, agent_health)))
+OTHERS = (paths, pulses, accounting, gpu_shares, job_watch, agent_health)
+METRICS = catalogue(declared((*SOURCES, *OTHERS)))
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.INTERNAL)

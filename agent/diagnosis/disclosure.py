@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from agent.config.settings import Configuration
-from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, OF_JOB
+from agent.diagnosis.gpu_shares import BOOKED, JOB_SHARE, OF_JOB
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, WatchedJobs
 from agent.model import Labels, Metric, Sample, Snapshot
@@ -20,8 +20,7 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     workload.JOB_PROCESS: ("key", "uid", "owner"),
     workload.JOB_INFO: JobLabels._fields,
     JOB_SHARE: ("job_id", "namespace", "pod"),
-    JOB_SECONDS: OF_JOB,
-    JOB_JOULES: OF_JOB,
+    **dict.fromkeys(BOOKED.values(), OF_JOB),
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
@@ -49,7 +48,7 @@ def without_names(snapshot: Snapshot) -> Snapshot:
             nameless = NAMELESS.get(metric.name)
             if nameless is None:
                 kept[place] = sample
-            elif metric not in (workload.JOB_INFO, JOB_SHARE, JOB_SECONDS, JOB_JOULES):
+            elif metric not in (workload.JOB_INFO, JOB_SHARE, *BOOKED.values()):
                 shown: Labels = nameless((*labels, ""))
                 kept.setdefault((metric.name, shown), Sample(metric, shown, value))
         readings[key] = replace(readings[key], samples=tuple(kept.values()))

@@ -17,6 +17,9 @@ JOB_SHARE = _METRICS["dgx_gpu_job_share_ratio"]
 OF_JOB = "job_id", "user", "partition", "account"
 JOB_SECONDS = _METRICS["dgx_gpu_job_seconds_total"]
 JOB_JOULES = _METRICS["dgx_gpu_job_joules_total"]
+JOB_TENSOR = _METRICS["dgx_gpu_job_tensor_throughput_seconds_total"]
+BOOKED = {"seconds": JOB_SECONDS, "joules": JOB_JOULES, "tensor": JOB_TENSOR}
+"""The counters of shares, by the names of the totals of a job."""
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # of samples, which every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")

@@ -13,8 +13,7 @@ from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.gpu_shares import (
-    JOB_JOULES,
-    JOB_SECONDS,
+    BOOKED,
     JOB_SHARE,
     KEY,
     OF_JOB,
@@ -140,10 +139,8 @@ class JobWatch:
                 found[JOB_SHARE, (*gpu.labels, job.job_id, job.namespace, job.pod)] += share
                 who = (*gpu.labels, *(getattr(job, name) for name in OF_JOB))
                 for (name, pair), value in record.uses[gpu.uuid].shared.items():
-                    if name == "joules":
-                        found[JOB_JOULES, who] += value
-                    elif name == "seconds" and pair:
-                        found[JOB_SECONDS, (*who, *pair)] += value
+                    if metric := BOOKED.get(name):
+                        found[metric, (*who, *(pair or ()))[: len(metric.labels)]] += value
         for (metric, labels), value in found.items():
             out.add(metric, value, *labels)
 

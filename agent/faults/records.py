@@ -25,6 +25,9 @@ SHARED_SECONDS_RECORD = recorded(
     "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m", *OF_JOB, "state", "cause"
 )
 SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m", *OF_JOB)
+SHARED_TENSOR_RECORD = recorded(
+    "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
+)
 """Records of GPUs that several jobs share; the records above leave their time out."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config.settings import Settings
-from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, TOO_SHORT
+from agent.diagnosis.gpu_shares import JOB_JOULES, JOB_SECONDS, JOB_SHARE, JOB_TENSOR, TOO_SHORT
 from agent.diagnosis.job_watch import CostConfig
 from agent.model import Absence, Reason
 from agent.sources import process
@@ -47,6 +47,7 @@ def test_jobs_have_their_part_of_all_that_a_shared_gpu_counts(turns: tuple[float
     assert shares(bench) == pytest.approx(expected, abs=0.01)
     assert sum(bench.samples.all(JOB_SHARE).values()) == pytest.approx(1.0)
     exported = sum(bench.samples.all(JOB_SECONDS).values())
+    at_peak = sum(bench.samples.all(JOB_TENSOR).values())
     (account,) = bench.agent.diagnosis.accounts.values()
     before, joules = bench.agent.jobs.current.running, sum(account.booked.energy.spent().values())
     after = bench.run(30).agent.jobs.current.running
@@ -61,6 +62,8 @@ def test_jobs_have_their_part_of_all_that_a_shared_gpu_counts(turns: tuple[float
     counted = sum(bench.samples.all(JOB_SECONDS).values()) - exported
     assert counted == pytest.approx(30)
     assert sum(bench.samples.all(JOB_JOULES).values()) >= spent
+    at_peak = sum(bench.samples.all(JOB_TENSOR).values()) - at_peak
+    assert at_peak == pytest.approx(sum(grown("tensor")), rel=1e-3)
     assert sum(grown("cost")) == pytest.approx(30 * 3.6 / 3600)
     assert [part / 30 for part in grown("gpu_seconds")] == pytest.approx(expected, abs=0.01)
     assert not any(grown("undivided"))

@@ -31,6 +31,7 @@ def test_records_count_the_shares_of_jobs_and_the_whole_gpu_for_no_job(tmp_path:
         f"dgx_gpu_job_seconds_total{{{GPU},{OF_A},{BUSY}}}": "0+11.25x60",
         f"dgx_gpu_job_seconds_total{{{GPU},{OF_B},{BUSY}}}": "0+3.75x60",
         f"dgx_gpu_job_joules_total{{{GPU},{OF_A}}}": "0+4500x60",
+        f"dgx_gpu_job_tensor_throughput_seconds_total{{{GPU},{OF_B}}}": "0+1.5x60",
     }
 
     def expected(expr: str, *samples: tuple[str, float]) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def test_records_count_the_shares_of_jobs_and_the_whole_gpu_for_no_job(tmp_path:
     seconds = "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m"
     whole = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
     joules = "instance_job_id:dgx_gpu_job_joules:increase5m"
+    tensor = "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m"
     node = 'instance="n",job="dgx-telemetry"'
     asked = [
         expected(
@@ -49,6 +51,7 @@ def test_records_count_the_shares_of_jobs_and_the_whole_gpu_for_no_job(tmp_path:
         ),
         expected(whole, (f"{whole}{{{node},{BUSY}}}", 300)),
         expected(joules, (f"{joules}{{{node},{OF_A}}}", 90_000)),
+        expected(tensor, (f"{tensor}{{{node},{OF_B}}}", 30)),
     ]
     test = {
         "rule_files": ["dgx-report.yaml"],
@@ -71,10 +74,10 @@ def test_a_report_adds_the_time_of_a_job_alone_and_its_part_of_shared_gpus(
     labels = {"instance": "n", "user": "ada", "state": "busy", "cause": "none"}
 
     def answer(_: str, query: str) -> dict[str, Any]:
-        seconds = "seconds" in query and "tensor" not in query
-        found = [{"metric": labels, "value": [0, "3600"]}] if seconds else []
-        return {"data": {"result": found}}
+        found = [{"metric": labels, "value": [0, "900" if "tensor" in query else "3600"]}]
+        return {"data": {"result": found if "seconds" in query else []}}
 
     with server(answer) as (address, _):
         (row,) = from_prometheus(f"http://{address}", "1d", by, "")
     assert row.total == hours * 3600
+    assert row.goodput.of_peak == 0.25
