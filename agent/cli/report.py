@@ -29,6 +29,7 @@ from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.jobs.job import amount, percent
 from agent.model import BUSY, State
 from agent.report.gpu_time import (
+    HARDWARE,
     HOUR,
     KWH,
     GpuTime,
@@ -70,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
         if url == "":
             raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
+    if arguments.by == "cluster" and not arguments.prometheus:
+        raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
     report = _report(arguments, settings)
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
@@ -165,7 +168,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
     named = (
-        "" if arguments.by == "node" else ", and let agents name jobs (`info = true` below [job])"
+        "" if arguments.by in HARDWARE else ", and let agents name jobs (`info = true` below [job])"
     )
     if arguments.prometheus:
         asked = f"no {SECONDS_RECORD.name} within {arguments.since}"

@@ -1,4 +1,4 @@
-"""GPU-seconds by node, job, user, account or namespace: rows, the largest loss first. Pure."""
+"""GPU-seconds by cluster, node, job, user and so on: rows, the largest loss first. Pure."""
 
 import csv
 import io
@@ -14,6 +14,7 @@ from agent.model import LOST_STATES, Cause, Pair, State, time_in
 Document = dict[str, Any]
 
 LABELS = {
+    "cluster": "cluster",
     "node": "instance",
     "job": "job_id",
     "user": "user",
@@ -24,6 +25,9 @@ LABELS = {
 
 IN_NAMESPACE = "([^/]+)/.+"
 """Kubernetes names a job NAMESPACE/POD."""
+
+HARDWARE = ("cluster", "node")
+"""Groupings by hardware, which have hours without a job too."""
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
@@ -247,8 +251,9 @@ def row_document(row: GpuTime, price: float | None) -> Document:
 
 
 COLUMNS = (
-    *("name", "user", "partition", "account", "gpu_hours", "given_gpu_hours", "lost_gpu_hours"),
-    *("held_gpu_hours", "exposed_gpu_hours", "idle_gpu_hours", "lost_share", "busy_share"),
+    *("name", "cluster", "user", "partition", "account", "gpu_hours", "given_gpu_hours"),
+    *("lost_gpu_hours", "held_gpu_hours", "exposed_gpu_hours", "idle_gpu_hours"),
+    *("lost_share", "busy_share"),
     *("tensor_throughput", "worst", "kwh", "cost", "cost_lost"),
 )
 

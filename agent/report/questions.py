@@ -25,10 +25,12 @@ from agent.faults.records import (
     SECONDS_RECORD,
     SHARED_JOULES_RECORD,
     SHARED_SECONDS_RECORD,
+    SHARED_TENSOR_RECORD,
     TENSOR_RECORD,
 )
 from agent.model import LOST_STATES, Pair
 from agent.report.gpu_time import (
+    HARDWARE,
     HOUR,
     IN_NAMESPACE,
     JOB_LABELS,
@@ -55,13 +57,16 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     """GPU-seconds over this time; `job` only of that job. Raises NoAnswer."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
-    chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
-    names = JOB_LABELS if by == "job" else (LABELS[by],)
+    of_jobs = "" if by in HARDWARE else '{job_id!=""}'
+    chosen = f'{{job_id="{job}"}}' if job else of_jobs
+    names: tuple[str, ...] = JOB_LABELS if by == "job" else (LABELS[by],)
+    if by in ("node", "job"):  # two clusters may use the same name
+        names += ("cluster",)
 
     def summed(records: Sequence[object], *further: str) -> dict[tuple[str, ...], float]:
-        """The sums by name, and further labels; nodes have shared GPUs in the first record."""
+        """The sums by name and further labels; the first record has the time of shared GPUs too."""
         found: dict[tuple[str, ...], float] = {}
-        for record in records[:1] if by == "node" else records:
+        for record in records[:1] if by in HARDWARE else records:
             sums = f"sum_over_time({record}{chosen}[{since}])"
             if by == "namespace":
                 sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
@@ -71,7 +76,8 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
                 found[key] = found.get(key, 0.0) + value
         return found
 
-    energy, tensor = summed((JOULES_RECORD, SHARED_JOULES_RECORD)), summed((TENSOR_RECORD,))
+    energy = summed((JOULES_RECORD, SHARED_JOULES_RECORD))
+    tensor = summed((TENSOR_RECORD, SHARED_TENSOR_RECORD))
     by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
     spent = summed((SECONDS_RECORD, SHARED_SECONDS_RECORD), "state", "cause")
     for (*name, state, cause), value in spent.items():
@@ -85,7 +91,7 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             energy.get(key),
             dict(zip(names[1:], key[1:], strict=True)),
             tensor=tensor.get(key),
-            unassigned=by == "node",
+            unassigned=by in HARDWARE,
         )
         for key, parts in by_name.items()
     )

@@ -277,6 +277,7 @@ def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
 
 NO_ADDRESS = ("http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1")
 REFUSED = [
+    (("--by", "cluster"), "--by cluster needs --prometheus: an agent knows its own node alone"),
     (("--compare", "1"), "expected 2 arguments"),
     (("--compare", "1", "2", "--job", "1"), "not allowed with argument"),
     (("--prometheus", "http://me:secret@[::1]:1"), "http://[::1]:1 does not answer: "),

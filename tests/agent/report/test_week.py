@@ -1,4 +1,4 @@
-"""Sixteen nodes in a real Prometheus: what `report` reports, against what was simulated."""
+"""Two clusters of eight nodes in a real Prometheus: reports, against what was simulated."""
 
 import itertools
 import json
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.cli.parser import run_command
+from agent.report.gpu_time import HARDWARE
 from tests.support.nightly import NIGHTLY
 from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
@@ -79,9 +80,10 @@ class Booked:
         return now if now is not None and now.job and now.start <= at else None
 
 
-def samples(node: str, done: list[Spell], began: float, phase: float) -> Iterator[tuple[str, str]]:
+def samples(name: str, done: list[Spell], began: float, phase: float) -> Iterator[tuple[str, str]]:
     """Metric and line of each scrape, beginning before the first spell."""
-    labels = f'instance="{node}",job="dgx-telemetry",gpu="0",uuid="GPU-{node}"'
+    node, cluster = name.split()
+    labels = f'cluster="{cluster}",instance="{node}",job="dgx-telemetry",gpu="0",uuid="GPU-{name}"'
     booked, at = Booked(done), phase - 2 * SCRAPE
     while at < done[-1].end + 2 * SCRAPE:
         booked.advance(at)
@@ -133,7 +135,8 @@ def truth(machines: Mapping[str, list[Spell]], by: str) -> dict[str, dict[str, f
     for node, done in machines.items():
         for spell in done:
             names = {"node": node, "user": spell.user, "job": str(spell.job), "account": "bio"}
-            for pair, share in spell.shares.items() if spell.job or by == "node" else ():
+            names["cluster"] = node.split()[1]
+            for pair, share in spell.shares.items() if spell.job or by in HARDWARE else ():
                 seconds = share * (spell.end - spell.start)
                 true[names[by]][pair] += seconds
                 true[names[by]]["joules"] += POWER[pair] * seconds
@@ -151,15 +154,20 @@ def report(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> lis
 def test_what_is_reported_is_what_was(
     days: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To 0.1 % by node, user and account, and of each long job."""
+    """To 0.1 % by cluster, node, user and account, and of each long job; both clusters use the same
+    names for their nodes."""
     dice, span = random.Random(7), days * 24 * HOUR
     numbers = itertools.count(1000)
-    machines = {f"node{n:02}": list(spells(dice, span, numbers)) for n in range(NODES)}
+    machines = {
+        f"node{n // 2} {'east' if n % 2 else 'west'}": list(spells(dice, span, numbers))
+        for n in range(NODES)
+    }
     off: dict[str, float] = {}
     with filled(tmp_path, machines, math.floor(time.time() - span - 600)) as database:
         since = f"--since={math.ceil(span / 60) + 30}m"
-        for by in ("node", "user", "account", "job"):
-            rows = {row["name"]: row for row in report(capsys, database.address, since, "--by", by)}
+        for by in ("cluster", "node", "user", "account", "job"):
+            found = report(capsys, database.address, since, "--by", by)
+            rows = {f"{r['name']} {r['cluster']}" if by == "node" else r["name"]: r for r in found}
             shares = []
             for name, parts in truth(machines, by).items():
                 joules = parts.pop("joules")
