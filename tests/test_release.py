@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -39,8 +40,19 @@ def test_a_wrong_word_is_refused(words: tuple[str, ...], said: str) -> None:
     assert said in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="needs actionlint")
+def test_actionlint_has_no_finding(tmp_path: Path) -> None:
+    def found(*workflows: Path) -> str:
+        command = ["actionlint", "-no-color", "-shellcheck=", *workflows]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    assert found(*WORKFLOWS.glob("*.yml")) == ""
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text((WORKFLOWS / "ci.yml").read_text().replace("runs-on:", "run-on:"))
+    assert "run-on" in found(wrong)
+
+
 def test_actions_are_pinned_and_have_no_more_rights_than_they_need() -> None:
-    """`zizmor` and the schema of `check-jsonschema` had no finding; these two keep it so."""
     for path in WORKFLOWS.glob("*.yml"):
         workflow = yaml.safe_load(path.read_text())
         assert workflow["permissions"] == {"contents": "read"}

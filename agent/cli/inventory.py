@@ -114,7 +114,7 @@ class FleetNode(NamedTuple):
     drained: str = ""
 
 
-def expanded(text: str, key: str = "hosts") -> list[str]:
+def hosts_of(text: str, key: str = "hosts") -> list[str]:
     """Return the hosts, in their order; raises Mismatch, which names `key`."""
     found: list[str] = []
     for word in filter(None, BETWEEN.split(text)):
@@ -135,16 +135,16 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> l
     """
     racks: dict[str, str] = {}
     for place, rack in enumerate(fleet.rack):
-        for name in expanded(rack.hosts, key := f"rack[{place}].hosts"):
+        for name in hosts_of(rack.hosts, key := f"rack[{place}].hosts"):
             if racks.setdefault(name, rack.name) != rack.name:
                 raise Mismatch(key, f"{name} is in {racks[name]} already, expected each host once")
     if fleet.slurm:
         found = {node.name: node for node in slurm_nodes(ask_slurm())}
     else:
-        found = {name: FleetNode(name, name) for name in (*expanded(fleet.hosts), *racks)}
+        found = {name: FleetNode(name, name) for name in (*hosts_of(fleet.hosts), *racks)}
     reasons = dict.fromkeys(found, "")
     for place, table in enumerate(fleet.drained):
-        for name in expanded(table.hosts, key := f"drained[{place}].hosts"):
+        for name in hosts_of(table.hosts, key := f"drained[{place}].hosts"):
             if name not in found and not fleet.slurm:  # there it may have been switched off
                 raise Mismatch(key, f"{name} is not listed, expected a host of the list")
             reasons[name] = table.reason

@@ -159,7 +159,7 @@ class HostileFaults(RandomFaults):
 
     def lists(self) -> None:
         text = self.words()
-        self.tolerated(f"list {text!r}", lambda: inventory.expanded(text))
+        self.tolerated(f"list {text!r}", lambda: inventory.hosts_of(text))
 
     def nodes(self) -> None:
         text = f"NodeName=n1 Gres=gpu:8 State={self.words()}\n{self.words()}"

@@ -19,7 +19,7 @@ from agent.cli.inventory import (
     EXPECTED,
     FleetFile,
     FleetNode,
-    expanded,
+    hosts_of,
     nodes,
     slurm_nodes,
     targets,
@@ -247,20 +247,20 @@ WRONG_LISTS = {"a b;c": "b;c"} | {
 
 @pytest.mark.parametrize("text", LISTS)
 def test_a_list_is_expanded(text: str) -> None:
-    assert expanded(text) == LISTS[text]
+    assert hosts_of(text) == LISTS[text]
 
 
 @pytest.mark.parametrize("text", WRONG_LISTS)
 def test_what_is_no_list_is_reported_in_one_sentence(text: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        expanded(text, "rack[2].hosts")
+        hosts_of(text, "rack[2].hosts")
     assert str(caught.value) == f"rack[2].hosts: '{WRONG_LISTS[text]}' is not {EXPECTED}"
 
 
 @given(st.text(alphabet="ab-.,[]0123456789 \n", max_size=24))
 def test_any_text_is_a_list_or_a_sentence(text: str) -> None:
     with suppress(Mismatch):
-        assert all(name and not set(name) & set("[], \n") for name in expanded(text))
+        assert all(name and not set(name) & set("[], \n") for name in hosts_of(text))
 
 
 TEXT, NO_REASON = "of the text", "no reason given"
