@@ -43,7 +43,7 @@ def test_a_wrong_word_is_refused(words: tuple[str, ...], said: str) -> None:
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="needs actionlint")
 def test_actionlint_has_no_finding(tmp_path: Path) -> None:
     def found(*workflows: Path) -> str:
-        command = ["actionlint", "-no-color", "-shellcheck=", *workflows]
+        command = ["actionlint", "-no-color", "-shellcheck=", *map(str, workflows)]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     assert found(*WORKFLOWS.glob("*.yml")) == ""
