@@ -13,15 +13,17 @@ from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
 
+JOB_LABELS = ("job_id", "user", "partition", "account")
 LABELS = {
-    "cluster": "cluster",
-    "node": "instance",
-    "job": "job_id",
-    "user": "user",
-    "account": "account",
-    "namespace": "namespace",
+    "cluster": ("cluster",),
+    "node": ("instance", "cluster"),
+    "job": (*JOB_LABELS, "cluster"),
+    "user": ("user",),
+    "account": ("account",),
+    "namespace": ("namespace",),
 }
-"""Groupings of a report, and the label of each."""
+"""Groupings of a report, and the labels of each, first the name: two clusters may have nodes and
+jobs of the same name."""
 
 IN_NAMESPACE = "([^/]+)/.+"
 """Kubernetes names a job NAMESPACE/POD."""
@@ -29,7 +31,6 @@ IN_NAMESPACE = "([^/]+)/.+"
 HARDWARE = ("cluster", "node")
 """Groupings by hardware, which have hours without a job too."""
 
-JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
 MOST_CAUSES = 4
 """Causes of lost time that a sentence names; the rest are summed up."""

@@ -57,11 +57,9 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     """GPU-seconds over this time; `job` only of that job. Raises NoAnswer."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
-    of_jobs = "" if by in HARDWARE else '{job_id!=""}'
-    chosen = f'{{job_id="{job}"}}' if job else of_jobs
-    names: tuple[str, ...] = JOB_LABELS if by == "job" else (LABELS[by],)
-    if by in ("node", "job"):  # two clusters may use the same name
-        names += ("cluster",)
+    named = '{job_id!=""}' if by not in HARDWARE else ""
+    chosen = f'{{job_id="{job}"}}' if job else named
+    names = LABELS[by]
 
     def summed(records: Sequence[object], *further: str) -> dict[tuple[str, ...], float]:
         """The sums by name and further labels; the first record has the time of shared GPUs too."""
@@ -198,7 +196,7 @@ def _name(row: Mapping[str, str], by: str) -> str:
     if by == "namespace":
         named = re.fullmatch(IN_NAMESPACE, row["job_id"])
         return named[1] if named else NONE
-    return row[LABELS[by]] or NONE
+    return row[LABELS[by][0]] or NONE
 
 
 def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
