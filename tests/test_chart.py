@@ -70,7 +70,8 @@ def test_the_chart_is_the_manifests() -> None:
 def test_values_are_put_in_and_kubernetes_takes_it() -> None:
     usual = objects()["DaemonSet"]["spec"]["template"]
     settings, agents = objects(
-        image={**IMAGE["image"], "tag": "v1", "pullSecrets": [{"name": "registry"}]},
+        image={**IMAGE["image"], "tag": "v1"},
+        imagePullSecrets=[{"name": "registry"}],
         config="[job]\ninfo = false\n",
         nodeSelector={"pool": "dgx"},
         tolerations=[],
