@@ -172,7 +172,7 @@ class Agent:
                     gpus.complete,
                     clock,
                     gpus.threads.leave,
-                    is_pending=gpus.is_pending,
+                    is_pending=lambda: gpus.is_pending,
                 ),
                 *(worker(n, of.run, of.complete, clock, due=of.due) for n, of in apart.items()),
                 InlineWorker("memory", known.run, known.complete, clock),  # no call can hang

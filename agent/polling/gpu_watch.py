@@ -54,6 +54,7 @@ class GpuWatch:
     """Actions to take after findings of the threads of single GPUs."""
     _connecting: Nvml | None = None  # while its GPUs are queried
     _events: EventSubscription | None = None
+    is_pending: bool = False  # a read of the last turn asked to run again within the tick
     _first_turn_over: bool = False
 
     def __post_init__(self) -> None:
@@ -70,6 +71,7 @@ class GpuWatch:
     def _turn(self, emit: Emit) -> None:
         """Run every read that is due, then see to the connection and to lost GPUs: if such a call
         hangs, it delays no read."""
+        self.is_pending = False
         if why := self.asked_back():
             self._release(why, emit)
         else:
@@ -93,10 +95,6 @@ class GpuWatch:
     def complete(self) -> bool:
         """Return whether every read of every GPU that answers has run at least once."""
         return self._first_turn_over and self.watched.have_run()
-
-    def is_pending(self) -> bool:
-        """Return whether a read asked to run again within the tick; for any thread."""
-        return any(0.0 < read.due <= read.at for _, read in self.watched.in_order)
 
     def events(self) -> EventSubscription | None:
         events = self._events
@@ -139,6 +137,7 @@ class GpuWatch:
 
     def _read(self, gpu: WatchedGpu, read: Read) -> tuple[Reading, Absent | None]:
         reading, raised = perform(read, self.clock, self.read_costs)
+        self.is_pending |= is_pending(read, reading)
         ceased = read.ceased(reading) and not self._mig_switched(gpu)
         if reading.absences and gpu.answers.failed(reading.absences, ceased=ceased):
             read.due = min(read.due, reading.at + intervals.RETRY)

@@ -241,9 +241,10 @@ class Poller:
     async def look_again(self) -> None:
         """Shortly after a tick start the workers again whose reads asked for it: two samples of a
         GPU make a short window. The next tick takes their readings in."""
-        if any(worker.is_pending() for worker in self.workers):
+        pending = [worker for worker in self.workers if worker.is_pending()]
+        if pending:
             await self.clock.sleep(intervals.WINDOW)
-            await self._wait([w.start_turn() for w in self.workers if w.is_pending()])
+            await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
         """Return the names of the reads that have not run yet; empty when the agent is ready.
