@@ -48,7 +48,8 @@ HELD_AFTER = 60 * SCALE * SPEED
 LEAST = 1200 * SCALE
 """Seconds that each scenario plays at least: an alert that must not come has its time too."""
 
-KILLED = "killed"
+KILLED, WATCHDOG = "killed", 3
+"""A machine, and a number of messages of the watchdog."""
 
 
 @dataclass
@@ -62,6 +63,10 @@ class ScenarioRun:
     killed_at: float = 0.0
     held_back: Mapping[str, str] = field(default_factory=dict)  # inhibited alert: by which
     left: dict[str, set[str]] = field(default_factory=dict)  # alerts that were never over
+
+    @property
+    def watchdog(self) -> list[Delivery]:
+        return [d for d in self.inbox.deliveries if d.path == "/watchdog"]
 
     def came(self, name: str) -> list[Delivery]:
         """Return the alerts that fired while the scenario played."""
@@ -191,12 +196,13 @@ def watch(
 
 
 def await_end(scenario_run: ScenarioRun, wanted: Mapping[str, set[str]]) -> None:
-    """Wait until no alert is left of any scenario, or too long."""
+    """Wait until no alert is left of any scenario, and the watchdog has repeated itself; or too
+    long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         scenario_run.left = {
             name: left for name in wanted if (left := scenario_run.inbox.names(name))
         }
-        if not scenario_run.left:
+        if not scenario_run.left and len(scenario_run.watchdog) > WATCHDOG:
             return
         time.sleep(0.2)
