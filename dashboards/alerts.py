@@ -1,5 +1,7 @@
 """The table of firing alerts, which several boards have: each alert with its first step."""
 
+import re
+from collections.abc import Callable
 from functools import partial
 
 from agent.faults.declarations import declared
@@ -13,21 +15,34 @@ from dashboards.tables import Column, Table
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """Severities, the worst first, as the table lists them."""
 
-DECIDING = ("severity", "window", "sign", "action", "cause", "path", "direction")
+_COLOURS = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
+COLOURED = {
+    "mappings": [{"type": "value", "options": _COLOURS}],
+    "custom.cellOptions": {"type": "color-background", "mode": "basic"},
+}
+
+DECIDING = ("severity", "window", "sign", "action", "cause")
 """Labels whose values select the steps of an alert."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
-def first_steps() -> dict[str, str]:
-    """The first step of each alert, by a pattern of its name and of those labels."""
+def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
+    """A text of each alert, by a pattern of its name and of those labels."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
             labels = {**fault.labels, "severity": str(fault.severity)}
             words = (rf"/{labels[kind]}\b.*" for kind in DECIDING if kind in labels)
-            found[f"{fault.alert}{''.join(words)}"] = fault.do
-    return {key: text for key, text in found.items() if text} | {".*": ON_ITS_PAGE}
+            found[f"{fault.alert}{''.join(words)}"] = of(fault)
+    return {key: text for key, text in found.items() if text} | {".*": of_others}
+
+
+def summary(fault: Fault) -> str:
+    """The summary of an alert without the labels, which have their own columns."""
+    text = fault.rule.summary if fault.rule else ""
+    text = re.sub(r" {{ \$labels\.(\w+) }}$", r" a \1", text)
+    return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
@@ -35,33 +50,33 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
     page of the runbook, if the runbook has an address."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
+    steps = texts(lambda fault: fault.do, ON_ITS_PAGE)
     counts, begins = [], []
     for severity in SEVERITIES:
         of = f'{{severity=~"{severity}"}}'
         began = f"(ALERTS_FOR_STATE{of} and ignoring (alertstate) ALERTS{of}) * 1000"
         firing, since = (
-            f'label_join({one}, "do", "/", {decisions})' for one in (f"ALERTS{of}", began)
+            f'label_join(label_join({one}, "do", "/", {decisions}), "what", "/", {decisions})'
+            for one in (f"ALERTS{of}", began)
         )
         counts.append(_rows("count", firing, firing, by))
         begins.append(_rows("min", since, firing, by))
-    coloured = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
-    severities = {
-        "mappings": [{"type": "value", "options": coloured}],
-        "custom.cellOptions": {"type": "color-background", "mode": "basic"},
-    }
     return Table(
         title="Firing alerts",
-        about="Firing alerts, with the number of GPUs and devices, since when the condition of the "
-        "alert holds, and the first step. More than three of one kind share a row. An alert on a "
-        "whole rack has no node. A name links to its page of RUNBOOK.md.",
+        about="Firing alerts, with the number of GPUs and devices, and the first step. More than "
+        "three of one kind share a row. An alert on a whole rack has no node. A condition over 15 "
+        "minutes, hours or a day begins to hold that much later than the state itself, which the "
+        "board of its GPU shows. An XID stays for 30 minutes, also if its GPU is back. A name "
+        "links to its page of RUNBOOK.md.",
         columns=(
             Column("Alerts", " or ".join(counts), "none"),
             Column("Alert since", " or ".join(begins), "dateTimeFromNow"),
         ),
         links={"instance": "node", **page},
         more=(
-            override("severity", severities),
-            worded("do", first_steps(), displayName="What to do first", **WRAPPED),
+            override("severity", COLOURED),
+            worded("what", texts(summary, "-"), displayName="What is wrong", **WRAPPED),
+            worded("do", steps, displayName="What to do first", **WRAPPED),
         ),
         widths=WIDTHS,
         as_asked=True,
@@ -86,4 +101,4 @@ WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrap
 """Settings for Grafana 13, and for versions before it."""
 
 WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
-WIDTHS |= {"path": 85, "direction": 85, "link": 50, "xid": 50, "Alerts": 65, "Alert since": 130}
+WIDTHS |= {"path": 85, "link": 50, "xid": 50, "what": 190, "Alerts": 65, "Alert since": 130}

@@ -16,7 +16,7 @@ CASES = [
 ]
 CASES += [
     ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
-    ("DgxLinkSaturated", {"severity": "warning", "path": "pcie"}, "Pin memory and overlap"),
+    ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory and overlap"),
     ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at it first with"),
 ]
 
@@ -34,9 +34,14 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
     (link,) = found["alertname", "links"]
     assert link["url"].endswith("/runbook.html#${__data.fields.alertname}")
     said = "/".join((alert, *(labels.get(kind, "") for kind in DECIDING)))
-    texts = (
-        m["options"]["result"]["text"]
-        for m in found["do", "mappings"]
-        if re.fullmatch(m["options"]["pattern"], said)
+    what, first = (
+        next(
+            m["options"]["result"]["text"]
+            for m in found[column, "mappings"]
+            if re.fullmatch(m["options"]["pattern"], said)
+        )
+        for column in ("what", "do")
     )
-    assert next(texts).startswith(do)
+    assert first.startswith(do)
+    assert what
+    assert "{{" not in what
