@@ -192,8 +192,9 @@ class _Names(NamedTuple):
     def filled(self, value: Any, key: str) -> Any:
         """Return a value with its names replaced; empty items of lists and labels are left out."""
         if isinstance(value, str):
-            text = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)
-            return " ".join(text.split()) if "\n" in text else text
+            if "${" in value:
+                value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)
+            return " ".join(value.split()) if "\n" in value else value
         if isinstance(value, list):
             return [part for item in value for part in self._items(item, key) if part != ""]
         if isinstance(value, dict):
