@@ -65,6 +65,7 @@ EXACT = {
     "for the disk; nothing is broken: tell the job's owner. If it reads: read ahead",
     "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
     "DgxGpuHot: at the limit": "the core has reached its temperature limit. It slows",
+    "DgxGpuHot: of a job": "fans, inlet air, dust. Job 7.",
     "DgxLinkSaturated: network, just over": "network port eno1 (receive) was at its limit for 51% "
     "of the last 10 min (limit 50%); nothing is broken: tell the job's owner. If the job reads",
     "DgxGpuStraggler: two wait for one": "2 GPUs wait for it, each for over 25% of the last",
