@@ -1,5 +1,6 @@
 """Generated files that are committed equal the output of `build`."""
 
+import sys
 from functools import cache
 
 import pytest
@@ -34,6 +35,16 @@ def built() -> dict[str, str]:
 
 def test_everything_generated_is_committed() -> None:
     assert set(built()) == set(COMMITTED)
+
+
+def test_without_the_library_of_boards_all_else_is_built(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a node that was installed from a package."""
+    monkeypatch.setitem(sys.modules, "dashboards.build", None)
+    found = generated(Settings())
+    assert found == {name: built()[name] for name in COMMITTED if not name.startswith("grafana/")}
+    assert capsys.readouterr().err.startswith("no boards: dashboards.build is not here")
 
 
 @pytest.mark.parametrize("name", COMMITTED)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,7 +39,7 @@ def test_a_wrong_word_is_refused(words: tuple[str, ...], said: str) -> None:
     assert said in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("actionlint") is None, reason="needs actionlint")
+@pytest.mark.needs("actionlint")
 def test_actionlint_has_no_finding(tmp_path: Path) -> None:
     def found(*workflows: Path) -> str:
         command = ["actionlint", "-no-color", "-shellcheck=", *map(str, workflows)]
