@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if PACKAGED.exists():
         verb = "purge" if arguments.purge else "remove"
-        raise BadInput(f"dgx-telemetry came as a package: apt {verb} or dnf remove dgx-telemetry")
+        raise BadInput(f"dgx-telemetry came as a package: apt {verb} dgx-telemetry, or dnf remove")
     if not carry_out(uninstalling(purge=arguments.purge)):
         print(f"nothing to do: {SERVICE} is not installed")
     if CONFIGURATION.exists():
