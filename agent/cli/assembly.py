@@ -132,7 +132,7 @@ class Agent:
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
         """Evaluate all faults on the last tick, unless the last look is younger than that (s)."""
-        if self.faults.due(self.clock.monotonic(), every):
+        if self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:

@@ -64,3 +64,15 @@ def test_two_looks_at_one_snapshot_are_equal() -> None:
     before = faults.active, faults.events
     faults.observe(bench.agent.poller.latest)
     assert (faults.active, faults.events) == before
+
+
+@pytest.mark.parametrize(("read", "looks"), [(False, 4), (True, 12)])
+def test_a_look_comes_each_15_seconds_and_each_5_for_a_reader(*, read: bool, looks: int) -> None:
+    bench = simulated("k40:idle").run(10)
+    looked = {bench.agent.faults.looked}
+    for _ in range(60):
+        bench.run(1)
+        if read:
+            bench.agent.look_for_faults()
+        looked.add(bench.agent.faults.looked)
+    assert len(looked) - 1 == looks
