@@ -227,11 +227,11 @@ class Evidence:
 
     @cached_property
     def works(self) -> float:
-        """Share of time that it computes or its launching threads run beside it; its collectives
-        that spin for a peer do not count."""
+        """Share of time that it computes or its launching threads run beside it or wait for files;
+        its collectives that spin for a peer do not count."""
         waited = max((waiting_for_peer(self.second, one.second) for one in self.peers), default=0.0)
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        return min(1.0, self.second.activity - waited + ran)
+        return min(1.0, self.second.activity - waited + ran + self.host.own("blocked"))
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:

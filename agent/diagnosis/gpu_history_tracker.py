@@ -28,8 +28,8 @@ POWER_STEP = 0.05
 
 READINGS = 30
 """Windows of 100 ms whose level is that of work. Readings of activity, a second apart, that must be
-uneven, those of the first work included: a job that starts is uneven. With fewer windows, three
-fewer of 112 GPUs were right on the tapes."""
+uneven, those of the first work included: a job that starts is uneven. Seconds for which a server
+may receive nothing. With fewer windows, three fewer of 112 GPUs were right on the tapes."""
 
 UNEVEN = 0.12
 """Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
@@ -92,7 +92,7 @@ class GpuHistoryTracker:
     _measured: float = 0.0  # when the newest of these was
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
-    _asked: float = 0.0  # when something last came, or was done
+    _asked: float = -inf  # when something last came
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
@@ -125,7 +125,7 @@ class GpuHistoryTracker:
             self._measured = sm.at
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
-        if self._idle_since is None or e.host.rate(workload.RECEIVED):
+        if e.host.rate(workload.RECEIVED):
             self._asked = now
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
@@ -136,8 +136,8 @@ class GpuHistoryTracker:
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
             level=work_level(self._windows),
-            # To a server that rests something comes, if only a probe; a notebook is left alone.
-            bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,
+            # To a server something comes over the network; a notebook or a trainer is left alone.
+            bursts=self._bursts.seen(now) and now - self._asked < READINGS,
             clock=self._clock_at(e, now),
             came=self._came,
         )
@@ -163,7 +163,7 @@ class GpuHistoryTracker:
         """No process is on the GPU: the past does not count for the next processes."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
-        self._sent_abroad, self._bursts = False, Bursts()
+        self._sent_abroad, self._bursts, self._asked = False, Bursts(), -inf
         self._power.clear()
         self._windows.clear()
         self.seen = GpuHistory(nvlink_seen=False)

@@ -62,7 +62,7 @@ def divide_inactive(e: Evidence) -> Shares:
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
     system = e.host.own("system")
-    for_files = min(thread, blocked, system)
+    for_files = min(thread, blocked, max(0.0, system - _copied_back(e) / FRESH_RATE))
     by_thread = 0.0 if copying else _by_thread(e, thread, system - for_files)
     by_thread = min(by_thread, thread - for_files)
     thread, copying = thread - for_files - by_thread, copying + by_thread
@@ -116,6 +116,12 @@ def _by_thread(e: Evidence, thread: float, system: float) -> float:
     return min(thread, copied if data < FRESH_RATE * thread else copied + system)
 
 
+def _copied_back(e: Evidence) -> float:
+    """Bytes a second copied from the GPU, for which the kernel may clear fresh memory."""
+    sent, received = (rate or 0.0 for rate in e.pcie_rates)
+    return max(0.0, sent - received / RECEIVED_BY_COPY) if launch_rate(e) is None else 0.0
+
+
 def _polls(e: Evidence) -> bool:
     """Return whether its thread may only poll for requests: the GPU does next to nothing and
     receives no data, and no worker or child runs."""
@@ -146,10 +152,15 @@ def serves(e: Evidence) -> bool:
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
+def _has_ranks(e: Evidence) -> bool:
+    """Return whether its GPUs work for one job: a program may begin several."""
+    return e.history.nvlink_seen or e.context.has_ranks(e.job)
+
+
 def awaited(e: Evidence) -> Evidence | None:
     """Return the GPU of its job that works longest while this GPU's process sleeps."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
-    if not (e.history.nvlink_seen or e.context.has_ranks(e.job)) or (_polls(e) and not sleeps):
+    if not _has_ranks(e) or (_polls(e) and not sleeps):
         return None
     longest = max(e.peers, key=lambda peer: peer.works, default=e)
     return None if longest.works <= e.works else longest
@@ -182,9 +193,12 @@ def _asleep(e: Evidence, *roles: str) -> float:
 
 def _blocked(e: Evidence) -> float:
     """Share of time that a launching thread waits for files; at least for as long as its cgroup
-    stalled, if no worker waits."""
+    stalled, if no worker or other rank waits."""
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
-    if not e.host.share("working", "blocked", seconds=KEPT):
+    ranks = e.peers if _has_ranks(e) else []
+    if not e.host.share("working", "blocked", seconds=KEPT) and not any(
+        one.host.own("blocked") for one in ranks
+    ):
         stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
     if stalled and not e.context.blocked:  # too short to be sampled
         counted = e.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0

@@ -23,9 +23,11 @@ RELABELLED = (
     "off-policy",
     "gpt-accumulating",
     *("poisson-server", "bursty-server", "generation-server"),
+    *("b1_pageable_masks", "b2_pageable_batches", "b2_pageable_beside"),
 )
 """Begins of names: what a main thread prepares itself was `cpu`, requests that a server waits for
-`unknown`; hangs are seconds of other states until they are known."""
+`unknown`, copies from pageable memory without a mark `host_thread`; hangs are seconds of other
+states until they are known."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
 

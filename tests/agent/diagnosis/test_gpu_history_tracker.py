@@ -80,17 +80,17 @@ def test_a_gpu_that_spins_has_waited_since_the_first_reading_that_showed_it() ->
 
 @pytest.mark.parametrize(
     ("received", "cores", "served"),
-    [(0.0, 0.0, False), (2e3, 0.0, True), (0.0, 0.5, True)],
+    [(0.0, 0.0, False), (2e3, 0.0, True), (0.0, 0.5, False)],
     ids=["left alone", "is asked", "works"],
 )
-def test_what_rests_and_gets_nothing_for_a_minute_serves_none(
+def test_a_process_that_gets_nothing_for_half_a_minute_serves_no_one(
     monkeypatch: pytest.MonkeyPatch, received: float, cores: float, *, served: bool
 ) -> None:
-    """A notebook works in bursts too."""
+    """A notebook and a trainer work in bursts too."""
     monkeypatch.setattr(Bursts, "seen", lambda *_: True)
     memory = GpuHistoryTracker()
     pids: Figures = {(process.PROCESS, (*GPU, "10")): 1, (process.PROCESSES, GPU): 1}
-    worked = {**pids, **threads(GPU, 0.5), (activity.ACTIVITY, GPU): 0.5, (work.RECEIVED, GPU): 0.0}
+    worked = {**pids, **threads(GPU, 0.5), (activity.ACTIVITY, GPU): 0.5, (work.RECEIVED, GPU): 2e3}
     rests: Figures = {
         **pids,
         (activity.ACTIVITY, GPU): 0.0,
@@ -98,7 +98,7 @@ def test_what_rests_and_gets_nothing_for_a_minute_serves_none(
         (work.RECEIVED, GPU): received,
     }
     seen = []
-    for now, figures in ((0.0, worked), (1.0, rests), (59.0, rests), (61.0, rests)):
+    for now, figures in ((0.0, worked), (1.0, rests), (29.0, rests), (31.0, rests)):
         memory.update(evidence(figures), now)
         seen.append(memory.seen.bursts)
     assert seen == [True, True, True, served]

@@ -176,6 +176,18 @@ def test_a_rank_asleep_waits_for_the_rank_that_works(
     assert seconds[Cause.REQUESTS] == pytest.approx(1.0 - found)
 
 
+def test_a_rank_asleep_waits_for_the_rank_that_saves_and_not_for_the_disk() -> None:
+    """Both are in the cgroup that stalls."""
+    asleep = {**threads(GPU, 0.0), (activity.ACTIVITY, GPU): 0.0, (activity.SM_ACTIVE, GPU): 0.0}
+    for metric in (activity.ACTIVITY, activity.SM_ACTIVE):
+        asleep[metric, PEER_LABELS] = 0.2
+    asleep[workload.THREADS, (*PEER_LABELS, "launching", "blocked")] = 0.7
+    figures = {**job({}, {}, sent=0.0), **asleep, (workload.CGROUP_STALLED, (*GPU, "io")): 0.7}
+    shares = divide_inactive(evidence(figures, history=GpuHistory(), others={PEER: GpuHistory()}))
+    assert shares[Cause.PEER].seconds == pytest.approx(0.9)
+    assert Cause.DISK not in {cause for cause, one in shares.items() if one.seconds > 1e-9}
+
+
 def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:
     figures = {**threads(GPU, 0.01), (workload.RECEIVED, GPU): 2e3, (activity.ACTIVITY, GPU): 0.0}
     figures[process.PROCESSES, GPU] = 1.0

@@ -2,8 +2,8 @@
 
 Most tapes are of loads that timed themselves, recorded before threads were read:
 they hold the CPU time of whole processes, and schedstat of the threads that were followed then.
-`two-h100-threads`, `-servers`, `-blind*`, `two-h200-traced-*` are of `tests.hardware.traced.trial`
-and hold all threads, at the moments at which they were listed then.
+`two-h100-threads`, `-servers`, `-blind*`, `-frozen-*`, `two-h200-traced-*` are of
+`tests.hardware.traced.trial` and hold all threads, at the moments at which they were listed then.
 `python -m tests.hardware.share_replay tests/tapes/shares/NAME` prints each load. Every load whose
 shares are right must stay within the bound of its signals; every other one stands in
 `tests/tapes/shares/known_wrong.toml` with the reason and its largest error, and leaves that file

@@ -22,11 +22,6 @@ LAUNCH_GAP = 1500
 """Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin
 the next one, and counts as active meanwhile."""
 
-FULL = 25e9
-"""Bytes a second from which a copy is limited by the slot (PCIe 5.0 x16: 50 to 56 GB/s from pinned
-memory); slower ones are made by the launching thread through a buffer (3 to 13 GB/s), or are too
-small to matter."""
-
 LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/requests"}
 
 
@@ -201,8 +196,7 @@ def _busy(one: RankRecords, cover: Cover) -> Any:
 
 def _copies(one: RankRecords, cover: Cover) -> Any:
     starts, ends = _filled(one)
-    seconds = np.maximum(one.trace["end"] - one.trace["start"], 1) / 1e9
-    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU)) & (one.trace["bytes"] / seconds >= FULL)
+    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU))
     return cover(starts[over], ends[over])
 
 
