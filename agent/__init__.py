@@ -1,3 +1,3 @@
-"""Read the hardware and understand it: backends, sources, accounting, and the command line."""
+"""The agent: hardware backends, metric sources, GPU time accounting, and the command line."""
 
 __version__ = "0.3.0"

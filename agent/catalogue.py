@@ -1,4 +1,5 @@
-"""Every metric of the agent, by name. A metric is declared once, beside the code that reads it."""
+"""All metrics of the agent, by name. Each metric is declared once, next to the code that reads
+it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,11 +14,11 @@ NAME = re.compile(r"dgx_[a-z0-9]+(_[a-z0-9]+)+")
 
 
 class CatalogueError(ValueError):
-    """A declaration that breaks the rules of names; raised at import."""
+    """Raised at import for a metric declaration that breaks the naming rules."""
 
 
 def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
-    """Metrics by name; raises CatalogueError for a name declared twice or against the rules."""
+    """Return the metrics by name. Raise CatalogueError for a duplicate or invalid name."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         if found.setdefault(metric.name, metric) is not metric:

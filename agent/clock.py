@@ -1,5 +1,5 @@
-"""The agent's clock, handed in, so that tests freeze it and simulations run it fast; and the time
-that the agent's threads had of the machine's processors."""
+"""The agent's clock, passed in so that tests can freeze it and simulations can speed it up; and the
+CPU time of the agent's threads."""
 
 import asyncio
 import os
@@ -11,18 +11,18 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Seconds of a sleep of a thread that waits for Python's lock: it looks again each half
-millisecond, and waits longer only for the thread that takes the lock from it."""
+"""Longest sleep, in seconds, of a thread that waits for Python's lock: the thread checks the lock
+every half millisecond, and sleeps longer only if another thread takes the lock first."""
 
-SHORT = 0.1  # Real seconds of a call that are always its own
-FRESH, SAME = 2.0, 0.01  # Real seconds for which processor times serve as a start, and as an end
+SHORT = 0.1  # Wall-clock seconds below which a call is assumed not to have waited
+FRESH, SAME = 2.0, 0.01  # Maximum age of processor times at a start and at an end (wall-clock s)
 
 
 class ThreadTime(NamedTuple):
-    """Processor time of a thread since its start (real s), and the number of its time slices."""
+    """CPU time of a thread since its start (wall-clock s), and its number of time slices."""
 
     ran: float
-    queued: float  # ready to run, without a processor
+    queued: float  # ready to run, but waiting for a CPU
     slices: int
 
 
@@ -30,19 +30,19 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """Processor time of all threads of this process at a moment (real s)."""
+    """CPU time of all threads of this process at a point in time (wall-clock s)."""
 
     at: float
-    threads: Mapping[int, ThreadTime]  # by the kernel's thread id
-    late: float  # total delay of the event loop: stopped processes have no other sign
+    threads: Mapping[int, ThreadTime]  # by kernel thread ID
+    late: float  # total event loop delay, the only sign of a stopped process
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return the seconds since `before` in which this thread waited for a processor or for
-        Python's lock, or the whole process did.
+        """Return the seconds since `before` that this thread, or the whole process, waited for a
+        CPU or for Python's lock.
 
-        A wait for the lock is a sleep, as a driver's wait is. It cannot last longer than the thread
-        that held the lock, the busiest of the others, ran or was queued, and consists of short
-        sleeps.
+        Waiting for the lock looks like sleeping, as waiting in a driver does. The wait consists of
+        short sleeps, and cannot exceed the time for which the holder of the lock, taken to be the
+        busiest other thread, was running or queued.
         """
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
@@ -52,7 +52,7 @@ class ProcessorTime(NamedTuple):
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the seconds that all threads waited for a processor."""
+        """Return the total seconds since `before` that all threads waited for a CPU."""
         return sum(thread.queued for thread in self._since(before).values())
 
     def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
@@ -63,50 +63,50 @@ class ProcessorTime(NamedTuple):
 
 
 class Clock(Protocol):
-    """Time as the agent sees it."""
+    """Source of time for the agent."""
 
     speed: float
-    """Seconds of this clock in a real second. Limits of lateness are real seconds."""
+    """Seconds of this clock per wall-clock second. Lateness limits are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Seconds on the agent's clock, from an arbitrary origin; never steps back."""
+        """Return seconds since an arbitrary origin on the agent's clock, which never goes back."""
 
     def time(self) -> float:
-        """Wall time in seconds since the epoch; may step."""
+        """Return the wall-clock time in seconds since the epoch; may jump."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for so many of this clock's seconds."""
+        """Sleep for `seconds` of this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Real seconds of wall time and of this thread's CPU time: the price of its work."""
+        """Return elapsed wall-clock seconds and this thread's CPU seconds, to measure work."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
-        """Processor time of this process, as read at most `age` real seconds ago."""
+        """Return the CPU time of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
-        """Wall time less the real time since boot (s): it stays the same unless somebody sets the
-        clock. None while the machine has just started, and is about to learn the time."""
+        """Return the wall-clock time minus the time since boot (s), which changes only if the clock
+        is set. Return None shortly after boot, when the clock may not be synchronised yet."""
 
 
 STARTED = 600.0
-"""Seconds after boot by which a machine has learned the time from the network."""
+"""Seconds after boot by which a machine has synchronised its clock over the network."""
 
 
 class SystemClock:
-    """The machine's clock, or a clock that runs `speed` times faster (`--simulate-speed`)."""
+    """The system clock, or a clock that runs `speed` times as fast (`--simulate-speed`)."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
         self._began = self._origin = self._awake = time.monotonic()
-        self._late = 0.0  # s by which sleeps ended late
-        self._due: set[float] = set()  # end of each sleep
+        self._late = 0.0  # total seconds by which sleeps ended late
+        self._due: set[float] = set()  # due time of each sleep
         self._processor_time = ProcessorTime(0.0, {}, 0.0)
 
     def monotonic(self) -> float:
         return (time.monotonic() - self._origin) * self.speed
 
     def time(self) -> float:
-        # A fast clock is ahead in both, or times of day contradict the durations beside them.
+        # A fast clock advances both times; otherwise timestamps would contradict durations.
         return time.time() + (time.monotonic() - self._began) * (self.speed - 1.0)
 
     async def sleep(self, seconds: float) -> None:
@@ -121,11 +121,11 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Seconds since a sleep should have ended, without those of sleeps that were late before"""
+        """Return the seconds since a sleep was due, excluding delays that are already counted."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
-        """Advance the clock, so that a simulated machine has been running for a while."""
+        """Advance the clock, so that a simulated machine appears to have been running already."""
         self._origin -= seconds / self.speed
 
     def meter(self) -> tuple[float, float]:
@@ -144,7 +144,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Processor time of each thread of this process; empty on a kernel that does not count it."""
+    """Return the CPU time of each thread of this process; empty if the kernel does not count it."""
     found = {}
     for task in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError), open(f"{task.path}/schedstat", "rb") as file:
@@ -154,10 +154,10 @@ def _threads() -> dict[int, ThreadTime]:
 
 
 class Stopwatch:
-    """Real seconds that the calls of a thread take; the waits of the agent do not count: a machine
-    short of processors is not a driver that hangs.
+    """Measures the wall-clock seconds that a thread's calls take, excluding the agent's own waits,
+    because an overloaded machine must not look like a hung driver.
 
-    A call that hangs sleeps in the driver, or runs while it waits for its lock: both count.
+    A hung call either sleeps in the driver or spins on the driver's lock, and both are counted.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -169,13 +169,13 @@ class Stopwatch:
 
     @property
     def passed(self) -> float:
-        """Real seconds since the start, waits included."""
+        """Wall-clock seconds since the start, including waits."""
         return (self._clock.monotonic() - self.since) / self._clock.speed
 
     @property
     def took(self) -> float:
-        """Real seconds since the start without the waits, for any thread; a short time is returned
-        as it is, without a search for waits."""
+        """Wall-clock seconds since the start, excluding waits. Any thread may read it. A short time
+        is returned unchanged, because finding waits is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -1,15 +1,15 @@
-"""Errors of input, unexpected errors, and events for the log."""
+"""Input errors, unexpected errors, and log events."""
 
 import traceback
 from typing import NamedTuple
 
 
 class BadInput(ValueError):
-    """Error in the user's input; the message is one sentence. Exit status 2."""
+    """Raised for invalid user input. The message is a single sentence, and the exit status is 2."""
 
 
 class Failure(NamedTuple):
-    """An unexpected error: its type, its place (file:line), and its message."""
+    """An unexpected error: type, location (file:line), and message."""
 
     type: str
     place: str
@@ -25,26 +25,27 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Text that can be shown: control sequences of a terminal, and unprintable characters, in names
-    of devices, of programs or of a tape become `\\x1b`. Ends of lines stay."""
+    """Return text that is safe to display: terminal control sequences and unprintable characters in
+    device, program, or recording names become escapes such as `\\x1b`. Line breaks are kept."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def encodable(label: str) -> str:
-    """A label value that shows its true content: unprintable characters become question marks, as
-    do letters that turn the direction of text, and bytes that are no UTF-8."""
+    """Return a label value that cannot disguise its content: unprintable characters, characters
+    that change the text direction, and bytes that are not UTF-8 become question marks."""
     if label.isprintable():
         return label
     return "".join(letter if letter.isprintable() else "?" for letter in label)
 
 
 class LogEvent:
-    """The message of a log record: the name of an event, and its fields as values.
+    """The message of a log record: an event name and its fields.
 
-    Formatters take the two apart; as text it is `event=NAME key=value`, on one line, and any
-    formatter can write it: a name that a driver or a tape made up commands no terminal.
+    Formatters may read the name and the fields separately. The string form is a single line,
+    `event=NAME key=value`, that is safe to print: names from a driver or a recording cannot inject
+    terminal control sequences.
     """
 
     def __init__(self, name: str, /, **fields: str | float | bool | None) -> None:
@@ -57,7 +58,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """A value of logfmt: in quotes if it would not be read as one word."""
+    """Return a logfmt value, quoted if it would not be parsed as a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

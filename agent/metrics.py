@@ -1,4 +1,4 @@
-"""Metrics as their TOML file declares them: the file beside each module that reads them."""
+"""Metric declarations, loaded from the TOML file next to each module that reads the metrics."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from agent.ranges import ANY, FASTEST_NVLINK, FASTEST_PCIE, FLAG, NOT_NEGATIVE, 
 RANGES = {
     "flag": FLAG,
     "ratio": Range(0, 1.05),
-    "bytes": Range(0, 1e13),  # of the memory of a GPU
+    "bytes": Range(0, 1e13),  # GPU memory
     "processes": Range(0, 1e5),
     "wire": Range(1, 1e12),
 }
 FASTEST = {"wire": 1e12, "pcie": FASTEST_PCIE, "nvlink": FASTEST_NVLINK, "stepwise": 3.0}
-"""Growth of counters per second. No single disk, array, NIC or port moves the bytes of "wire". A
-driver advances a counter of seconds in coarse steps, which may be longer than the time between two
-reads: "stepwise"."""
+"""Maximum growth of a counter per second. No single disk, array, NIC, or port reaches "wire" bytes
+per second. "stepwise" is for counters of seconds, because a driver may advance a counter in steps
+longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file: the fields of `Metric`.
+    """A metric table in the TOML file, with the fields of `Metric`.
 
-    `possible` and `fastest` are numbers, or a name in `RANGES` and `FASTEST`. `which` lists values
-    of labels: the default set has each series with one of them.
+    `possible` and `fastest` are numbers, or names from `RANGES` and `FASTEST`. `which` lists label
+    values: the default set includes every series that has any of the listed values.
 
-    A value of a GPU that NVML answers by itself needs no more: `call` is the getter without
-    `nvmlDeviceGet`, or the id of a field, `per` its units in a unit of the metric, `every` the
-    name of an interval.
+    A GPU value that a single NVML call returns needs no code: `call` is the getter name without the
+    prefix `nvmlDeviceGet`, or a field ID; `per` is the number of NVML units per metric unit; and
+    `every` is the name of an interval.
     """
 
     meaning: str
@@ -49,7 +49,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     every: str = ""
 
     def metric(self, name: str) -> Metric:
-        """The metric of this name; a counter if the name says so."""
+        """Return the metric with this name; a name that ends in `_total` makes it a counter."""
         counts = name.endswith("_total")
         kind = Kind.COUNTER if counts else Kind.INTERNAL if self.internal else Kind.GAUGE
         possible = NOT_NEGATIVE if counts else ANY
@@ -66,7 +66,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Declarations(dict[str, Metric]):
-    """The metrics of a file, by name."""
+    """The metrics declared in a file, by name."""
 
     def __init__(self, tables: Mapping[str, Declaration]) -> None:
         super().__init__({name: table.metric(name) for name, table in tables.items()})
@@ -74,6 +74,6 @@ class Declarations(dict[str, Metric]):
 
 
 def declared_beside(module: str) -> Declarations:
-    """The metrics of the TOML file beside a module (its `__file__`)."""
+    """Return the metrics declared in the TOML file next to a module, given its `__file__`."""
     text = Path(module).with_suffix(".toml").read_text(encoding="utf-8")
     return Declarations(convert(tomllib.loads(text), dict[str, Declaration]))

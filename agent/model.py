@@ -1,4 +1,4 @@
-"""The data model: metrics, the samples of a read, the agent's knowledge at a tick."""
+"""The data model: metrics, samples, readings, and the agent's state at a tick."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,79 +11,79 @@ from agent.errors import Failure
 from agent.ranges import ANY, LARGEST, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
-"""The labels of a series: their values; in a metric's declaration, their names."""
+"""Label values of a series, or label names in a metric declaration."""
 
 GPU_LABELS = ("gpu", "uuid")
-EXPIRY_INTERVALS = 3  # of its read, and at least real seconds: older data is not exported
+EXPIRY_INTERVALS = 3  # read intervals, each at least 1 wall-clock s; older data is not exported
 
 
 class Kind(StrEnum):
-    """Kind of a metric, by how its value may change."""
+    """Type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    INTERNAL = "internal"  # evidence for the diagnosis: in the snapshot, never in the exposition
+    INTERNAL = "internal"  # evidence for the diagnosis; kept in the snapshot, never exported
 
 
 class InDefault(StrEnum):
-    """Series of a metric that the default set of `/metrics` has."""
+    """Series of a metric that `/metrics` includes in the default set."""
 
     ALL = "all"
     FULL = "none"
-    MOVED = "moved"  # the parts that ever were above 0, and a part without a name, at 0, per device
-    GROWN = "grown"  # the parts that ever were above 0
-    ZERO = "at 0"  # those that ever were at 0
-    ONE_WAY = "once"  # once a device if both directions are equal
-    WHICH = "some"  # those that `which` chooses
-    SHORT = "short"  # of paths whose hardware carries less than the system's spec sheet says
+    MOVED = "moved"  # parts that were ever above 0, plus an unnamed part at 0 for each device
+    GROWN = "grown"  # parts that were ever above 0
+    ZERO = "at 0"  # series that were ever 0
+    ONE_WAY = "once"  # a single series per device if both directions are equal
+    WHICH = "some"  # series that `which` selects
+    SHORT = "short"  # paths whose hardware carries less than the spec sheet of the system states
 
 
 class Reason(StrEnum):
     """Reason why a value is absent."""
 
-    UNSUPPORTED = "unsupported"  # the hardware or its driver refuses the question
-    DRIVER = "driver"  # this driver is too old to know the question
-    DENIED = "denied"  # permission
-    MIG = "mig"  # refused for the whole GPU while MIG is on
-    LOST = "lost"  # the GPU fell off the bus
+    UNSUPPORTED = "unsupported"  # the hardware or its driver does not support the query
+    DRIVER = "driver"  # the driver is too old to support the query
+    DENIED = "denied"  # permission denied
+    MIG = "mig"  # not available for the whole GPU in MIG mode
+    LOST = "lost"  # the GPU has fallen off the bus
     STALLED = "stalled"  # the read hangs, or its data expired
-    NOT_ANSWERING = "not_answering"  # calls of this GPU do not return in time
-    FAILED = "failed"  # an error that has no better name
-    MISSING = "not_present"  # no such hardware here
-    NO_DRIVER = "no_driver"  # NVML is not there
-    CRASHED = "crashed"  # NVML ends the process that initialises it
-    RELEASED = "released"  # the driver was given back, for an upgrade
-    UNKNOWN = "unknown"  # answered, but with no usable value
-    IMPLAUSIBLE = "implausible"  # answered with a value that the hardware cannot have
+    NOT_ANSWERING = "not_answering"  # calls for this GPU time out
+    FAILED = "failed"  # any other error
+    MISSING = "not_present"  # the machine has no such hardware
+    NO_DRIVER = "no_driver"  # NVML is not installed
+    CRASHED = "crashed"  # NVML terminates the process that initialises it
+    RELEASED = "released"  # the agent released the driver for an upgrade
+    UNKNOWN = "unknown"  # the response has no usable value
+    IMPLAUSIBLE = "implausible"  # the response is a value that the hardware cannot have
     NOT_ENOUGH = "not_enough"  # too few samples so far
     TOO_SHORT = "too_short"  # the event is shorter than the time between samples
-    IRREGULAR = "irregular"  # there is no rhythm in the samples
+    IRREGULAR = "irregular"  # the samples show no rhythm
     FLAT = "flat"  # the samples hardly vary
-    LEFT_OUT = "left_out"  # there are more devices than are reported
-    NOT_CONFIGURED = "not_configured"  # the settings leave it out
+    LEFT_OUT = "left_out"  # the number of devices exceeds the reporting limit
+    NOT_CONFIGURED = "not_configured"  # disabled by the configuration
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
-"""Reasons after which the agent asks a GPU nothing more."""
+"""Reasons after which the agent stops querying a GPU."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the GPU is queried again."""
 
 
 class Absent(Exception):
-    """A value that is not there; `reason` says why, the message names the question."""
+    """Raised for an absent value; `reason` gives the cause, and the message names the query."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return a copy to keep: a raised error holds every frame that it passed."""
+        """Return a copy that is safe to keep, because a raised error references stack frames."""
         return Absent(self.reason, str(self))
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """Return the value as a number; raises Absent(implausible) if it cannot be a number."""
+    """Return the value as a float. Raise Absent(implausible) if it is not a number in range."""
     if isinstance(value, int | float) and possible.low <= value <= possible.high:
         return float(value)
     shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
@@ -95,12 +95,13 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric, declared once: every exposition, board, rule and page refers to this object.
+    """A metric, declared once; every exposition, dashboard, rule, and page refers to this object.
 
-    A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
-    which a counter can grow in a second, None for events, which have no such limit. A change by
-    more than `step` is exported once the next reading has it too. `shown` chooses the series of
-    the default set; `parts` are the labels of kinds of an event, `which` those to export at once.
+    A value outside `possible` is a driver error and is treated as absent. `fastest` is the maximum
+    increase of a counter per second, or None for event counters, which have no limit. A change
+    larger than `step` is exported only if the next reading confirms it. `shown` selects the series
+    of the default set, `parts` are the labels that name a kind of event, and `which` selects the
+    series to export from the start.
     """
 
     name: str
@@ -116,12 +117,12 @@ class Metric:
     which: Callable[[Labels], bool] = field(default=lambda _: False, compare=False)
 
     def checked(self, value: object) -> float:
-        """The value as a number; raises Absent(implausible)."""
+        """Return the value as a float. Raise Absent(implausible) if the metric cannot have it."""
         return checked(value, self.possible, self.origin)
 
     def checked_rate(self, value: object) -> float:
-        """Return the rate from which a counter is integrated, in its unit per second; raises
-        Absent(implausible)."""
+        """Return the rate that is integrated into a counter, in the counter's unit per second.
+        Raise Absent(implausible) if the rate is out of range."""
         return checked(value, Range(0, self.fastest or LARGEST), self.origin)
 
     def __hash__(self) -> int:
@@ -132,7 +133,7 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """Meaning with unit, then the NVML call or file that the value comes from."""
+        """HELP text: the meaning and unit, then the NVML call or file that provides the value."""
         return f"{self.meaning} Origin: {self.origin}."
 
 
@@ -142,7 +143,7 @@ internal = partial(Metric, kind=Kind.INTERNAL)
 
 
 class Sample(NamedTuple):
-    """A value of a metric; `labels` in the order of `metric.labels`."""
+    """A value of a metric, with label values in the order of `metric.labels`."""
 
     metric: Metric
     labels: Labels
@@ -150,8 +151,9 @@ class Sample(NamedTuple):
 
 
 class TimedSeries(NamedTuple):
-    """Samples that the driver took between two reads: values of a metric, oldest first. `times` are
-    seconds on the driver's clock, which runs like the agent's but has another origin."""
+    """Values of a metric that the driver sampled between two reads, oldest first. `times` are
+    seconds on the driver's clock, which runs at the speed of the agent's clock from a different
+    origin."""
 
     metric: Metric
     labels: Labels
@@ -160,7 +162,7 @@ class TimedSeries(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """A value that is not there; `labels` as far as they are known (often GPU and UUID)."""
+    """An absent value, with the known labels (often only `gpu` and `uuid`)."""
 
     metric: Metric
     labels: Labels
@@ -169,20 +171,20 @@ class Absence(NamedTuple):
 
 
 class GpuKey(NamedTuple):
-    """A GPU: NVML's index, which may shift when another is lost, and its UUID, which stays."""
+    """A GPU: its NVML index, which may change when another GPU is lost, and its permanent UUID."""
 
-    index: int  # type: ignore[assignment]  # not that of tuples
+    index: int  # type: ignore[assignment]  # hides tuple.index
     uuid: str
 
     @property
     def labels(self) -> tuple[str, str]:
-        """The labels `gpu` and `uuid`."""
+        """Values of the labels `gpu` and `uuid`."""
         return str(self.index), self.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Identity of a GPU; `index` may shift when another GPU is lost, `uuid` never."""
+    """Identity of a GPU; `index` may change when another GPU is lost, but `uuid` never changes."""
 
     index: int
     uuid: str
@@ -191,7 +193,7 @@ class GpuIdentity:
     pci_bus_id: str
     serial: str
     vbios_version: str
-    racked: bool = False  # its place reports a rack, by the serial number of the chassis
+    racked: bool = False  # its location includes a chassis serial number, so it is in a rack
 
     @property
     def key(self) -> GpuKey:
@@ -199,7 +201,7 @@ class GpuIdentity:
 
 
 class Figure(NamedTuple):
-    """A number that decided something; `unit` is a base unit (ratio, bytes_per_second, ...)."""
+    """A number behind a decision; `unit` is a base unit such as ratio or bytes_per_second."""
 
     name: str
     value: float
@@ -209,15 +211,15 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An observation that decided a verdict: its kind, its figures, the GPU and devices meant.
+    """An observation behind a verdict: its kind, its figures, and the GPU and devices concerned.
 
-    Kinds are members of an enumeration beside the code that finds them.
+    Each kind is a member of an enumeration next to the code that finds it.
     """
 
     kind: StrEnum
     figures: tuple[Figure, ...] = ()
     names: tuple[str, ...] = ()
-    gpu: GpuKey | None = None  # another than the judged GPU
+    gpu: GpuKey | None = None  # a GPU other than the judged GPU
 
 
 class Severity(StrEnum):
@@ -230,8 +232,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault of the machine; `device` is its port, link, array or source, empty if it is about the
-    whole GPU or machine; `labels` are others of its alert."""
+    """A fault of the machine. `device` is the faulty port, link, array, or source, or empty if the
+    whole GPU or machine is affected; `labels` are additional labels of the alert."""
 
     kind: str
     severity: Severity
@@ -246,11 +248,11 @@ class State(StrEnum):
     """State of a GPU."""
 
     IDLE = "idle"  # no compute process, or a server without requests
-    HELD = "held"  # processes that do nothing, for a while
-    HUNG = "hung"  # a job whose GPUs all wait for one another, or for an event that never comes
-    THROTTLED = "throttled"  # the clocks are held down
-    STARVED = "starved"  # a process is there, and its GPU waits
-    COMMUNICATING = "communicating"  # the GPU waits for a wire that carries its data
+    HELD = "held"  # processes that have done nothing for a while
+    HUNG = "hung"  # a job whose GPUs all wait for each other or for an event that never occurs
+    THROTTLED = "throttled"  # the clocks are reduced
+    STARVED = "starved"  # the GPU has a process, but waits
+    COMMUNICATING = "communicating"  # the GPU waits for a link that transfers its data
     BUSY = "busy"
 
 
@@ -285,44 +287,44 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
     State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
     State.BUSY: (Cause.NONE,),
 }
-"""The causes that each state can have."""
+"""Possible causes of each state."""
 
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States whose time is lost, the worst first; every count of lost time uses them. Exposed
-communication moves a job's own data, and is shown apart."""
+"""States that count as lost time, worst first; every sum of lost time uses this list. Exposed
+communication transfers a job's own data, so it is shown separately."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
 
 def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
-    """The sum of the time spent in these states."""
+    """Return the total time spent in `states`."""
     return sum(part for (state, _), part in seconds.items() if state in states)
 
 
 class SignalQuality(StrEnum):
     """Signal on which a verdict is based."""
 
-    GPM = "gpm"  # Hopper and newer: activity of the engines and of the multiprocessors
-    NVML = "nvml"  # utilization, which counts copies and spinning too, and power
+    GPM = "gpm"  # Hopper and newer: engine and SM activity
+    NVML = "nvml"  # utilization, which includes copies and spinning, and power
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a GPU: its state and cause, `shares` of the time that sum to 1, evidence."""
+    """Verdict on a GPU: its state and cause, evidence, and time shares that sum to 1."""
 
     state: State
     cause: Cause
     quality: SignalQuality
     shares: Mapping[Pair, float]
-    since: float = 0.0  # when it was first called so (monotonic seconds); short gaps do not count
-    gaps: float = 0.0  # seconds since then in which it was not, a minute at a time at most
-    evidence: tuple[Fact, ...] = ()  # the weightiest first
-    doubts: tuple[Fact, ...] = ()  # facts that were not visible, and would have been asked
-    waits_for: GpuKey | None = None  # the GPU of its job that holds it up
-    confidence: float = 1.0  # how often verdicts like this were right in trials, 0-1
-    advice: Mapping[Pair, str] = field(default_factory=dict)  # fitted most of each recent loss
+    since: float = 0.0  # when the state began, ignoring short gaps (monotonic s)
+    gaps: float = 0.0  # seconds since then in another state, at most a minute at a time
+    evidence: tuple[Fact, ...] = ()  # most important first
+    doubts: tuple[Fact, ...] = ()  # relevant facts that could not be read
+    waits_for: GpuKey | None = None  # the GPU of the same job that delays this GPU
+    confidence: float = 1.0  # share of similar verdicts that were correct in trials, 0-1
+    advice: Mapping[Pair, str] = field(default_factory=dict)  # that fits most of each recent loss
 
     @property
     def pair(self) -> Pair:
@@ -330,7 +332,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """Key of a read of a device, under which its newest reading is kept."""
+    """Key of a device read, under which its newest reading is stored."""
 
     source: str
     part: str
@@ -339,7 +341,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of a read. `at` is on the agent's clock, `every` its interval (s there)."""
+    """Result of a read; `at` and the read interval `every` are in seconds of the agent's clock."""
 
     key: ReadKey
     at: float
@@ -348,11 +350,11 @@ class Reading:
     absences: tuple[Absence, ...] = ()
     failure: Failure | None = None
     series: tuple[TimedSeries, ...] = ()
-    speed: float = 1.0  # of that clock
+    speed: float = 1.0  # of the agent's clock
 
     @property
     def expires(self) -> float:
-        """Time at which the reading is too old for export (monotonic seconds)."""
+        """Time from which the reading is too old for export (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:
@@ -361,10 +363,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the agent knows at a tick; replaced whole, never changed.
+    """The complete, immutable state of the agent at a tick.
 
-    A GPU that is there has a verdict, or an absence with the reason; `findings` are the faults of
-    the machine, None if nothing has looked.
+    Each GPU that is present has either a verdict or an absence with a reason. `findings` are the
+    faults of the machine, or None if no fault check has run.
     """
 
     tick: int
@@ -376,13 +378,13 @@ class Snapshot:
     findings: tuple[Finding, ...] | None = None
 
     def samples(self, now: float) -> Iterator[Sample]:
-        """All samples that have not expired at `now` (monotonic seconds)."""
+        """Return all samples that have not expired at `now` (monotonic seconds)."""
         return chain.from_iterable(
             reading.samples for reading in self.readings.values() if reading.fresh(now)
         )
 
     def absences(self, now: float) -> Iterator[Absence]:
-        """All values that are absent; samples of expired readings count as stalled."""
+        """Yield all absent values; samples of expired readings count as stalled."""
         for reading in self.readings.values():
             yield from reading.absences
             if not reading.fresh(now):

@@ -1,5 +1,5 @@
-"""Values that a metric can have (a driver's answer beyond them is a mistake), and ranges of
-indices."""
+"""Ranges of possible metric values, beyond which a driver's reading is an error, and index
+ranges."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """A range with both ends included; NaN is outside."""
+    """A range that includes both ends and excludes NaN."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -21,11 +21,11 @@ ANY, NOT_NEGATIVE = Range(), Range(0)
 FLAG = Range(0, 1)
 
 FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
-"""Bytes per second that no slot, and no GPU's links together, carry."""
+"""Bytes per second that no PCIe slot, and no GPU's NVLinks combined, can exceed."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut at each missing index: 0, 1, 3 are [0, 1] and [3]."""
+    """Return sorted runs of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -36,26 +36,26 @@ def consecutive(indices: Iterable[int]) -> list[list[int]]:
 
 
 def ranges(indices: Iterable[int]) -> str:
-    """The indices of GPUs as text: `0-3,5`."""
+    """Return GPU indices as ranges, for example `0-3,5`."""
     runs = consecutive(indices)
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def gpus_named(indices: Iterable[int]) -> str:
-    """`GPU 3`, `GPUs 0-3,5`."""
+    """Return GPU indices with their noun, for example `GPU 3` or `GPUs 0-3,5`."""
     listed = {*indices}
     return f"{'GPUs' if len(listed) > 1 else 'GPU'} {ranges(listed)}"
 
 
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key for sorting: `gpu10` comes after `gpu9`."""
+    """Return a natural sort key, which places `gpu10` after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def pci_address(text: str) -> tuple[int, ...]:
-    """Domain, bus and device of an address, in any notation; empty if it is no address."""
+    """Return domain, bus, and device of a PCI address in any notation; empty if it is invalid."""
     try:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:
@@ -64,7 +64,8 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """`gpu0-7, md0, sda`: neighbouring GPUs become a range, devices without a name are left out."""
+    """Return device names such as `gpu0-7, md0, sda`, with consecutive GPUs as a range and empty
+    names omitted."""
     named = sorted(filter(None, devices), key=natural)
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]
     others = [name for name in named if not _is_gpu(name)]

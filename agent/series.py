@@ -1,8 +1,8 @@
-"""Recent samples: the only store for the newest value, a mean or a rate.
+"""Recent samples: the only store for newest values, means, and rates.
 
-A series that the newest reading of a read does not show is absent at once; `last` looks further
-back. A tick costs as much as its new readings: the place of a series within the readings of its
-read is found once for all readings of the same shape, and the shape seldom changes.
+A series is absent as soon as the newest reading lacks it; only `last` searches older readings. The
+cost of a tick depends only on the number of new readings: the position of a series is looked up
+once for all readings with the same shape, and shapes seldom change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from typing import NamedTuple, Self
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
 WINDOW_SECONDS = 3.0
-"""Seconds that a mean or a rate looks back unless stated otherwise."""
+"""Default window, in seconds, of a mean or a rate."""
 
 KEPT = 12.0
-"""Seconds of readings that are kept, with a reading before them: the longest window of a query."""
+"""Seconds of readings to keep, plus one earlier reading; no query has a longer window."""
 
 
 class Point(NamedTuple):
-    """A value, the time of its reading, and the end of its validity (monotonic seconds)."""
+    """A value, the time at which it was read, and its expiry time (monotonic seconds)."""
 
     at: float
     value: float
@@ -29,11 +29,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """Layout of the series in a reading: their order and places."""
+    """Order and positions of the series in a reading."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
-    places: Mapping[tuple[str, Labels], int]  # by name of the metric, and labels
+    places: Mapping[tuple[str, Labels], int]  # by metric name and labels
     by_metric: Mapping[str, Sequence[int]]
 
     @classmethod
@@ -47,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A reading: its values in the order of its shape, and the turn at which it was taken in."""
+    """A stored reading: its values, in the order of its shape, and the turn that stored it."""
 
     at: float
     until: float
@@ -66,45 +66,44 @@ class _Kept(NamedTuple):
 
 
 _Read = list[_Kept]
-"""The recent readings of a read, the newest last."""
+"""The recent readings of a read, oldest first."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that hold a series (nearly always a single read), and its place in their newest
-reading."""
+"""The reads that provide a series (nearly always a single read), each with the position of the
+series in its newest reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
 
 @dataclass(slots=True, eq=False)
 class SampleStore:
-    """The samples of the last seconds by metric and labels; `now` is the tick's monotonic time.
+    """Recent samples by metric and labels; `now` is the monotonic time of the current tick.
 
-    A value that has expired is as absent as a value that never was. Not for several threads at
-    once.
+    An expired value is treated like a value that was never read. The store is not thread-safe.
     """
 
     now: float = 0.0
-    turn: int = 0  # how often something was taken in
+    turn: int = 0  # number of calls of `take`
     _reads: dict[ReadKey, _Read] = field(default_factory=dict)
     _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
         default_factory=dict
-    )  # by name of the metric
-    _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
-    _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
-    _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
-    _rates: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
+    )  # by metric name
+    _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # by metric name
+    _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by metric name
+    _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # this tick
+    _rates: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # this tick
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """The samples of one snapshot, as they are at `now` (its own time unless given)."""
+        """Return a store with the samples of `snapshot` at time `now`, by default its own time."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store
 
-    # Taking in
+    # Updates
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Take in the readings since the last tick; drop reads that no longer exist."""
+        """Store the readings since the last tick and drop the reads in `forgotten`."""
         self.now, self.turn = now, self.turn + 1
         self._means.clear()
         self._rates.clear()
@@ -144,7 +143,7 @@ class SampleStore:
             del read[0]
 
     def _enter(self, key: ReadKey, read: _Read) -> None:
-        """Enter the series of a read's newest reading into the index."""
+        """Add the series of a read's newest reading to the index."""
         shape = read[-1].shape
         for (name, labels), place in shape.places.items():
             self._series.setdefault(name, {}).setdefault(labels, []).append((read, place))
@@ -152,16 +151,16 @@ class SampleStore:
             self._reporters.setdefault(name, {})[key] = read
 
     def _leave(self, read: _Read) -> None:
-        """Take them out of the index."""
+        """Remove the series of a read's newest reading from the index."""
         for name, labels in read[-1].shape.places:
             held = [other for other in self._series[name].pop(labels) if other[0] is not read]
             if held:
                 self._series[name][labels] = held
 
-    # Asking
+    # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the newest of the reads that hold a series, unless it has expired."""
+        """Return the most recent unexpired read that provides a series, or None."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)
@@ -177,12 +176,12 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """A value by its labels in the metric's order, or None if it is absent."""
+        """Return the value for `labels`, in the metric's label order, or None if it is absent."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """A value with its times, or None if it is absent."""
+        """Return a value with its read and expiry times, or None if it is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -190,7 +189,7 @@ class SampleStore:
         return Point(newest.at, newest.values[found[1]], newest.until)
 
     def all(self, metric: Metric) -> dict[Labels, float]:
-        """The newest value of every series of a metric."""
+        """Return the newest value of every series of a metric."""
         found: dict[Labels, float] = {}
         for labels, held in self._series.get(metric.name, {}).items():
             read, place = held[0]
@@ -202,7 +201,7 @@ class SampleStore:
         return found
 
     def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
-        """The values of a metric whose named labels have these values."""
+        """Return the values of a metric for the series that match `labels`."""
         wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
         return {
             key: value
@@ -211,7 +210,7 @@ class SampleStore:
         }
 
     def labelled(self, metric: Metric) -> list[dict[str, str]]:
-        """The labels of every sample of an info metric, the newest last."""
+        """Return the labels of every sample of an info metric, oldest first."""
         found = [
             (newest[0][-1].at, labels)
             for labels, held in self._series.get(metric.name, {}).items()
@@ -221,7 +220,8 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
-        """Return all readings of a metric since the last tick, in order."""
+        """Yield all points of a metric that were read since the last tick, oldest first per
+        read."""
         for read in self._reporters.get(metric.name, {}).values():
             for kept in read if read[-1].turn == self.turn else ():
                 if kept.turn == self.turn:
@@ -230,13 +230,13 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """Return the samples that the driver took of a metric between reads, as far as they were
-        read since the last tick; series are not kept."""
+        """Return the driver's own samples of a metric that were read since the last tick; they are
+        dropped at the next tick."""
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
-        """Return the last shown value that has not expired, even if newer readings of its read lack
-        it; None if they report it absent."""
+        """Return the last unexpired value, even if newer readings lack the series; return None if a
+        newer reading reports the value absent."""
         value = self.value(metric, *labels)
         reporters = self._reporters.get(metric.name, {}) if value is None else {}
         for read in reporters.values():
@@ -249,7 +249,8 @@ class SampleStore:
         return value
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
-        """The values within so many seconds, the newest first; if all are older, the newest."""
+        """Return the values of the last `seconds`, newest first. If all values are older, return
+        only the newest."""
         found = self._find(metric, labels)
         values: list[float] = []
         for kept in reversed(found[0]) if found else ():
@@ -261,7 +262,7 @@ class SampleStore:
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Mean of a gauge over so many seconds."""
+        """Return the mean of a gauge over the last `seconds`, or None if it is absent."""
         known = (metric.name, labels, seconds)
         if known in self._means:
             return self._means[known]
@@ -280,8 +281,9 @@ class SampleStore:
         return mean
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the growth of a counter per second; None before two readings, or after a fall. If
-        the last two readings are further apart than `seconds`, it is the growth between them."""
+        """Return the increase of a counter per second over the last `seconds`, or between the last
+        two readings if they are further apart. Return None with fewer than two readings, or if the
+        counter has decreased."""
         known = (metric.name, labels, seconds)
         if known not in self._rates:
             found = self._find(metric, labels)
@@ -289,8 +291,7 @@ class SampleStore:
         return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Return the reason why a value is absent; None if it is present, or nothing is known of
-        it."""
+        """Return the reason why a value is absent, or None if the value is present or unknown."""
         for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:
@@ -299,7 +300,7 @@ class SampleStore:
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
-    """Return the growth a second of a series between two readings of a read."""
+    """Return the increase per second of a series over the last `seconds` of a read's readings."""
     at, _, _, values, shape, _ = read[-1]
     first = None
     for kept in islice(reversed(read), 1, None):

@@ -1,4 +1,4 @@
-"""Work that may hang or fail, each on a daemon thread of its own."""
+"""Work that may hang or fail, run on a separate daemon thread for each task."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,28 +9,28 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Seconds for a file system to answer: a file system that hangs would hold up start and end."""
+"""File system timeout in seconds; a hung file system would otherwise block startup and shutdown."""
 
 
 class Spawn(Protocol):
-    """Starts work, and returns the future of its result or of whatever it raises."""
+    """Starts work and returns a future for its result or exception."""
 
     def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
-        """`name` is the name of the thread."""
+        """Start `work` on a thread called `name`."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
-    """Start work on a thread that holds up neither the caller nor the end of the process."""
+    """Start work on a thread that blocks neither the caller nor process exit."""
     done: Future[T] = Future()
     try:
         Thread(target=_run, args=(done, work), name=name, daemon=True).start()
-    except RuntimeError as error:  # no further thread may be started
+    except RuntimeError as error:  # no more threads can be started
         done.set_exception(error)
     return done
 
 
 def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
-    """Do the work on the caller's own thread: it cannot hang, or this is a test."""
+    """Run the work on the caller's thread, for work that cannot hang and for tests."""
     done: Future[T] = Future()
     _run(done, work)
     return done
@@ -39,17 +39,17 @@ def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
 def _run(done: Future[T], work: Callable[[], T]) -> None:
     try:
         done.set_result(work())
-    except BaseException as error:  # for the thread that asks the future
+    except BaseException as error:  # re-raised in the thread that reads the future
         done.set_exception(error)
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Return the result of work on files, or raise its error; TimeoutError after this many seconds.
-    Then its thread is left behind."""
+    """Return the result of file system work, or raise its exception. Raise TimeoutError after
+    `seconds`; the worker thread is then abandoned."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)
     except TimeoutError as error:
-        if done.done():  # the file system's own
+        if done.done():  # raised by the file system
             raise
         raise TimeoutError(ETIMEDOUT, f"no answer within {seconds:g} s") from error
