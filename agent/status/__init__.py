@@ -1,1 +1,1 @@
-"""The status: the state of this machine, decided once a tick; page and terminal lay it out."""
+"""The status of this machine, computed once per tick and displayed by the page and terminal."""

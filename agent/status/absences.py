@@ -1,4 +1,4 @@
-"""Values that are absent: their places and reasons."""
+"""Absent values, with their locations and reasons."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from agent.status.model import AbsenceStatus
 
 
 def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
-    """Return the absences, with those of the same metric and reason joined."""
+    """Return the absences, merged if metric, reason, and detail are equal."""
     groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
     for metric, labels, reason, detail in absences:
         key = reason, metric.name, detail, metric.meaning
@@ -27,7 +27,7 @@ def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
 
 
 def summary(found: Sequence[AbsenceStatus]) -> str | None:
-    """Return how many metrics are absent, and for which reasons, the most frequent first."""
+    """Return the number of absent metrics and the reasons, most frequent first."""
     if not found:
         return None
     metrics = len({one.metric for one in found})
@@ -37,7 +37,7 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
-    """Return the place and the reason, with the metrics that are absent there for that reason."""
+    """Return each location and reason with the metrics that are absent there for that reason."""
     metrics: dict[str, list[str]] = {}
     for one in found:
         metrics.setdefault(one.text, []).append(one.metric)
@@ -45,7 +45,8 @@ def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
 
 
 def _where(places: Sequence[Mapping[str, str]]) -> str:
-    """`GPUs 0-7`, `GPU 0 link 2; GPU 3 link 0`, `md0, md1`: places of absences, by labels."""
+    """Return the locations of absences from their labels, for example `GPUs 0-7`, `GPU 0 link 2;
+    GPU 3 link 0`, or `md0, md1`."""
     further: dict[str, dict[str, None]] = {}  # by GPU
     for labels in places:
         rest = [

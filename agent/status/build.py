@@ -1,4 +1,5 @@
-"""The status, built on demand and once a tick: a pure function of the tick, accounts and faults."""
+"""Builds the status on demand, at most once per tick, from the tick, the GPU time accounts, and the
+faults."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,19 +41,19 @@ from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
 MOST_ENDED = 5
-"""Ended jobs in the status; `/api/v1/jobs` has all."""
+"""Maximum number of ended jobs in the status; `/api/v1/jobs` lists all."""
 
 SEEN = 0.05
-"""Share of the time from which the status divides the time of all GPUs."""
+"""Share of GPU time outside the main state from which the status shows how the time is divided."""
 
 LEAST = 0.005
-"""Share of the time from which that division names a state."""
+"""Share of GPU time from which a state is named in the division of GPU time."""
 
 SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
 class Looked(NamedTuple):
-    """Parts of the status that change with a look for faults."""
+    """Parts of the status that change only with a fault check."""
 
     snapshot: Snapshot | None
     absences: tuple[AbsenceStatus, ...]
@@ -61,8 +62,8 @@ class Looked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StatusBoard:
-    """A listener of the poller: keeps the last 15 minutes, and builds the status of a tick when it
-    is first asked for."""
+    """A poller listener that keeps the last 15 minutes and builds the status of a tick when it is
+    first requested."""
 
     source: StatusSource
     history: History = field(init=False)
@@ -78,7 +79,7 @@ class StatusBoard:
         self._ways = Ways(self.source.diagnosis.bandwidth)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Take in a tick."""
+        """Record a tick."""
         self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
         self._ends.take(self.source.samples)
@@ -94,7 +95,7 @@ class StatusBoard:
         return self._status
 
     def json(self) -> bytes:
-        """Return the same as JSON."""
+        """Return the status of the last tick as JSON."""
         if not self._json:
             self._json = msgspec.json.encode(self.status())
         return self._json
@@ -162,7 +163,8 @@ class StatusBoard:
         return path_kinds(paths, rates, ailing)
 
     def _looked(self) -> Looked:
-        """Return the result of the last look for faults: it takes a whole snapshot."""
+        """Return the parts computed from the last fault check, cached because each computation
+        reads a whole snapshot."""
         seen = self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
@@ -192,8 +194,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick) -> Iterator[RunningJob]:
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs; it is not good beside a critical finding, and
-    does not repeat the step `said` above."""
+    """Return a group with the findings of its GPUs. With a critical finding, the level is not good;
+    a first step in `said` is not repeated."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -207,7 +209,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings; a first step that a clause or an earlier finding has is left out."""
+    """Return the findings without first steps that a clause or an earlier finding already shows."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []
@@ -219,7 +221,8 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """`busy 65 %, starved by disk 30 %`: the largest first; None if there is one state."""
+    """Return the division of GPU time, largest share first, for example `busy 65 %, starved by disk
+    30 %`, or None if a single state takes nearly all of it."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

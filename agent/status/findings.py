@@ -1,4 +1,5 @@
-"""Findings for display: alike findings of several GPUs joined, each with its alert and cure."""
+"""Findings for display, each with its alert and first step; equal findings on several GPUs are
+merged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -22,7 +23,7 @@ from agent.status.words import (
 
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""Share of its limit below which a narrow or slow PCIe link costs nothing now."""
+"""Share of its limit below which a degraded PCIe link does not currently reduce throughput."""
 
 
 def finding_statuses(
@@ -32,8 +33,8 @@ def finding_statuses(
     missing: Sequence[int] = (),
     step: Callable[[ActiveFault], str] = lambda one: action(one.finding),
 ) -> tuple[FindingStatus, ...]:
-    """Return the faults, the gravest first. `missing` are the numbers of GPUs that the agent never
-    saw, `step` returns the first step of a finding."""
+    """Return the active faults, most severe first. `missing` are the indices of GPUs that the agent
+    has never seen, and `step` returns the first step for a fault."""
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at),
@@ -52,7 +53,7 @@ def finding_statuses(
 
 
 def _naming(finding: FindingStatus, missing: Sequence[int]) -> FindingStatus:
-    """Return the finding of missing GPUs with the numbers that the driver still counts."""
+    """Return the finding about missing GPUs, with their indices if the driver still counts them."""
     if not missing:
         return finding
     text = f"{finding.text}: {gpus_named(missing)}"
@@ -93,8 +94,8 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the sentence without the name of the GPU; for a PCIe link with known traffic, also
-    whether it limits the traffic now."""
+    """Return the text without the GPU name. For a PCIe link whose traffic is well below its limit,
+    the text says so."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -122,20 +123,20 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
-    """Return whether a finding is critical and goes on."""
+    """Return whether any finding is critical and still present."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a GPU's work. Good work beside a critical finding has no level: it is
-    neither sound nor the fault."""
+    """Return the level of a GPU's work, or None for good work on a GPU with a critical finding,
+    because the work is neither healthy nor the fault."""
     return None if level is Level.GOOD and grave(findings) else level
 
 
 def by_gpu(
     found: Iterable[FindingStatus], gpus: Iterable[GpuKey]
 ) -> dict[str, tuple[FindingStatus, ...]]:
-    """Return the findings of each GPU by its UUID."""
+    """Return the findings of each GPU, by UUID."""
     findings = list(found)
     return {
         gpu.uuid: tuple(one for one in findings if f"gpu{gpu.index}" in one.devices) for gpu in gpus

@@ -1,4 +1,4 @@
-"""A GPU at a tick: its verdict over its window, its figures, its processes."""
+"""The status of a GPU at a tick: verdict over a time window, figures, and processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -42,14 +42,14 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""Least share of the time lost to low clocks that is reported although work takes more."""
+"""Minimum share of time lost to reduced clocks that is reported even if work takes more time."""
 
 BESIDE = 0.06
-"""Least share of the time lost to a cause that the headline reports for a GPU at work; twice that
-for exposed communication, of which a healthy job has a few per cent."""
+"""Minimum share of time lost to a cause that the headline reports for a working GPU. The minimum is
+doubled for exposed communication, which takes a few per cent in healthy jobs."""
 
 STANDS = 20.0
-"""Seconds from which a costly state is shown, whatever cost more before it."""
+"""Seconds after which a state that loses time is shown, even if an earlier state lost more."""
 
 SILENT = "it no longer answers"
 
@@ -60,21 +60,21 @@ BASIS = {
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. Without a `pair`, `why` gives the reason in words, `reason` to
-    programs. `beside` is the largest loss of the window with its share, None if it is small."""
+    """The verdict on a GPU. Without a `pair`, `why` gives the reason as text and `reason` as a
+    code. `beside` is the largest loss in the window and its share, or None if the loss is small."""
 
     identity: GpuIdentity
     pair: Pair | None
-    seconds: float  # for which that has been so, or the GPU has been lost
+    seconds: float  # duration of the state, or since the GPU was lost
     reason: Reason | None = None
     why: str = ""
-    detail: str = ""  # the part that `why` leaves out
-    sound: bool = False  # without a verdict as it should be
+    detail: str = ""  # details that `why` omits
+    sound: bool = False  # expected to have no verdict
     verdict: Verdict | None = None
     job: Job | None = None
-    share: float | None = None  # of the window that went to `pair`
+    share: float | None = None  # of the window spent in `pair`
     beside: tuple[Pair, float] | None = None
-    window: int = 0  # seconds that shares are of; 0: the last ten
+    window: int = 0  # length of the window in seconds; 0 for the last 10 s
     do: str = ""
 
     @property
@@ -91,8 +91,8 @@ class Judged(NamedTuple):
         return late.index if late else None
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair that counts: the loss of the window, unless it is small or the present
-        loss has lasted long; for GPUs at work only their `main` loss."""
+        """Return the pair to display: the largest loss in the window, unless it is small or the
+        current loss has lasted long. A working GPU shows a loss only if it is the `main` loss."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -102,11 +102,11 @@ class Judged(NamedTuple):
 
 
 class SeenTick(NamedTuple):
-    """A tick as the parts of the status share it."""
+    """Data of a tick that all parts of the status share."""
 
     snapshot: Snapshot
     source: StatusSource
-    silent: bool  # the driver does not respond: no figure is shown
+    silent: bool  # the driver does not respond, so no figures are shown
     gpus: Sequence[Judged]
     findings: Sequence[FindingStatus]
     of_gpus: Mapping[str, tuple[FindingStatus, ...]]  # by UUID
@@ -114,12 +114,12 @@ class SeenTick(NamedTuple):
 
 
 def costs(pair: Pair) -> bool:
-    """Return whether a GPU in this state does less work than it could."""
+    """Return whether this state counts as lost time."""
     return pair[0] in LOST_STATES
 
 
 def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[Judged]:
-    """Return every GPU with its verdict, by number."""
+    """Return every GPU with its verdict, sorted by index."""
     inventory = source.inventory
     on = {gpu.uuid: job for job in source.jobs().running for gpu in job.receipt.gpus}
     divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
@@ -152,7 +152,7 @@ def _judged(
     hang = job.hang if job and pair[0] is State.HUNG else None
     stood = now - verdict.since
     if job:
-        stood = min(stood, job.receipt.watched)  # not in the job before
+        stood = min(stood, job.receipt.watched)  # excludes the previous job
     shares, known = window(history, gpu.uuid, verdict, job)
     beside = None if pair[0] is State.IDLE else _costly(shares)
     found = Judged(
@@ -169,14 +169,14 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return the first step against a loss of this GPU: the same in every place."""
+    """Return the first step against a loss of this GPU, used wherever the loss is displayed."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step of a finding; for lost time, the step of the account."""
+    """Return the first step for a fault; for lost time, the step for its largest cause."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -189,8 +189,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return the shares of the last 15 minutes, or since its job began, and how many seconds of
-    them are known; without any, the shares of the last ten seconds (0)."""
+    """Return the time shares of the last 15 minutes, or since the job began if later, and the
+    number of known seconds. If none are known, return the shares of the last 10 s and 0."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -200,7 +200,7 @@ def window(
 
 
 def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
-    """Return the state that costs most of the window, and its share; a known cause goes first."""
+    """Return the state that lost the largest share of the window, and the share."""
     lost = [
         (share, pair)
         for pair, share in shares.items()
@@ -225,7 +225,7 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
 
 
 def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
-    """Yield a row for each GPU."""
+    """Yield the status of each GPU."""
     samples, jobs = seen.source.samples, seen.source.jobs().running
     on, divided = processes(seen.snapshot), instances(samples)
     named = {pid: job.receipt.name for job in jobs if job.receipt.name for pid in job.pids}
@@ -242,7 +242,7 @@ def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
 
 
 def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
-    """Return what its verdict and its findings tell."""
+    """Return the fields that follow from the verdict and the findings."""
     key, at = gpu.identity.key, seen.snapshot
     whole, told = not (seen.silent or gpu.lost), gpu.lost or not seen.silent
     verdict = gpu.verdict if whole else None
@@ -278,13 +278,13 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
 
 
 def reasons(gpu: Judged) -> tuple[Why, ...]:
-    """Return the facts behind the verdict on a GPU."""
+    """Return the facts behind a GPU's verdict."""
     facts = map(fact_text, gpu.verdict.evidence if gpu.verdict else ())
     return tuple(Why(text=text) for text in (*facts, gpu.detail) if text)
 
 
 def _text(gpu: Judged) -> str:
-    """`starved by disk`; `waiting for GPU 1`."""
+    """Return the state in words, for example `starved by disk` or `waiting for GPU 1`."""
     if gpu.pair is None:
         return gpu.why
     late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None
@@ -319,7 +319,8 @@ def _figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
 
 
 def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """`train:4711 ada and 2 more`: the largest process by the name of its job."""
+    """Return the largest process, named after its job if possible, and the number of others, for
+    example `train:4711 ada and 2 more`."""
     if not processes:
         return None
     first, more = processes[0], len(processes) - 1
@@ -329,8 +330,8 @@ def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | 
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """The processes on each GPU, by its UUID, the largest first; program and user if the
-    configuration lets them be named, and so as the poller publishes them, else the pid alone."""
+    """Return the processes on each GPU by UUID, largest memory use first. Program and user are set
+    only if the configuration allows it, exactly as in the published metrics."""
     own = [
         sample
         for key, reading in snapshot.readings.items()
@@ -370,7 +371,7 @@ def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
 
 
 def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
-    """Return the MIG instances by UUID of their GPU, by number."""
+    """Return the MIG instances of each GPU by UUID, sorted by instance number."""
     found: dict[str, list[InstanceStatus]] = {}
     for info in samples.labelled(mig.INSTANCE_INFO):
         labels = info["gpu"], info["uuid"], info["gpu_instance"]

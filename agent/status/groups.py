@@ -1,4 +1,4 @@
-"""GPUs with the same verdict as a group: their state, over its window, and why."""
+"""Groups of GPUs with the same verdict: their state over a time window, and the reasons."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -13,14 +13,14 @@ from agent.status.model import GpuGroup, Level, Why
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
-"""Seconds of a share without a history."""
+"""Length of the window, in seconds, if there is no history."""
 
 Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs by their displayed pair and reason: the gravest first, then the largest
-    group."""
+    """Return the GPUs grouped by displayed pair and reason, most severe first, then largest group
+    first."""
     main = _main_loss(gpus)
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -29,7 +29,7 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
 
 
 def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
-    """Return the largest loss of GPUs that are at work now; a known cause comes first."""
+    """Return the largest loss of GPUs that are working now; known causes take precedence."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)
@@ -46,8 +46,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group. Like its alert, communication is a warning while a link is
-    `full`."""
+    """Return the level of a group. Communication is a warning only while a link is `full`, as in
+    its alert."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -82,7 +82,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the share of the pair, and the seconds of the window that the text names."""
+    """Return the time share of the pair and the length of its window in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (
@@ -95,7 +95,8 @@ def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, i
 
 
 def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
-    """`starved by disk, 24 % of the last 15 min, busy now`; `hung for 2 min, waiting for ...`."""
+    """Return the group's state in words, for example `starved by disk, 24 % of the last 15 min,
+    busy now` or `hung for 2 min, waiting for rank 1 (...)`."""
     if pair is None:
         stood = _for(gpus) * (not gpus[0].sound)
         return f"{gpus[0].why}{stood}"
@@ -125,7 +126,7 @@ def _share(gpu: Judged, pair: Pair | None) -> float | None:
 
 
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """`starved by disk`; `waiting for GPU 1`."""
+    """Return the pair in words, for example `starved by disk` or `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
     apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:
@@ -135,12 +136,13 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
 
 
 def of_window(share: float, window: float) -> str:
-    """`24 % of the last 15 min`."""
+    """Return a share with its window, for example `24 % of the last 15 min`."""
     return f"{percent(share)} of the {f'last {duration(window)}' if window else 'time'}"
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """`, busy now`; `, 3 of 8 now`: the present state of GPUs that lost time in the window."""
+    """Return the current state of GPUs that lost time in the window, for example `, busy now` or
+    `, 3 of 8 now`."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"
@@ -154,7 +156,7 @@ def _for(gpus: Sequence[Judged]) -> str:
 
 
 def listed(indices: Sequence[int]) -> str:
-    """`GPU 3`, `GPUs 1-3 and 5`."""
+    """Return GPU indices with their noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
     runs = consecutive(indices)
     parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
     names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
