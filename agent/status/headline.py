@@ -1,4 +1,4 @@
-"""The whole machine in a few clauses: its faults, and the work of its GPUs."""
+"""Summary of the whole machine in a few clauses: its faults and the work of its GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,17 +19,18 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of missing data: they stand in the list alone, unless nothing else is wrong."""
+"""Finding kinds for missing data, shown only in the list of findings unless nothing else is
+wrong."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
-"""Alerts on time that GPUs lose: the clause on the GPUs' state reports them."""
+"""Alerts on lost GPU time, which the clause about the GPU states reports."""
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
-    """Return the clauses, the graver first: faults of the hardware, the work of the GPUs."""
+    """Return the clauses about hardware faults and the work of the GPUs, most severe first."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     clauses = [*_broken(facts), *_work(facts)]
@@ -69,13 +70,13 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def capital(text: str, devices: Sequence[str] = ()) -> str:
-    """Return a text with a capital, unless the name of a device stands first."""
+    """Return the text with an initial capital, unless it starts with a device name."""
     return text if text.startswith(tuple(devices) or ("\0",)) else text[:1].upper() + text[1:]
 
 
 def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
-    """Return whether a finding is a present fault: not missing data, not over, and not in the
-    clause of a group."""
+    """Return whether a finding is a current fault that neither concerns missing data nor is
+    reported by a group's clause."""
     if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
         return False
     if finding.alert and finding.alert.name in OF_STATES:
@@ -89,7 +90,7 @@ def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause that replaces its finding and says more."""
+    """Return a clause that replaces the findings of `kinds` with a more detailed text."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     hold = seconds(fault.hold)
@@ -108,7 +109,8 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """The driver does not answer: a warning while a late read may end by itself."""
+    """Return a clause about the unresponsive driver, which is only a warning while a late read may
+    still complete."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
@@ -128,7 +130,7 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
 
 
 def _driver_known(facts: SeenTick) -> bool:
-    """Return whether a driver has ever answered, and was not released."""
+    """Return whether a driver has ever responded and has not been released."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
@@ -157,8 +159,8 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
-    """Return a clause for the work of all GPUs, with the first step of the gravest group that has a
-    step."""
+    """Return a clause for the work of all GPUs, with the first step of the most severe group that
+    has a first step."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -194,15 +196,16 @@ ONLY = "the GPU"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
-    """`GPU 3`, `GPUs 1-3 and 5`, or all of them: `8 GPUs`, `the GPU`."""
+    """Return the GPUs by index, for example `GPUs 1-3 and 5`, or the number of GPUs if all are
+    included, for example `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
     return listed([gpu.number for gpu in gpus])
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of a state: that of its finding, else an alert with the shares from which it
-    fires."""
+    """Return the alert of a state's finding, or without a finding, an inactive alert with the
+    shares at which the alert fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]
@@ -219,7 +222,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Shares of the time from which the alerts of states fire, with their windows."""
+    """Return the time shares at which the alert of each state fires, with their windows."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

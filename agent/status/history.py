@@ -1,4 +1,5 @@
-"""The last 15 minutes, a slot a second of the agent's clock: bounded, whatever happens."""
+"""History of the last 15 minutes, in slots of one second of the agent's clock, with bounded
+memory."""
 
 from array import array
 from base64 import b64encode
@@ -16,28 +17,28 @@ from agent.sources import activity, memory, power, temperature
 from agent.status.words import pair_name
 
 SPAN = 900
-"""Slots kept."""
+"""Number of slots kept."""
 
 STANDS = int(LONGEST)
-"""Slots that a late tick may fill; a longer gap stays a gap."""
+"""Maximum number of missed slots that a late tick fills; longer gaps remain gaps."""
 
 MOST_GPUS = 128
-"""Histories kept at most; later histories are not kept. A history without values is dropped."""
+"""Maximum number of histories; no more are added beyond it. A history without values is dropped."""
 
 
 class HistorySeries(NamedTuple):
-    """Encoding of values: value / scale, rounded; the largest code is a gap."""
+    """Encoding of values as value / scale, rounded; the largest code marks a gap."""
 
     name: str
     unit: str
     scale: float
-    typecode: str  # B or H: one or two bytes
+    typecode: str  # B (1 byte) or H (2 bytes)
     gap: int
     metric: Metric | None = None
-    seconds: float = 0.0  # of which the value is the mean
+    seconds: float = 0.0  # over which the value is averaged
 
     def code(self, value: float | None) -> int:
-        """The code of a value; values beyond the codes are reported as the largest."""
+        """Return the code of a value; values out of range are clamped."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -49,7 +50,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Seconds of the mean of values that swing with each step: a single sample shows little."""
+"""Averaging window, in seconds, for values that fluctuate with every training step."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
@@ -59,24 +60,24 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Share of a state and cause; without a known state the state is a gap, and shares are 0."""
+"""Share of a state and cause; if the state is unknown, it is a gap, and all shares are 0."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
-"""0 is a gap."""
+"""Code of each state and cause; 0 marks a gap."""
 LOST = len(PAIRS) + 1
-"""The state of a GPU that no longer answers."""
+"""Code of the state of a GPU that no longer responds."""
 
 
 @dataclass(slots=True)
 class ValueHistory:
-    """History of a GPU, slot by slot."""
+    """History of a GPU by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(
         default_factory=lambda: tuple(array(one.typecode, [one.gap]) * SPAN for one in SERIES)
     )
-    shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # those that ever were above 0
-    seen: int = 0  # the last second that is no gap
+    shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # pairs that were ever above 0
+    seen: int = 0  # last second with values
 
     def put(
         self,
@@ -85,7 +86,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write a second, or several that it stands for."""
+        """Write a second, or all seconds that a late tick covers."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -97,8 +98,8 @@ class ValueHistory:
                 ring[slot] = code
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each pair over so many `seconds` up to `newest`, and how many of
-        them are known."""
+        """Return the mean share of each pair over the last `seconds` up to `newest`, and the number
+        of seconds with a known state."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last)
         known = len(states) - states.count(0) - states.count(LOST)
@@ -106,13 +107,13 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def unjudged(self, newest: float) -> int:
-        """Return the seconds up to `newest` in which it had no state."""
+        """Return the number of seconds up to `newest` since the GPU last had a state."""
         states = _ordered(self.states, int(newest)).tobytes()
         return SPAN - len(states.rstrip(b"\0"))
 
 
 def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
-    """The `last` codes, the oldest first."""
+    """Return the `last` codes up to second `newest`, oldest first."""
     end = newest % SPAN + 1
     return ring[end - last : end] if last <= end else ring[end - last :] + ring[:end]
 
@@ -122,13 +123,13 @@ GAPS = tuple(series.gap for series in SERIES)
 
 @dataclass(slots=True)
 class History:
-    """Takes in every tick, whether a page is open or not."""
+    """History of all GPUs, recorded at every tick regardless of whether a page is open."""
 
     inventory: Callable[[], GpuInventory]
     samples: SampleStore
     newest: int | None = None  # second
-    oldest: int = 0  # the first second there ever was
-    timestamp: float = 0.0  # wall time of the newest
+    oldest: int = 0  # first second recorded
+    timestamp: float = 0.0  # wall-clock time of `newest`
     gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
 
     def take(self, snapshot: Snapshot) -> None:
@@ -142,9 +143,9 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes; slots that were missed before it become a gap."""
+        """Return the slots that this tick writes; longer runs of missed slots become gaps."""
         newest = self.newest or 0
-        if second - newest <= STANDS:  # if the clock stands, the same second once more
+        if second - newest <= STANDS:  # writes the same second again if the clock stands still
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
         for kept in self.gpus.values():
@@ -175,14 +176,14 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop the histories that have only a gap for the whole span, and pairs without a share."""
+        """Drop histories without values in the whole span, and pairs whose shares are all 0."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Return everything, or the slots after second `since` if they are still held."""
+        """Return the slots after second `since` if they are all still kept, or else all slots."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1
@@ -213,5 +214,5 @@ class History:
 
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
-    """The newest codes, as base64 of little-endian integers."""
+    """Return the newest codes as Base64-encoded little-endian integers."""
     return b64encode(_ordered(ring, newest, slots).tobytes()).decode()

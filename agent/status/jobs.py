@@ -1,4 +1,4 @@
-"""Jobs in words: their progress, their losses, and the receipt of an ended job."""
+"""Job descriptions: progress, losses, and the receipt of an ended job."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,26 +16,27 @@ NO_STEP = {
     Reason.IRREGULAR: "steps per second: not visible in the GPUs' power",
     Reason.FLAT: "steps per second: not visible in the GPUs' power, which hardly varies",
 }
-"""Sentences on why a job has no steps per second."""
+"""Texts that explain why the step rate of a job is unknown."""
 
 KWH = 3.6e6
 MUCH = 0.25
-"""Least share of lost time that a job's sentence reports, as in the alert."""
+"""Share of lost time above which a job has the severity of its losses, as in the alert."""
 
 MOST_SHARES = 3
 LEAST = 0.01
-"""Share of the time from which a state is named."""
+"""Minimum time share of a state that is named."""
 
 
 def title(receipt: Receipt) -> str:
-    """Return the name of the job if it may be shown, else its first process."""
-    start, _, pid = receipt.id.rpartition("-")  # without a scheduler: its start and first process
+    """Return the name of the job if it may be shown, or else a name based on its first process or
+    ID."""
+    start, _, pid = receipt.id.rpartition("-")  # start-PID if no scheduler named the job
     numbers = start.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
-    """Return a sentence on the job's progress, the worst first."""
+    """Return a description of the job's progress, with problems first."""
     parts = []
     if job.lost:
         verb = "are" if len(job.lost) > 1 else "is"
@@ -61,7 +62,7 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Return the words for the process that the others wait for, if it is known."""
+    """Return a description of a hang, with the processes that the others wait for, if known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits; the cause is not known"
@@ -70,19 +71,19 @@ def _hang_text(hang: Hang) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """`rank 1 (pid 20008, GPU 1, stopped)`; without its rank if that is not known."""
+    """Return a description of a culprit, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang, with the process that holds up the others if it is known."""
+    """Return the advice for a hang, with the process that blocks the others, if known."""
     first = next(iter(hang.culprits), None)
     return hang_advice(f"pid {first.pid}", f"{first.pid}") if first else hang_advice()
 
 
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """A receipt in a sentence: GPU-hours and their yield, steps, energy, price."""
+    """Return a receipt as text: GPU-hours and losses, steps, energy, and cost."""
     parts = [hours_text(receipt)]
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
@@ -100,7 +101,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return GPU-hours and which of them were lost, then the others, the largest share first."""
+    """Return the GPU-hours and lost GPU-hours, then the other states, largest share first."""
     lost = time_in(receipt.seconds, *LOST_STATES)
     words: tuple[list[str], list[str]] = [], []
     for pair, share in largest(receipt.seconds):
@@ -113,8 +114,8 @@ def hours_text(receipt: Receipt) -> str:
 
 
 def cost_text(receipt: Receipt) -> str:
-    """Return the price of the job's GPU-hours, of its loss, and of an hour while it runs; empty
-    without a price."""
+    """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, if the job is running, of
+    each further hour; empty without a configured price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -126,8 +127,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return the saving from the end of the first cause, of the hang if it is `hung`; empty if it
-    is small."""
+    """Return the time saved by removing the costliest known cause, or a remark on the hang if the
+    job is `hung`; empty if the saving is small."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -136,14 +137,14 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
-    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # and sets no pace
+    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # does not set the pace
     if rests or first.then == BUSY or first.then_gpu is None:
         return text
     return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
 
 def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
-    """States with their share of the time, the largest first."""
+    """Yield the states and causes with their time shares, largest first."""
     whole = sum(seconds.values())
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
         if whole and part >= LEAST * whole:
@@ -151,8 +152,8 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the id of the last job of the same name and user that ended; None for a nameless
-    job."""
+    """Return the ID of the previous ended job with the same name and user, or None if there is none
+    or the job has no name."""
     own = receipt.name, receipt.labels.user
     return next(
         (
@@ -165,7 +166,8 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the severity of a job's loss: of the worst state that took a quarter of it."""
+    """Return the level of a job's losses: the worst severity whose states took more than a quarter
+    of the time."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
@@ -188,8 +190,8 @@ def running_job(
     *,
     silent: bool,
 ) -> RunningJob:
-    """A running job; `findings` are those of its GPUs. While the driver is `silent`, nothing is
-    known of it."""
+    """Return the status of a running job, given the `findings` of its GPUs. While the driver is
+    `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))
@@ -224,7 +226,7 @@ def running_job(
 
 
 def ended_job(receipt: Receipt, ended: Iterable[Receipt]) -> EndedJob:
-    """A job that ended, with its receipt."""
+    """Return the status of an ended job with its receipt."""
     return EndedJob(
         id=receipt.id,
         ids=ids(receipt),

@@ -1,4 +1,4 @@
-"""Limits of the data paths, in as few rows as possible, and negotiated rates of links."""
+"""Limits of the data paths in as few rows as possible, and negotiated link rates."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from agent.status.paths import INWARD, PORTS, Way, has_link, port_labels, speed
 from agent.status.words import rate
 
 FULL_RATE = 0.99
-"""Share of the spec sheet's rate from which a link runs at full rate."""
+"""Share of the spec sheet rate from which a link counts as running at full rate."""
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
-    """Return path, devices, direction, limit, origin and source; devices and directions with the
-    same limit share a row."""
+    """Return rows of path, devices, direction, limit, origin, and source; devices and directions
+    with the same limit share a row."""
     ways: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for one in paths:
         if one.limit_bytes_per_second is not None:
@@ -41,8 +41,9 @@ def link_rates(
     specs: Mapping[PathKey, float],
     samples: SampleStore,
 ) -> dict[str, str]:
-    """Return the negotiated rate of ports and PCIe links by path, as `8 x 400 Gb/s, all at full
-    rate`: against the spec sheet, or the limit of GPU and slot; `negotiated` without any."""
+    """Return the negotiated rates of ports and PCIe links by path, for example `8 x 400 Gb/s, all
+    at full rate`. Ports are compared with the spec sheet, and PCIe links with the limit of the GPU
+    and slot; without a known limit, the text says `negotiated`."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     off: Counter[str] = Counter()
@@ -57,7 +58,7 @@ def link_rates(
         if now and sheet:
             full = now >= FULL_RATE * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
-    # A link's generation falls while its GPU rests, so its width alone shows a fault.
+    # The PCIe generation drops while the GPU is idle, so only the width indicates a fault.
     for gpu in gpus:
         lanes, newest, widest = (
             samples.value(metric, *gpu.key.labels)

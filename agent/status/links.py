@@ -1,4 +1,4 @@
-"""NVLink as a graph: an edge for each link, or for all links to the switches."""
+"""NVLink graph with an edge for each link, or for all links from a GPU to the switches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,19 +15,19 @@ from agent.specs.sheets import SystemSpec
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
-"""Names of a graph in the sheets, and in the status."""
+"""Graph kinds in the status, by their name in the spec sheets."""
 
 TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "fully connected"}
 
 LITTLE = 0.01
 MID = 0.4
-"""Shares of the limit from which an edge counts as used, and as well used."""
+"""Shares of the limit from which an edge counts as lightly and as moderately used."""
 
 
 @dataclass(slots=True)
 class FarEnds:
-    """Far end of each link: the number of a GPU, or None for a switch. A link that is down no
-    longer reports its far end, so it is kept from when the link was up; a tick takes it in."""
+    """Far end of each link: a GPU index, or None for a switch. It is updated every tick and kept
+    when a link goes down, because a link that is down does not report its far end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _links: list["Link"] = field(default_factory=list)
@@ -50,8 +50,8 @@ class FarEnds:
     def links(
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
-        """Return the links whose far end is known, or `all_of` them; built anew if a link differs:
-        their state is read once a minute."""
+        """Return the links with a known far end, or all links if `all_of`. The list is rebuilt only
+        if a link changes, because link states are read only once a minute."""
         ups = samples.all(nvlink.LINK_UP)
         made_of = ups, ratios, len(self.ends), all_of
         if made_of != self._made_of:
@@ -65,7 +65,7 @@ class FarEnds:
 
 
 class Link(NamedTuple):
-    """A link of a GPU."""
+    """An NVLink link of a GPU."""
 
     gpu: int
     number: int
@@ -81,7 +81,7 @@ def nvlink_graph(
     bandwidth: PathAccounts,
     paths: Sequence[PathStatus],
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the kind of graph, and its edges."""
+    """Return the NVLink graph and its edges."""
     drawn = spec.nvlink_graph if spec else None
     switched = bool(drawn and not drawn.pairs)
     links = ends.links(samples, _ratios(bandwidth, samples.now), all_of=switched)
@@ -113,7 +113,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the fuller direction of each link that has counters of its own."""
+    """Return the utilization of the busier direction of each link that has its own counters."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:
@@ -123,7 +123,7 @@ def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
 
 
 def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
-    """Return the load of a link in words."""
+    """Return the load category of a link."""
     if not up:
         return LinkLoad.DOWN
     if ratio is None:
@@ -136,7 +136,7 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 def _spokes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
-    """Yield all links between a GPU and the switches as one edge."""
+    """Yield an edge for all links between each GPU and the switches."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
     for link in links:
         by_gpu[link.gpu].append(link)
@@ -171,9 +171,9 @@ def _note(gpu: int, down: Sequence[int], peer: int | None = None) -> str | None:
 def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float
 ) -> Iterator[LinkStatus]:
-    """Yield the links between two GPUs. Both ends report a link: the end that reports more links
-    counts, the larger figure is shown. Without counts by link, an edge is as full as its emptier
-    GPU."""
+    """Yield the links between pairs of GPUs. Because both ends report a link, the links are counted
+    at the end that reports more, and the higher utilization is shown. Without per-link counters, an
+    edge has the utilization of the less busy GPU."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

@@ -1,8 +1,8 @@
 """The status of a machine at a tick, as `/api/v1/status` sends it.
 
-Order has a meaning: the gravest stands first. A text is for people, nothing compares or searches
-it; a command in it stands in backticks. A number has its unit in the name of its field. Null is
-unknown, or not so; a reason or a text beside it says which.
+Lists are ordered, most severe first. Texts are for people only and must not be compared or
+searched; commands in a text are in backticks. Field names include the unit. Null means unknown or
+not applicable; an adjacent reason or text says which.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """Severity of a statement, the gravest first; colour follows from it alone. A level of null
-    says that nothing is known."""
+    """Severity of a statement, most severe first, which alone determines its colour. A null level
+    means that nothing is known."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 
 class AlertStatus(Struct, frozen=True, kw_only=True):
-    """The alert of a finding; `text` names its receiver and its time."""
+    """The alert of a finding; `text` says how it notifies and when it fires."""
 
     name: str
     severity: Level
@@ -35,9 +35,9 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 
 
 class HeadlineClause(Struct, frozen=True, kw_only=True):
-    """A part of the machine's sentence: a fault, or the work of a group of GPUs.
+    """A clause of the machine's summary: a fault, or the work of a group of GPUs.
 
-    `findings` are the ids of the findings that it speaks of: a list of findings leaves these out.
+    `findings` are the IDs of the findings that the clause reports; lists of findings omit them.
     """
 
     level: Level | None
@@ -57,10 +57,10 @@ class Why(Struct, frozen=True, kw_only=True):
 
 
 class GpuGroup(Struct, frozen=True, kw_only=True):
-    """GPUs with the same verdict. Without a state `reason` says why, for programs.
+    """GPUs with the same verdict. Without a state, `reason` gives a machine-readable cause.
 
-    `share` is the part of the last `window_seconds` that went to the state and its cause; `since`
-    is the time at which the first of the GPUs began.
+    `share` is the share of the last `window_seconds` spent in the state with its cause; `since` is
+    the time at which the first GPU of the group entered the state.
     """
 
     name: str  # `GPUs 0-2 and 4`, `8 GPUs`
@@ -69,37 +69,37 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     state: State | None
     cause: Cause | None
     reason: Reason | None
-    text: str  # `starved by disk, 24 % of the last 15 min`, without the name
+    text: str  # `starved by disk, 24 % of the last 15 min`, without `name`
     share: float | None = None
     window_seconds: int | None = None
     since: datetime | None = None
     why: tuple[Why, ...] = ()
-    do: str | None = None  # null if a clause of the headline has the same
+    do: str | None = None  # null if a headline clause already has it
     job: str | None = None
     findings: tuple[str, ...] = ()
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
-    """A fault. `hidden_by` is the id of the finding that causes it: it is folded under that
-    finding, and has no first step of its own to show."""
+    """A fault. `hidden_by` is the ID of the finding that causes it; a hidden finding is displayed
+    under its cause, without a first step."""
 
     id: str
     kind: str
     level: Level
-    text: str  # with the name of its GPU or device
-    brief: str  # without: for a list under that name
+    text: str  # includes the name of the GPU or device
+    brief: str  # without that name, for lists below it
     devices: tuple[str, ...] = ()  # `gpu3`, `mlx5_0:1`
-    since: datetime | None = None  # null: since before the agent looked first
+    since: datetime | None = None  # null: before the agent's first fault check
     do: str | None = None
     alert: AlertStatus | None = None
     runbook: str | None = None
     hidden_by: str | None = None
-    over: bool = False  # only the counter of its events is left
-    in_doubt: bool = False  # results of jobs on its GPUs are in doubt
+    over: bool = False  # no longer present, except in its event counter
+    in_doubt: bool = False  # job results from its GPUs may be wrong
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):
-    """Figures of a GPU now, with their limits; power and tensor throughput are means of 10 s."""
+    """Current figures of a GPU, with limits; power and tensor throughput are 10 s means."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -115,7 +115,7 @@ class GpuFigures(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process on a GPU; program and user only if the settings let them be named."""
+    """A process on a GPU; program and user are set only if the configuration allows it."""
 
     pid: int
     program: str | None = None
@@ -138,10 +138,9 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """A GPU: its own verdict, with the parts that its group leaves out.
+    """A GPU and its own verdict, with details that its group omits.
 
-    `shares` are those of the last ten seconds by `state/cause`. `findings` are the ids of its
-    findings.
+    `shares` are time shares of the last ten seconds by `state/cause`; `findings` are finding IDs.
     """
 
     gpu: int
@@ -151,19 +150,19 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     level: Level | None
     state: State | None
     cause: Cause | None
-    text: str  # `starved by disk`, `lost`, or why nothing is known
+    text: str  # `starved by disk`, `lost`, or the reason for having no verdict
     since: datetime | None = None
-    gaps_seconds: int = 0  # of the time since then in which it was not so
+    gaps_seconds: int = 0  # time since then spent in other states
     why: tuple[Why, ...] = ()
     doubts: tuple[Why, ...] = ()
     do: str | None = None
-    note: str | None = None  # a further remark: others wait for its process
-    basis: str | None = None  # by which signals it is judged
+    note: str | None = None  # additional remark: other GPUs wait for its process
+    basis: str | None = None  # signals behind the verdict
     confidence: float | None = None
     waits_for: int | None = None
     shares: Mapping[str, float] = {}
     figures: GpuFigures = GpuFigures()
-    who: str | None = None  # its largest process, and how many more
+    who: str | None = None  # its largest process and the number of others
     processes: tuple[ProcessStatus, ...] = ()
     instances: tuple[InstanceStatus, ...] = ()
     findings: tuple[str, ...] = ()
@@ -171,8 +170,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathStatus(Struct, frozen=True, kw_only=True):
-    """A direction of a data path. `level` is warning at or above the threshold, else null; a disk
-    without a limit is judged by the share of the time in which it has requests."""
+    """A direction of a data path. `level` is warning at or above the threshold, or else null. Disks
+    without a limit are judged by the share of time in which they have requests."""
 
     path: str  # nvlink, pcie, hbm, disk, network, infiniband
     device: str
@@ -190,8 +189,8 @@ class PathStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """Devices of the same kind and traffic, for a short list: the fullest first. `inward` and
-    `outward` are means over the devices, as `39 of 55 GB/s`, with their ratio."""
+    """Devices of the same kind with similar traffic, as a row of a short list, fullest first.
+    `inward` and `outward` are means over the devices, for example `39 of 55 GB/s`."""
 
     path: str
     name: str  # `gpu0-7`
@@ -206,7 +205,7 @@ class PathRow(Struct, frozen=True, kw_only=True):
 
 
 class PathKind(Struct, frozen=True, kw_only=True):
-    """The remarks on a kind of path above its rows."""
+    """Summary of a kind of path, displayed above its rows."""
 
     path: str
     title: str  # `NVLink`
@@ -216,25 +215,25 @@ class PathKind(Struct, frozen=True, kw_only=True):
     highest: str  # `highest 71 %`, `not known`
     rates: str | None = None  # `8 x 400 Gb/s, all at full rate`
     limits: str  # `limit 450 GB/s (spec sheet)`
-    moves: bool  # it is shown opened: few devices, and something moves or is wrong
+    moves: bool  # displayed expanded: few devices, with traffic or a finding
     level: Level | None = None
 
 
 class LinkLoad(StrEnum):
-    """Load of a link, for its colour in the drawing."""
+    """Load of a link, which determines its colour in the graph."""
 
     NONE = "none"
     LOW = "low"
     MID = "mid"
     FULL = "full"
-    LESS = "less"  # some of its links are down
+    LESS = "less"  # some links of the edge are down
     DOWN = "down"
     UNKNOWN = "unknown"
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):
-    """An edge of the NVLink graph: a link between two GPUs, or all links from a GPU to the switches
-    (`peer` null). `lane` is its place among the `lanes` edges of the same two GPUs."""
+    """An edge of the NVLink graph: a link between two GPUs, or, if `peer` is null, all links from a
+    GPU to the switches. `lane` is the edge's index among the `lanes` edges of its GPU pair."""
 
     gpu: int
     peer: int | None
@@ -249,8 +248,8 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
-    """The graph that the links make: switch, mesh, full, direct or none; `expected` are pairs of
-    GPUs that the spec sheet joins, with the number of links."""
+    """The NVLink graph of kind switch, mesh, full, direct, or none; `expected` lists the GPU pairs
+    that are linked according to the spec sheet, with the number of links."""
 
     kind: str
     expected: tuple[tuple[int, int, int], ...] = ()
@@ -258,7 +257,7 @@ class NvlinkGraph(Struct, frozen=True, kw_only=True):
 
 
 class PairShare(Struct, frozen=True, kw_only=True):
-    """A state and its cause, with its share of the time."""
+    """A state and its cause, with the share of time spent in it."""
 
     state: State
     cause: Cause
@@ -267,33 +266,33 @@ class PairShare(Struct, frozen=True, kw_only=True):
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
-    """A job that runs: its progress, and its losses so far."""
+    """A running job: its progress and its losses so far."""
 
     id: str
-    ids: tuple[str, ...]  # every name by which a link may ask for it
+    ids: tuple[str, ...]  # all names by which a link may refer to it
     title: str
     user: str | None
     gpus: tuple[int, ...]
     name: str  # `GPUs 0-7`
     level: Level | None
-    text: str  # the worst first
+    text: str  # most severe first
     do: str | None = None
     since: datetime
     watched_seconds: int
     gpu_seconds: float
     lost_gpu_seconds: float
-    steps_per_second: tuple[float | None, ...] = ()  # every ten seconds, the oldest first
+    steps_per_second: tuple[float | None, ...] = ()  # every ten seconds, oldest first
     shares: tuple[PairShare, ...] = ()
     cost: float | None = None
-    hours: str  # its GPU-hours and their yield
+    hours: str  # its GPU-hours and losses
     money: str | None = None
     saving: str | None = None
-    before: str | None  # id of the last run before of the same name and user
+    before: str | None  # ID of the previous run with the same name and user
     findings: tuple[str, ...] = ()
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A job that ended, with its receipt in a sentence."""
+    """An ended job, with its receipt as text."""
 
     id: str
     ids: tuple[str, ...]
@@ -307,7 +306,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Values that are absent for the same reason; `text` names place and reason."""
+    """Values of a metric that are absent for the same reason; `text` names location and reason."""
 
     metric: str
     meaning: str
@@ -316,8 +315,8 @@ class AbsenceStatus(Struct, frozen=True, kw_only=True):
 
 
 class EventStatus(Struct, frozen=True, kw_only=True):
-    """A fault, a state that cost time for a minute or longer, or a job, of the last 24 hours.
-    `since` null: it began before the agent started; `until` null: it continues."""
+    """An event of the last 24 hours: a fault, a state that lost time for a minute or longer, or a
+    job. A null `since` means before the agent started; a null `until` means still ongoing."""
 
     since: datetime | None
     until: datetime | None
@@ -327,7 +326,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
 
 
 class MachineStatus(Struct, frozen=True, kw_only=True):
-    """Identity of the machine and of its agent; `text` has it in a sentence."""
+    """Identity of the machine and its agent; `text` is a summary."""
 
     host: str
     system: str | None
@@ -340,13 +339,13 @@ class MachineStatus(Struct, frozen=True, kw_only=True):
     reason: Reason | None  # why its GPUs cannot be counted
     simulated: bool
     version: str
-    started: datetime | None  # when the agent looked first
+    started: datetime | None  # when the agent first checked for faults
     uptime_seconds: int | None  # of the host
     text: str
 
 
 class HostStatus(Struct, frozen=True, kw_only=True):
-    """Load of the host: busy share of its CPUs, shares of the time in which some task waited."""
+    """Load of the host: CPU utilization, and shares of time in which some task waited."""
 
     cpu_ratio: float | None
     stalled_ratio: Mapping[str, float | None]  # by cpu, io, memory
@@ -354,14 +353,15 @@ class HostStatus(Struct, frozen=True, kw_only=True):
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
-    """A source of values: `up`, `down`, or `off` by the settings."""
+    """A source of values, which is `up`, `down`, or `off` (disabled by the configuration)."""
 
     source: str
     state: str
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The whole status at a tick. `sound` is a sentence if no finding is known, else null."""
+    """The complete status at a tick. `sound` is a sentence if there are no findings, or else
+    null."""
 
     at: datetime
     tick: int
@@ -373,7 +373,7 @@ class Status(Struct, frozen=True, kw_only=True):
     groups: tuple[GpuGroup, ...]
     findings: tuple[FindingStatus, ...]
     gpus: tuple[GpuStatus, ...]
-    divided: str | None  # division of the last ten seconds of all GPUs, unless it is one state
+    divided: str | None  # shares of the last ten seconds of all GPUs, unless in a single state
     jobs: tuple[RunningJob, ...]
     ended: tuple[EndedJob, ...]
     paths: tuple[PathStatus, ...]
@@ -384,5 +384,5 @@ class Status(Struct, frozen=True, kw_only=True):
     host: HostStatus
     sources: tuple[SourceStatus, ...]
     absences: tuple[AbsenceStatus, ...]
-    unknown: str | None  # how many metrics are absent, and for which reasons
+    unknown: str | None  # number of absent metrics, and the reasons
     events: tuple[EventStatus, ...]

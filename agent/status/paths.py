@@ -1,4 +1,4 @@
-"""Every data path against its limit: GPU totals and the devices of the host."""
+"""Traffic of every data path compared with its limit, for GPUs and host devices."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions that stand on the left; directions of disks are those of the host."""
+"""Directions displayed on the left; disk directions are from the host's point of view."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -29,36 +29,36 @@ TITLES = {
     "network": "Network",
     "infiniband": "InfiniBand",
 }
-"""Kinds of paths in the order in which they are shown."""
+"""Titles of the kinds of paths, in display order."""
 
 DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
 
 COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
-"""Counters of bytes of the host's devices: the traffic of a path without a limit."""
+"""Byte counters of host devices, used for the traffic of paths without a limit."""
 
 PORTS = {
     "network": (network.LINK_UP, network.SPEED),
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 MOVES = 5e6
-"""Bytes a second from which a path without a limit counts as used."""
+"""Bytes per second from which a path without a limit counts as used."""
 
 AT_WORK = 0.1
-"""Share of its limit from which a kind of path is opened on the page."""
+"""Share of the limit from which a kind of path is expanded on the page."""
 
 MANY = 16
-"""Most devices of a kind that opens by itself: more rows would fill the page."""
+"""Maximum number of devices in a kind that is expanded automatically; more would fill the page."""
 
 QUIET = 0.01
 DIGITS = 4
-"""Digits of a ratio: a hundredth of a per cent."""
+"""Decimal places of a ratio, for a precision of 0.01 %."""
 
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 class Way(NamedTuple):
-    """A path in a direction: its limit, or the counter that reports its traffic without a limit."""
+    """A direction of a path, with its limit or, without a limit, the counter of its traffic."""
 
     key: PathKey
     limit: Limit | None
@@ -69,8 +69,8 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in display order; listed again after changes of limits or
-    counters."""
+    """The paths of this machine in display order, listed again after the limits or counters
+    change."""
 
     bandwidth: PathAccounts
     _ways: list[Way] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Ways:
 
 
 def _place(way: Way) -> tuple[object, ...]:
-    """By kind of path, then gpu2 before gpu10."""
+    """Return a sort key: kind of path, then device in natural order, UUID, and direction."""
     key, order = way.key, [*TITLES]
     place = order.index(key.path) if key.path in order else len(order)
     return place, natural(key.device), key.uuid, key.direction
@@ -108,9 +108,9 @@ def _place(way: Way) -> tuple[object, ...]:
 def path_statuses(
     ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
 ) -> tuple[PathStatus, ...]:
-    """Return every path now. While the driver is `silent`, traffic of GPUs is left out: some of its
-    figures expire later than the driver's answers."""
-    limited = any(way.limit for way in ways if way.key.path == "disk")  # an array for its disks
+    """Return the current status of every path. While the driver is `silent`, GPU traffic is left
+    out, because some of its figures would expire too late."""
+    limited = any(way.limit for way in ways if way.key.path == "disk")  # an array covers its disks
     found = []
     for way in ways:
         key, limit = way.key, way.limit
@@ -147,7 +147,7 @@ def _text(path: str, moved: float | None, up: bool | None) -> str:
 
 
 def speed(moved: float, path: str) -> str:
-    """`3.2 GB/s`, `21 MB/s`, `372 Gb/s`; of networks in bits."""
+    """Return a speed such as `3.2 GB/s` or `21 MB/s`, or for networks in bits, `372 Gb/s`."""
     value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
     if value == 0:
         return "0"
@@ -157,7 +157,7 @@ def speed(moved: float, path: str) -> str:
 
 
 def has_link(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link; None if that is not known, or it is no port."""
+    """Return whether a port has a link, or None if this is unknown or the path is not a port."""
     if key.path not in PORTS:
         return None
     up = samples.value(PORTS[key.path][0], *port_labels(key))
@@ -165,12 +165,12 @@ def has_link(key: PathKey, samples: SampleStore) -> bool | None:
 
 
 def port_labels(key: PathKey) -> tuple[str, ...]:
-    """The labels of a port in its metrics."""
+    """Return the label values of a port in its metrics."""
     return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
 
 
 Moved = tuple[float | None, float | None, bool]
-"""Ratio, bytes per second, and whether the path is full."""
+"""Ratio, bytes per second, and whether the path is at its threshold."""
 
 
 def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
@@ -179,7 +179,7 @@ def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
         return None, None, False
     judged = way.key.path == "disk" and not limited and moved >= MOVES
     busy = samples.rate(disk.BUSY, way.key.device, seconds=0.0) if judged else None
-    # A disk without a known limit that almost always has a request.
+    # A disk without a known limit is full if it nearly always has a request.
     return None, round(moved), busy is not None and busy >= way.threshold
 
 
@@ -196,8 +196,8 @@ Device = tuple[PathStatus, ...]
 
 
 def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[PathRow, ...]:
-    """Return a row for each path with traffic, the fullest first, and then for the others: devices
-    with the same text share a row. `arrays` are those of which disks are members."""
+    """Return rows for devices with traffic, fullest first, and then for all others; similar devices
+    share a row. `arrays` gives the array that a disk belongs to."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -235,8 +235,8 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 
 
 def _likeness(ways: Device) -> list[object]:
-    """Return an equal key for devices that share a row: fullness in steps of 5 %, or traffic in
-    powers of 2."""
+    """Return a key that is equal for devices that share a row, with utilization in steps of 5 %, or
+    traffic in powers of 2."""
     return [
         (
             *(way.path, way.direction, way.limit_bytes_per_second, way.level),
@@ -285,7 +285,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def path_kinds(
     paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Iterable[str]
 ) -> tuple[PathKind, ...]:
-    """Return the remarks above the rows of each kind; `ailing` are devices with a finding."""
+    """Return a summary of each kind of path; `ailing` are devices with a finding."""
     ill, found = frozenset(ailing), []
     for path, group in groupby(paths, key=lambda one: one.path):
         ways = [*group]
@@ -314,7 +314,8 @@ def path_kinds(
 
 
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
-    """`limit 150 GB/s (spec sheet), 125 GB/s on gpu0 (hardware now)`: most have the first."""
+    """Return the limits, most common first, for example `limit 150 GB/s (spec sheet), 125 GB/s on
+    gpu0 (hardware now)`."""
     by_way = {
         direction: _limits_of(path, [way for way in ways if way.direction == direction])
         for direction in dict.fromkeys(way.direction for way in ways)

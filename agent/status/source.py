@@ -1,4 +1,4 @@
-"""The parts of the agent that make the status."""
+"""Parts of the agent from which the status is built."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,27 +14,27 @@ from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
 CONNECTION = ReadKey("nvml", "connection")
-"""The reading that every turn of the NVML worker yields: its age reports a driver that hangs."""
+"""Reading that every turn of the NVML worker produces; its age reveals a hung driver."""
 
 NO_TURN = 3.0
-"""Seconds without a turn of the NVML worker after which the driver does not respond."""
+"""Seconds without a turn of the NVML worker after which the driver counts as unresponsive."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Accounts, data paths, jobs and faults as the tick left them; for the event loop alone."""
+    """Accounts, data paths, jobs, and faults after a tick; only for use in the event loop."""
 
     diagnosis: Diagnosis
-    samples: SampleStore  # of the last seconds
+    samples: SampleStore  # recent samples
     faults: FaultWatch
-    look: Callable[[], None]  # for faults, at the last tick
+    look: Callable[[], None]  # checks the last tick for faults
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""  # the scenario of a simulated machine
-    host: str = ""  # the name of the host that the agent runs on
+    host: str = ""  # hostname of the machine
     version: str = field(default=__version__)
 
     @property
@@ -43,7 +43,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the seconds for which the driver has not responded; 0 while it does."""
+    """Return the seconds since the driver last responded, or 0 if it is responsive."""
     reading = snapshot.readings.get(CONNECTION)
     waited = snapshot.at - (reading.at if reading else 0.0)
     return waited if waited > NO_TURN else 0.0

@@ -1,7 +1,7 @@
-"""The words for facts and findings, for the page, the terminal and JSON alike.
+"""Texts for facts and findings, shared by the page, the terminal, and JSON.
 
-Verdicts, facts and findings are values; each kind has its sentence here. A sentence is a row of
-parts; a part is left out if a figure or name of it is not known.
+A fact or a finding is a value, and each kind has a sentence template here. A template is a list of
+parts; a part is omitted if any of its figures or names is unknown.
 """
 
 import tomllib
@@ -21,7 +21,7 @@ from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
-"""From base units to those of sentences: per cent, GB/s, thousands a second, MHz."""
+"""Factors from base units to display units: per cent, GB/s, thousands per second, and MHz."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
@@ -29,20 +29,20 @@ LEVEL = {
     Severity.INFO: Level.INFO,
     None: Level.GOOD,
 }
-"""Level of a severity; None is a healthy state."""
+"""Level of each severity; None stands for a healthy state."""
 
 GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
 UNANSWERED = "not known: the driver does not respond"
 
 Parts = Sequence[str]
-"""`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
-`{gpu}` and `{device}` its subject; `{n:link|links}` counts, `{n:~link|links}` only agrees;
-`{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
+"""Template parts. `{name}` is a figure, `{name_limit}` its limit, `{0}` the first name, `{names}`
+all names, and `{gpu}` and `{device}` the subject. `{n:link|links}` prints a number and its noun,
+and `{n:~link|links}` only the noun; `{speed:rate}` is in GB/s, and `{speed:bits}` in Gb/s."""
 
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Seconds from which a sentence gives a duration: a shorter duration would change it every
+"""Seconds from which a text includes a duration; a shorter duration would change the text every
 second."""
 
 FACTS: Mapping[FactKind, Parts] = {
@@ -58,18 +58,18 @@ def worst_level(levels: Iterable[Level | None]) -> Level | None:
 
 
 def moment(wall: float) -> datetime:
-    """Return a time of the wall clock to the millisecond."""
+    """Return a wall-clock time as a UTC datetime with millisecond precision."""
     return datetime.fromtimestamp(round(wall, 3), UTC)
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time of so many seconds before the tick, whole, so that it stands still."""
+    """Return the time `seconds` before the tick, rounded to a second so that it stays constant."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units from an hour on, else in a single unit, because sentences are
-    written every second. `span` of figures.js has the same words."""
+    """Return a duration in two units from an hour on, or else in a single rounded unit, because
+    texts are updated every second. Keep it equal to `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -83,14 +83,15 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return two significant digits, or all digits before the point: 0.042, 3.9, 120."""
+    """Return a number with two significant digits, or all integer digits: 0.042, 3.9, 120."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Bytes a second of their limit, if that is known: `39 of 55 GB/s`; of networks in bits."""
+    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`; networks are
+    in bits."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
@@ -106,7 +107,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 
 class _Amount(float):
-    """A number with which a following word agrees."""
+    """A number whose format selects the singular or plural of the following noun."""
 
     def __format__(self, spec: str) -> str:
         if spec in FORMS:
@@ -142,12 +143,12 @@ def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> s
 
 @lru_cache(maxsize=1024)
 def _fields(part: str) -> frozenset[str]:
-    """Return the names that a part of a sentence needs."""
+    """Return the placeholder names in a template part."""
     return frozenset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
 
 
 def fact_text(fact: Fact) -> str:
-    """A fact in words: a clause without the GPU's name."""
+    """Return a fact as a clause, without the GPU name."""
     given = _given(fact.figures, fact.names)
     if fact.gpu is not None:
         given["gpu"] = fact.gpu.index
@@ -155,7 +156,8 @@ def fact_text(fact: Fact) -> str:
 
 
 def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """A finding in words, `GPU 3: ...` if it is about a GPU, unless that is not to be `named`."""
+    """Return a finding as text, with the prefix `GPU 3:` if it concerns a GPU and `named` is
+    true."""
     fault = by_kind()[finding.kind]
     given = _given(finding.figures, finding.names)
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
@@ -176,14 +178,14 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""The effect of an alert by its severity, as alerts/routing.py sends it."""
+"""Effect of an alert by severity, according to alerts/routing.py."""
 
 
 def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
-    """`alert DgxGpuMissing (critical: pages on-call immediately) would fire after 1 min`; None
-    without an alert."""
+    """Return an alert with text such as `alert DgxGpuMissing (critical: pages on-call immediately)
+    would fire after 1 min`, or None without a name."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
@@ -191,10 +193,10 @@ def alert_status(
 
 
 def wait(hold: float) -> str:
-    """Return the first step for a read that is late by less than `hold` seconds."""
+    """Return the first step for a read that is less than `hold` seconds late."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
 
 
 def pair_name(pair: Pair) -> str:
-    """A state and its cause, `state/cause`."""
+    """Return a state and its cause as `state/cause`."""
     return f"{pair[0].value}/{pair[1].value}"
