@@ -1,1 +1,1 @@
-"""The processes behind the GPUs: their list, their activity, and the jobs that they form."""
+"""Processes on the GPUs: process table, activity, and the jobs that the processes form."""

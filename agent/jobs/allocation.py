@@ -1,9 +1,9 @@
-"""Allocation of GPUs to jobs, used or not: from the environment of Slurm's jobs or its commands,
-and from the kubelet. Pure.
+"""Allocation of GPUs to jobs, whether used or not, from the environment of Slurm jobs, Slurm
+commands, and the kubelet. Pure functions.
 
-Three numbers identify a GPU, and no two of them need be equal: NVML's index (by PCI address), the
-minor number of its device file (/dev/nvidia3), and its place in Slurm's gres.conf. Each becomes a
-UUID.
+A GPU is identified by three numbers that may all differ: the NVML index (in PCI address order), the
+minor number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each
+number is translated to a UUID.
 """
 
 import re
@@ -19,15 +19,15 @@ from agent.jobs.identity import JobLabels, printable
 from agent.model import Absent, Reason
 
 PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
-"""Namespace, pod, container; the resource and the id of each of its devices."""
+"""Namespace, pod, container, and the resource and ID of each allocated device."""
 
 DRIVER = "/proc/driver/nvidia/gpus"
 BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of the GPUs that it was given; `sluid` is the name of its folder since
-    Slurm 26.05. `claimed` if only the job's environment says so, which its user can change."""
+    """A job and the UUIDs of its allocated GPUs. `sluid` names the job's cgroup since Slurm 26.05.
+    `claimed` is true if the only evidence is the job's environment, which users can change."""
 
     labels: JobLabels
     gpus: frozenset[str]
@@ -42,22 +42,23 @@ NO_SCHEDULER = Absent(
 
 
 class Given(NamedTuple):
-    """All allocations that were found; `hidden` is why some may be missing, None if none is."""
+    """All known allocations; `hidden` is the reason why some may be missing, or None."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER
 
 
 class Devices(NamedTuple):
-    """UUIDs of GPUs by each name that a scheduler may have for them."""
+    """GPU UUIDs by each kind of name that a scheduler may use."""
 
-    uuids: Mapping[str, str]  # by their own, and by those of MIG devices
+    uuids: Mapping[str, str]  # by UUID of the GPU or of a MIG device
     minors: Mapping[str, str]
     indices: Mapping[str, str]
 
     def gpu(self, device: str) -> str:
-        """The GPU of an id that a plugin or a driver of Kubernetes gave; raises Absent."""
-        name = device.partition("::")[0]  # the rest numbers the shares of a device
+        """Return the UUID of the GPU with this Kubernetes device plugin or driver ID. Raise Absent
+        if the ID is unknown."""
+        name = device.partition("::")[0]  # the suffix numbers the shares of a device
         for pattern, table in FORMS:
             found = pattern.fullmatch(name)
             uuid = getattr(self, table).get(found[1]) if found else None
@@ -71,28 +72,28 @@ FORMS = tuple(
     for pattern, table in (
         (r"((?:GPU|MIG)-.+)", "uuids"),
         (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
-        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # a share, by plugins that cut memory
+        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # a share, from plugins that split memory
         (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole, MIG, time-sharing
         (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
-        (r"(\d+)(?::\d+)?", "indices"),  # NVML's index; with that of a MIG device
+        (r"(\d+)(?::\d+)?", "indices"),  # NVML index, possibly with a MIG device index
     )
 )
-"""Forms of an id, and its key for the GPU."""
+"""Patterns of device IDs, each with the `Devices` table to look up."""
 
 GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
 GPU_IDS = ("GPU-", "MIG-", "nvidia")
-"""Names of resources that are GPUs of NVIDIA, because other devices have ids that look alike; and
-ids of GPUs under any resource name, because a plugin may rename its resource."""
+"""Resource names of NVIDIA GPUs, because other devices have similar IDs, and prefixes of GPU IDs
+under any resource name, because a plugin may rename its resource."""
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Return the reason why nothing is known of the GPUs that no known job has."""
+    """Return the reason why the allocation of the remaining GPUs is unknown."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
 @dataclass(slots=True)
 class Allocations:
-    """Newest allocations, for all sources on the host's thread."""
+    """Latest allocations, shared by all sources on the host thread."""
 
     given: Given = field(default_factory=Given)
 
@@ -101,9 +102,9 @@ class Allocations:
 
 
 def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
-    """Address, minor number of the device file and UUID of each GPU, as the driver reports them;
-    GPUs that NVML no longer lists are included, GPUs that were never started (their UUID has
-    question marks) are not."""
+    """Yield the PCI address, device file minor number, and UUID of each GPU in the driver's /proc
+    folder. GPUs that NVML no longer lists are included; GPUs that were never initialised, whose
+    UUID contains question marks, are not."""
     for name in sorted(names_in(files, DRIVER)):
         text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())
@@ -113,27 +114,27 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
 
 
 def is_complete(files: FileTree) -> bool:
-    """Return whether each GPU that the driver lists has a UUID and a minor number: a list without
-    them is in another order than Slurm's."""
+    """Return whether every GPU that the driver lists has a UUID and a minor number. An incomplete
+    list cannot be matched with the order in which Slurm counts GPUs."""
     listed = len(names_in(files, DRIVER))
     return listed == sum(whole(minor) is not None for _, minor, _ in driver_gpus(files))
 
 
 def by_minor(files: FileTree) -> dict[int, str]:
-    """UUIDs by the minor number of the device file."""
+    """Return GPU UUIDs by device file minor number."""
     known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))
     return {minor: uuid for minor, uuid in known if minor is not None}
 
 
-# Lists of hosts are expanded here in 31 lines. Of mixed widths and names of five digits
-# python-hostlist 2.3.0 (429 lines, GPL) and ClusterShell 1.10.1 (1.5 MB, and PyYAML) give the same
-# names, and neither has our bound.
+# Expanding host lists takes only 31 lines. python-hostlist 2.3.0 (429 lines, GPL) and ClusterShell
+# 1.10.1 (1.5 MB, requires PyYAML) return the same names for mixed widths and five-digit numbers,
+# and neither limits the number of names.
 RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def padded(text: str) -> list[str]:
-    """`9,010-011` as a list, each number as wide as the first of its range; raises Absent if it is
-    no such list, or has more than MOST_NAMES."""
+    """Return the numbers in a list such as `9,010-011`, padded to the width of the first number in
+    their range. Raise Absent for an invalid list or more than MOST_NAMES numbers."""
     found: list[str] = []
     for part in filter(None, text.split(",")):
         match = RANGE.fullmatch(part)
@@ -146,16 +147,16 @@ def padded(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """`0,2-3` as a list; raises Absent if it is no such list."""
+    """Return the numbers in a list such as `0,2-3`. Raise Absent for an invalid list."""
     return [int(number) for number in padded(text)]
 
 
 def expanded(pattern: str) -> list[str]:
-    """`rack[0-1]node[01-03]` or `/dev/nvidia[0,2]` as names, several patterns after commas. Raises
-    Absent if the brackets contain no list, or for more than MOST_NAMES."""
+    """Return the names that match comma-separated patterns such as `rack[0-1]node[01-03]` or
+    `/dev/nvidia[0,2]`. Raise Absent for an invalid list or more than MOST_NAMES names."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
-        parts = BRACKETS.split(part)  # names and the content of brackets take turns
+        parts = BRACKETS.split(part)  # names alternate with bracket contents
         choices = [padded(one) if place % 2 else [one] for place, one in enumerate(parts)]
         unclosed = set("[]") & set("".join(parts[::2]))
         if unclosed or prod(map(len, choices)) > MOST_NAMES - len(names):
@@ -165,8 +166,8 @@ def expanded(pattern: str) -> list[str]:
 
 
 def is_among(host: str, pattern: str) -> bool:
-    """Return whether a list of nodes has this host, whose name may be qualified here or there;
-    raises Absent."""
+    """Return whether a node list includes this host; either name may be fully qualified. Raise
+    Absent for an invalid list."""
     names = expanded(pattern)
     short = host.partition(".")[0]
     alike = (one for one in names if one.partition(".")[0] == short)
@@ -174,9 +175,9 @@ def is_among(host: str, pattern: str) -> bool:
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
-    """Minor numbers in the order in which Slurm counts GPUs: that of their files in gres.conf, or
-    else ascending, as when Slurm finds them by itself. Raises Absent if the files are others: parts
-    of a GPU, or no files beside a count; or if the file includes another."""
+    """Return the minor numbers in the order in which Slurm counts GPUs: the order of the device
+    files in gres.conf, or ascending if Slurm autodetects GPUs. Raise Absent if gres.conf lists
+    parts of GPUs, gives a count without files, or includes another file."""
     found: list[int] = []
     for line in gres.replace("\\\n", " ").splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
@@ -195,7 +196,8 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """The GPUs at these places of Slurm's order; raises Absent if the order lacks a place."""
+    """Return the UUIDs of the GPUs at `places` in Slurm's order. Raise Absent for an unknown
+    place."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:
@@ -203,8 +205,8 @@ def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]
 
 
 def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
-    """A job as `scontrol --details --oneliner show job` writes it, and Slurm's numbers of the GPUs
-    that it has on this host, or why they are not known."""
+    """Parse a line of `scontrol --details --oneliner show job`. Return the job's labels, and the
+    Slurm indices of its GPUs on this host or the reason why they are unknown."""
     keys: dict[str, str] = {}
     here, places, found = False, list[int](), False
     refusal: Absent | None = None
@@ -229,8 +231,8 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
 
 
 def _places(gres: str) -> list[int]:
-    """Slurm's numbers of the GPUs in `gpu:h100:2(IDX:0,2),shard:3(0/4,3/4),nic:1(IDX:0)`; raises
-    Absent."""
+    """Return the Slurm GPU indices in a string such as `gpu:h100:2(IDX:0,2),shard:3(0/4,3/4)`.
+    Raise Absent if an entry cannot be parsed."""
     found: list[int] = []
     for entry in re.split(r",(?![^(]*\))", gres):
         kind, _, inside = re.sub("^gres[/:]", "", entry).partition("(")
@@ -252,11 +254,11 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""Names that Slurm gives to a GPU, and to parts of a GPU."""
+"""Slurm names of GPUs and of GPU shares."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
-    """Containers that have a GPU, a MIG device or a share of a GPU."""
+    """Return the containers that have a GPU, a MIG device, or a share of a GPU."""
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
@@ -273,8 +275,8 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """Return the labels that a process reports of its job, with the scheduler's labels added. The
-    kubelet knows no UID of a pod; it names a pod that is alone on the GPU."""
+    """Return the job labels of a process with the scheduler's labels added. The kubelet does not
+    report pod UIDs, so a pod is named only if it is alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         names = [one[-3:] for one in alike]  # namespace, pod, container

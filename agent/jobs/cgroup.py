@@ -1,6 +1,7 @@
-"""The cgroup (version 2) of a job: the waits of its tasks by resource, and its quota of cores.
+"""Counters of a job's cgroup (version 2): wait times of its tasks by resource, and I/O bytes.
 
-The job's own cgroup comes before the host's figures: no job is blamed for another's load.
+A job's own cgroup takes precedence over host figures, so that no job is blamed for the load of
+other jobs.
 """
 
 from typing import NamedTuple
@@ -13,10 +14,10 @@ RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup, in seconds and bytes; counters that it does not keep are missing.
+    """Counters of a cgroup, without counters that the cgroup does not provide.
 
-    `stalled` by resource: seconds in which some task waited for it; `read` and `written`: bytes
-    through the block layer.
+    `stalled` gives the seconds in which some task waited, by resource; `read` and `written` are
+    bytes through the block layer.
     """
 
     stalled: dict[str, float]
@@ -25,11 +26,12 @@ class CgroupTotals(NamedTuple):
 
 
 ARRAYS, MAPPER = "9", "device-mapper"
-"""The major number of md, and dm's name in /proc/devices."""
+"""Major number of md devices, and name of dm devices in /proc/devices."""
 
 
 def path_of(files: FileTree, pid: int) -> str | None:
-    """The cgroup of a process below /sys/fs/cgroup; None for the root, or without version 2."""
+    """Return the cgroup path of a process below /sys/fs/cgroup, or None for the root cgroup or
+    without cgroup version 2."""
     for line in processes.cgroup(files, pid).splitlines():
         number, _, rest = line.partition(":")
         path = rest.partition(":")[2].strip()
@@ -39,7 +41,7 @@ def path_of(files: FileTree, pid: int) -> str | None:
 
 
 def totals(files: FileTree, path: str) -> CgroupTotals:
-    """Return the present counters of the cgroup."""
+    """Return the current counters of a cgroup."""
     folder = f"{CGROUPS}{path}"
     stalled = {}
     for resource in RESOURCES:
@@ -52,7 +54,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 
 
 def received(files: FileTree, pid: int) -> float | None:
-    """Bytes that the network namespace of a process has received, over all its interfaces."""
+    """Return the bytes received on all interfaces of the network namespace of a process."""
     numbers = []
     for line in _lines(files, f"/proc/{pid}/net/dev"):
         name, colon, rest = line.partition(":")
@@ -63,8 +65,9 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Bytes read and written, from lines like `8:0 rbytes=1 wbytes=2 ...` a device. An array or a
-    mapped device counts its bytes once more for its disks: the level with the most counts."""
+    """Return the bytes read and written, from lines such as `8:0 rbytes=1 wbytes=2` per device.
+    Because arrays and mapped devices count the bytes of their disks again, the bytes are summed per
+    level (md, dm, and others), and the largest sums are returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
     mapped = [line.split()[0] for line in _lines(files, "/proc/devices") if MAPPER in line.split()]
     for line in _lines(files, path):

@@ -1,6 +1,6 @@
-"""Groups the processes on GPUs by job, by their data in /proc. Pure.
+"""Groups GPU processes into jobs based on their data in /proc. Pure functions.
 
-Every join is within one owner (agent.jobs.identity.owner)."""
+Only processes with the same owner (agent.jobs.identity.owner) are joined."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from agent.model import GpuKey
 
 
 class JobMember(NamedTuple):
-    """A process on a GPU: its number, the keys that it shares with the others of its job
-    (agent.jobs.identity.keys), its owner, empty if unknown, and its rank, if known."""
+    """A process on a GPU: its PID, the key that it shares with all processes of its job
+    (agent.jobs.identity.keys), its owner (empty if unknown), and its rank (if known)."""
 
     gpu: GpuKey
     pid: int
@@ -32,7 +32,7 @@ def pids_by_gpu(members: Iterable[JobMember]) -> Mapping[GpuKey, Set[int]]:
 
 @dataclass(frozen=True)
 class JobGroup:
-    """The processes of a job, sorted, and the evidence that joins them."""
+    """The sorted processes of a job, and the evidence for grouping them."""
 
     members: tuple[JobMember, ...]
     grouped_by: GroupedBy
@@ -46,23 +46,23 @@ class JobGroup:
 
     @cached_property
     def pids_on(self) -> Mapping[GpuKey, Set[int]]:
-        """Its processes by GPU, the lowest GPU first."""
+        """PIDs by GPU, lowest GPU first."""
         return pids_by_gpu(self.members)
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
-        """The GPUs, sorted by index."""
+        """The GPUs of the job, sorted by index."""
         return tuple(self.pids_on)
 
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
-    """Return the processes by job, the lowest GPU first. `lock_step` are sets of GPUs that take the
-    same steps, for processes that nothing else joins."""
+    """Return the processes grouped by job, lowest GPU first. `lock_step` contains sets of GPUs that
+    run in lockstep, for processes with no other evidence."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
     found = {number: (_grouped_by(job), job) for number, job in enumerate(by_key.values())}
-    on: dict[tuple[str, GpuKey], set[int]] = {}  # jobs of an owner on a GPU
+    on: dict[tuple[str, GpuKey], set[int]] = {}  # jobs by owner and GPU
     for number, (_, job) in found.items():
         for member in job:
             on.setdefault((member.owner, member.gpu), set()).add(number)
@@ -86,17 +86,17 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of traffic that are compared: a reading 10 ms apart is a third of EQUAL."""
+"""Seconds of traffic to compare, in which a 10 ms difference in read times is a third of EQUAL."""
 
 EQUAL = 3e-4
-"""Relative difference, at most, between the bytes that GPUs in lock-step have sent. Readings of the
-same tick that are 10 ms apart make 1e-4 of two minutes. Chosen, not measured: the counters of real
-ranks were never compared over minutes."""
+"""Maximum relative difference between the bytes sent by GPUs in lockstep. Readings of a tick may be
+10 ms apart, which is about 1e-4 of two minutes. The value is chosen, not measured: counters of real
+ranks have not been compared over minutes."""
 
 
 class SentBytes(NamedTuple):
-    """The processes on a GPU, and the bytes that it had sent over NVLink at its last reading, at
-    this monotonic second."""
+    """The processes on a GPU, the time of its last NVLink reading (monotonic seconds), and the
+    bytes that the GPU had sent over NVLink by then."""
 
     pids: Set[int]
     at: float
@@ -104,9 +104,9 @@ class SentBytes(NamedTuple):
 
 
 class LockSteps:
-    """GPUs that take the same steps, if nothing else shows that they work for the same job: in a
-    collective each sends as many bytes over NVLink as the next. Two jobs of the same model send
-    almost as much a second, and drift apart within minutes. Takes every used GPU, every tick."""
+    """Detects GPUs that run in lockstep, for jobs without other evidence: in a collective, all GPUs
+    send equally many bytes over NVLink. Two jobs that train the same model send at similar rates,
+    but drift apart within minutes. It must receive all used GPUs at every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}
@@ -114,8 +114,8 @@ class LockSteps:
         self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Pairs of GPUs that have taken the same steps for minutes; a pair of which neither sends
-        stays as it is: a job that hangs is still a job."""
+        """Yield pairs of GPUs that have run in lockstep for minutes. A pair that sends nothing
+        keeps its last result, because a hung job is still a job."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)
@@ -125,10 +125,10 @@ class LockSteps:
             both = now[pair[0]], now[pair[1]]
             first = self._first.setdefault(pair, both)
             grown = [one.sent - before.sent for one, before in zip(both, first, strict=True)]
-            # those that were read at different ticks are not compared
+            # Readings from different ticks are not compared.
             if fresh >= {*pair} and (min(grown) < 0 or both[0].at - first[0].at >= COMPARED):
                 self._first[pair] = both
-                if min(grown) < 0 or max(grown) == 0:  # counted from 0 again, or neither sends
+                if min(grown) < 0 or max(grown) == 0:  # counter reset, or neither GPU sends
                     continue
                 if max(grown) - min(grown) <= EQUAL * max(grown):
                     self._equal.add(pair)

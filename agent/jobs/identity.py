@@ -1,4 +1,4 @@
-"""Grouping of GPU processes into jobs, and the names of the jobs. Pure: from the data of /proc."""
+"""Grouping of GPU processes into jobs, and job names, from /proc data. Pure functions."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ HOSTS = {
     *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
 }
 HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
-"""Programs that start unrelated jobs; a job ends below them. Names are cut at 15 letters, as by the
-kernel."""
+"""Programs that start unrelated jobs, so that a job never extends above them. Names are truncated
+to 15 characters, as in the kernel."""
 
 STARTERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
     *("hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy", "torchrun", "horovodrun", "deepspeed"),
     "accelerate",
 }
-"""Programs that start the ranks of a job, often through a shell of each rank's own."""
+"""Launchers that start the ranks of a job, often through a separate shell for each rank."""
 
 SHOWN = frozenset(
     {
@@ -43,7 +43,7 @@ SHOWN = frozenset(
         *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     }
 )
-"""The variables of an environment that the agent looks at; all others may hold secrets."""
+"""Environment variables that the agent reads; all other variables may contain secrets."""
 
 SLURM = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:slurm(?:_[^/\n]+)?/uid_(\d+)"
@@ -51,14 +51,14 @@ SLURM = re.compile(
     r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
     re.MULTILINE,
 )
-"""Path of a job's cgroup by root's slurmstepd, versions 1 and 2. A user may give any name to
-cgroups below a slice or a container of their own."""
+"""Cgroup path, in version 1 or 2, of a job started by root's slurmstepd. Users may create cgroups
+with any name, but only below their own slice or container."""
 POD = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
     r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
     re.MULTILINE,
 )
-"""The first part of the path is missing if the agent runs in a pod beside it."""
+"""Cgroup path of a pod; the first part is missing if the agent runs in a sibling pod."""
 IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
 CONTAINERS = {
     "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
@@ -69,11 +69,11 @@ CONTAINERS = {
     ),
     "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
 }
-"""Names that a runtime gives to its containers in the path of a cgroup."""
+"""Container IDs or names in cgroup paths, by runtime."""
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose containers have names that people choose, or a pid: such a name may equal the
-number of a Slurm job."""
+"""Runtimes whose container names are user-defined or PIDs, and may therefore equal a Slurm job
+ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -82,12 +82,12 @@ CONTAINED = re.compile(
     r"apptainer|singularity)[^/\n]*)",
     re.MULTILINE,
 )
-"""The path of a cgroup down to the innermost pod or container."""
+"""Cgroup path down to the innermost pod or container."""
 
 
 class Ancestor(NamedTuple):
-    """A process in the line from a GPU process up to the first of all; `started` in seconds since
-    boot, `uid` None if it is not known."""
+    """A process in the ancestry of a GPU process, which includes the GPU process itself; `started`
+    is in seconds since boot, and `uid` is None if unknown."""
 
     pid: int
     name: str
@@ -102,12 +102,12 @@ SIZES = (
     ("SLURM_STEP_NUM_NODES", ""),
     ("SLURM_NNODES", ""),
 )
-"""Variables that give the number of a job's hosts: a number, divided by another if a second
-variable is named."""
+"""Variables that give the number of hosts of a job: the first variable, divided by the second if
+present."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a process's job, from its environment; None if it lacks it."""
+    """Return the number of hosts of a job from a process environment, or None if unknown."""
     for name, part in SIZES:
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -116,18 +116,17 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """The rank of a process in its job, by its environment; None if that has no rank."""
+    """Return the rank of a process in its job from its environment, or None if unknown."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)
 
 
 class JobOrigin(NamedTuple):
-    """Origin of a GPU process: itself and its parents upwards, the name of the leader of its
-    process group (empty if it has ended), the text of its /proc/PID/cgroup, the `Shown` part of its
-    environment, as far as that may be read, the command line of the conmon above it (containers
-    without root may have no control group of their own), and its user namespace, empty if that is
-    hidden."""
+    """Origin of a GPU process: the process and its ancestors, the name of the process group leader
+    (empty if it has ended), the content of /proc/PID/cgroup, the readable environment variables
+    listed in `SHOWN`, the command line of its conmon ancestor (because rootless containers may lack
+    a cgroup of their own), and the user namespace (empty if hidden)."""
 
     line: tuple[Ancestor, ...]
     leader: str
@@ -142,10 +141,10 @@ class JobOrigin(NamedTuple):
 
 
 class JobLabels(NamedTuple):
-    """Labels of a job outside of this agent: those of `dgx_gpu_job_info`; empty if nothing is
-    known. `job_id` is the number that Slurm gave (of an array: to this task), the UID of a pod, the
-    beginning of a container's id, or program and pid. A container's name that a person may have
-    chosen has its runtime and user with it: `lxc:4711@1000`."""
+    """Labels of a job in `dgx_gpu_job_info`; unknown labels are empty. `job_id` is the Slurm job ID
+    (for arrays, of the array task), the pod UID, a container ID prefix, or a program name and PID.
+    A container name that a user may have chosen is extended by its runtime and user, as in
+    `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -158,15 +157,16 @@ class JobLabels(NamedTuple):
 
 
 def is_host(name: str) -> bool:
-    """Return whether a program starts jobs that are unrelated to each other."""
+    """Return whether a program starts unrelated jobs."""
     return name in HOSTS or name.startswith(HOST_PREFIXES)
 
 
 def root(line: Sequence[Ancestor]) -> Ancestor:
-    """The topmost process that still belongs to the job of the first process in the line.
+    """Return the topmost process that belongs to the same job as the first process in `line`.
 
-    The line is followed up to the last starter of ranks, also through shells, then on to the child
-    of a host of jobs, or of another user's process: a service that starts jobs for many.
+    The ancestry is followed up to the topmost rank launcher, including through shells, and from
+    there up to the last process below a job host or another user's process, because that process
+    may be a service that starts jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -178,7 +178,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
 
 
 def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
-    """The places of the starters of ranks below the first host that is no shell."""
+    """Yield the positions of rank launchers below the first job host that is not a shell."""
     for place, ancestor in enumerate(line):
         if is_host(ancestor.name) and ancestor.name not in SHELLS:
             return
@@ -187,8 +187,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: a user, in a user namespace, a container and a pod, or in a
-    job of Slurm. Processes of two owners are never the same job; empty if the user is not known."""
+    """Return the owner of a process: its user, with either the Slurm job, or the user namespace and
+    container or pod; empty if the user is unknown. Processes with different owners never belong to
+    the same job."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)
@@ -200,8 +201,9 @@ def owner(origin: JobOrigin) -> str:
 
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
-    """Return the keys that a process shares with the others of its job: a Slurm job, or else an
-    ancestor or a process group (a script that starts ranks in the background), of one owner."""
+    """Return the keys that a process shares with the other processes of its job and owner: the
+    Slurm job, or else the root process and, for scripts that start ranks in the background, the
+    process group."""
     kind, number = _runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -214,7 +216,8 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """A key for each process: the same if shared keys join them, directly or through others."""
+    """Return a key for each PID, equal for processes that are connected by shared keys, directly or
+    through other processes."""
     above: dict[str, str] = {}
 
     def first(key: str) -> str:
@@ -229,8 +232,8 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
 
 
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
-    """Return the runtime of a process of this user by its cgroup, and the runtime's name of the
-    job; `process` and nothing if it is none of these."""
+    """Return the runtime of a process with this cgroup and user, and the job ID or name used by the
+    runtime; `process` and an empty string if no runtime is recognised."""
     job = SLURM.search(cgroup)
     if job and (job[1] is None or int(job[1]) == uid):
         return "slurm", job[2] or job[3]
@@ -245,7 +248,8 @@ def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
 
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """The same of a process, whose container conmon may name if no cgroup does."""
+    """Return the runtime and job as `runtime` does, or the container from conmon's command line if
+    the cgroup names none."""
     found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):
@@ -254,9 +258,9 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime of the process, and the runtime's name of the job. Anybody may set
-    SLURM_JOB_ID: only the cgroup numbers a job. Apptainer, without a cgroup, names its image in the
-    environment."""
+    """Return the runtime of a process, and the job ID used by the runtime. Because any user can set
+    SLURM_JOB_ID, only the cgroup determines the job ID. Apptainer without a cgroup is recognised by
+    its image name in the environment."""
     kind, number = _runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
@@ -266,8 +270,9 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """All names of the job of a process but its user; `title` if nothing else numbers it. Anybody
-    may set SLURM_JOB_ACCOUNT or POD_NAME: only schedulers name accounts and pods."""
+    """Return the job labels of a process except the user, with `title` as the job ID if there is no
+    other. Because any user can set SLURM_JOB_ACCOUNT or POD_NAME, account and pod names come only
+    from schedulers."""
     kind, number = called(origin)
     if kind == "kubernetes":
         inside = IN_POD.search(origin.cgroup)
@@ -278,15 +283,13 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
 
 
 def _image(environment: Mapping[str, str]) -> str:
-    """The image that Apptainer runs."""
+    """Return the name of the Apptainer image."""
     return environment.get("APPTAINER_NAME") or environment.get("SINGULARITY_NAME") or ""
 
 
 def title(origin: JobOrigin, command: Sequence[str]) -> str:
-    """Return the name of the job for users: `slurm:1234`, `docker:0123456789ab`, `train.py:4711`.
-
-    `command` is the command line of the root.
-    """
+    """Return the job name for users, such as `slurm:1234`, `docker:0123456789ab`, or
+    `train.py:4711`. `command` is the command line of the root process."""
     kind, number = called(origin)
     if number:
         return number if kind in CHOSEN else f"{kind}:{number}"
@@ -295,8 +298,8 @@ def title(origin: JobOrigin, command: Sequence[str]) -> str:
 
 
 def program(command: Iterable[str]) -> str:
-    """The script or module that a command line runs, never its other arguments: they may hold
-    secrets. Empty if it runs neither."""
+    """Return the script or module that a command line runs, or an empty string if it runs neither.
+    Other arguments are never returned, because they may contain secrets."""
     words = list(command)
     script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
     if script:
@@ -307,5 +310,5 @@ def program(command: Iterable[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """A name that can stand in a label: short, and without control characters."""
+    """Return a name that is safe as a label value: truncated and without control characters."""
     return encodable(name)[:LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""Data of a job, running or ended. Times are wall time (s since the epoch) unless said."""
+"""Data of running and ended jobs. Times are seconds since the epoch unless stated otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 
 
 class Goodput(NamedTuple):
-    """GPU-seconds: given to jobs, at work, and at the peak of the tensor cores that would do the
-    same work (None if that is not readable)."""
+    """GPU-seconds given to jobs, GPU-seconds at work, and GPU-seconds that the same work would take
+    at tensor core peak (None if not readable)."""
 
     given: float
     worked: float
@@ -20,12 +20,12 @@ class Goodput(NamedTuple):
 
     @property
     def at_work(self) -> float | None:
-        """Share of the given time, 0-1; None if no time was given."""
+        """Share of the given time spent at work, 0-1, or None if no time was given."""
         return self.worked / self.given if self.given > 0 else None
 
     @property
     def of_peak(self) -> float | None:
-        """Tensor throughput while at work over the peak, 0-1: an approximate upper bound of MFU."""
+        """Ratio of tensor throughput at work to peak, 0-1, an approximate upper bound of MFU."""
         known = self.tensor is not None and self.worked > 0
         return min(1.0, (self.tensor or 0.0) / self.worked) if known else None
 
@@ -37,48 +37,48 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """GPU-hours or kWh to a hundredth, like costs, from a thousand on without fractions; a value
-    above 0 is never shown as 0."""
+    """Return GPU-hours or kWh with two decimal places, or none from 1,000. A value above 0 is never
+    shown as 0."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
 def percent(share: float) -> str:
-    """`76 %`; `0 %` is none, and less than 1 % is `< 1 %`."""
+    """Return a share as a percentage, such as `76 %`; a share below 1 % but above 0 is `< 1 %`."""
     return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 class GroupedBy(StrEnum):
-    """Evidence by which processes are grouped into a job."""
+    """Evidence for grouping processes into a job."""
 
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or a process group
-    ALONE = "alone"  # a lone process: nothing to join
-    LOCK_STEP = "lock_step"  # no other sign; their GPUs do the same
+    ALONE = "alone"  # a single process, so no grouping
+    LOCK_STEP = "lock_step"  # no other evidence; their GPUs run in lockstep
 
 
 class Slowdown(NamedTuple):
-    """A job that is slower than in its own first hour; step and reference in seconds."""
+    """Slowdown of a job relative to its first hour; `step` and `reference` are step times (s)."""
 
     step: float
     reference: float
-    since: float  # wall time
-    seconds: float  # for how long
+    since: float  # start (wall-clock time)
+    seconds: float  # duration
 
     @property
     def ratio(self) -> float:
-        """Excess of a step over the reference, as a share of it."""
+        """Relative increase of the step time over the reference."""
         return self.step / self.reference - 1
 
 
 class CulpritState(StrEnum):
-    """State of the process that a job waits for, by /proc."""
+    """State, according to /proc, of a process that a job waits for."""
 
     STOPPED = "stopped"  # by a signal or a debugger
     ASLEEP = "asleep"  # while the others spin
 
 
 class Culprit(NamedTuple):
-    """A process that the others wait for; `rank` if it is known."""
+    """A process that the others wait for; `rank` is None if unknown."""
 
     rank: int | None
     pid: int
@@ -88,8 +88,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job of which every GPU waits. `since` is the time at which the last of them began to wait,
-    `seconds` of the agent's clock ago."""
+    """Hang of a job: all its GPUs wait. `since` is the time at which the last GPU began to wait,
+    and `seconds` is how long ago that was on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()
@@ -97,31 +97,31 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """Saving from the end of a cause: `lost` GPU-seconds, `saved` seconds of the job; `then` is the
-    next limit, on the GPU that would be the slowest (None: all would be alike)."""
+    """Saving from removing a cause: `lost` GPU-seconds and `saved` seconds of job time. `then` is
+    the next bottleneck, on the GPU that would be slowest (None if all would be equally fast)."""
 
     pair: Pair
     lost: float
     saved: float
     then: Pair
     then_gpu: GpuKey | None
-    advice: str | None = None  # fitted most of it lately, on the GPUs of the job
+    advice: str | None = None  # that fits most of the recent loss on the job's GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """GPU-hours of a job by state and cause, up to its end or up to now (`ended` None).
+    """GPU-hours of a job by state and cause, up to its end, or so far if `ended` is None.
 
-    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are
-    GPU-seconds by state and cause, `unobserved` those without a known state; of a GPU that it
-    shares with other jobs, its part, and if that is not known, `undivided` are the seconds of the
-    whole GPU, which count nowhere else. It has `held` GPUs now, those shared in part. `steps` are
-    counted from the first sight of the rhythm, `mean_rate` is steps a second, None without one;
-    `tensor` are GPU-seconds at the peak of the tensor cores. `joules` are those of the energy
-    counter in the seconds that were observed, None without a counter; `joules_by` are by state and
-    cause. `cost` in the currency of `cost.gpu_hour`, None without a price. `lasted` is since its
-    newest process came, `watched` as long as the agent has followed it, both in seconds of the
-    agent's clock, of which `ended_at` is the moment of its end.
+    `name` and `labels`, except the runtime, are empty unless `job.info` is on. `seconds` are
+    GPU-seconds by state and cause, and `unobserved` are GPU-seconds without a known state. A shared
+    GPU counts in proportion to the job's share; if the share is unknown, the seconds of the whole
+    GPU count only in `undivided`. `held` is the current number of GPUs, with shared GPUs counted in
+    part. `steps` are counted since a rhythm was first seen, and `mean_rate` is in steps per second,
+    or None without a rhythm. `tensor` is the GPU-seconds the work would take at tensor core peak.
+    `joules` is the energy counter's increase in the observed seconds, or None without a counter,
+    and `joules_by` gives it by state and cause. `cost` is in the currency of `cost.gpu_hour`, or
+    None without a price. `lasted` is the time since the newest process arrived, and `watched` the
+    time observed by the agent; both are seconds on the agent's clock, like `ended_at`.
     """
 
     id: str
@@ -147,23 +147,23 @@ class Receipt:
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of its GPU-hours."""
+        """Goodput of the job."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU-seconds observed."""
+        """Observed GPU-seconds."""
         return sum(self.seconds.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job: its receipt so far, and how it gets on.
+    """A running job: its receipt so far and its progress.
 
-    `step` in seconds with `confidence` 0-1, or `why_not`. `never_waits` is the GPU that the others
-    wait for. `shares` are those of the GPUs that others use too, None if unknown. `rates` are steps
-    a second every ten seconds, oldest first. `lost` are those of its
-    GPUs that no longer answer.
+    `step` is the step time in seconds with a `confidence` of 0-1; without it, `why_not` gives the
+    reason. `never_waits` is the GPU that the others wait for. `shares` gives the job's share of
+    GPUs that it shares with other jobs, or None if unknown. `rates` are steps per second in
+    intervals of ten seconds, oldest first. `lost` are GPUs that no longer respond.
     """
 
     receipt: Receipt
@@ -182,7 +182,7 @@ class Job:
 
 
 class WatchedJobs(NamedTuple):
-    """All jobs: running jobs by their first GPU, ended jobs the newest first."""
+    """All jobs: running jobs, sorted by first GPU, and ended jobs, newest first."""
 
     running: tuple[Job, ...] = ()
     ended: tuple[Receipt, ...] = ()
@@ -190,18 +190,18 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""Share of the GPU-seconds from which a cause is worth a line; chosen."""
+"""Minimum share of GPU-seconds for a cause to be listed (chosen)."""
 
 ALIKE = 0.05
-"""Share of the slowest GPU's time within which no GPU of a job is called the slowest."""
+"""Tolerance, as a share of the slowest GPU's time: if all GPUs are within it, none is slowest."""
 
 Seconds = Mapping[Pair, float]
 
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
-    """Return the loss of each cause and the saving of its end, the most saved first: as the slowest
-    GPU sets the pace, a cause costs the time that this GPU would gain without it, until another GPU
-    is the slowest."""
+    """Return the loss from each cause and the saving from removing it, largest saving first. As the
+    slowest GPU sets the pace, removing a cause saves only the time that this GPU gains until
+    another GPU is slowest."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()
@@ -216,7 +216,7 @@ def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
 
 def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving:
     own = {gpu: _own(seconds) for gpu, seconds in by_gpu.items()}
-    if pair == PEER:  # an even load: each GPU as long at work as all of them on average
+    if pair == PEER:  # with an even load, each GPU works for the average time
         without = dict.fromkeys(own, sum(own.values()) / len(own))
     else:
         without = {gpu: own[gpu] - by_gpu[gpu].get(pair, 0.0) for gpu in own}
@@ -232,5 +232,5 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
 
 
 def _own(seconds: Seconds) -> float:
-    """Seconds of a GPU that are not spent waiting for a peer."""
+    """Return the seconds that a GPU did not spend waiting for a peer."""
     return sum(part for pair, part in seconds.items() if pair != PEER)

@@ -1,4 +1,4 @@
-"""The process table: every process on a GPU, met once, with its job and its start."""
+"""Process table: every process on a GPU, read once, with its job and start time."""
 
 import os
 import threading
@@ -21,34 +21,34 @@ NAMELESS = identity.JobLabels()
 
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
-    """A process on a GPU; `arrived` is on the agent's monotonic clock, `started` since boot. The
-    names of its job are empty until its memory was looked into."""
+    """A process on a GPU. `arrived` is on the agent's monotonic clock, and `started` is in seconds
+    since boot. The names of its job are empty until the process memory has been read."""
 
     started: float
     arrived: float
     uid: int | None
-    hosts: int | None = None  # that its job runs on, as its environment says
+    hosts: int | None = None  # number of hosts of its job, from the environment
     rank: int | None = None
     job: str = ""
-    labels: identity.JobLabels = NAMELESS  # without its user
+    labels: identity.JobLabels = NAMELESS  # without the user
     group_keys: frozenset[str] = frozenset()
     owner: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Inputs that name the job of a process and may block: its environment, and command lines."""
+    """Inputs for naming the job of a process that may block: environment and command lines."""
 
     files: FileTree
-    origin: identity.JobOrigin  # without the parts that are looked up
-    named: bool  # whether the command line of the job's root is wanted
+    origin: identity.JobOrigin  # without the parts to be looked up
+    named: bool  # whether to read the root process's command line
     since: float
     command: tuple[str, ...] = ()
     begun: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Read them, on a thread that may block."""
+        """Read the inputs, on a thread that may block."""
         try:
             line = self.origin.line
             found = processes.environment(self.files, line[0].pid, identity.SHOWN)
@@ -64,7 +64,7 @@ class LookUp:
 
 
 class ProcessTable:
-    """Processes on the GPUs; a process that cannot be seen is listed with the reason."""
+    """Processes on the GPUs; for a process that is not visible, the table holds the reason."""
 
     def __init__(
         self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
@@ -80,10 +80,10 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """Take the processes that are on the GPUs now: read new processes, forget those that left.
+        """Update the table to the processes now on the GPUs: add new ones and drop departed ones.
 
-        A process that comes to a GPU that was known before arrives now; a process found on a GPU
-        met for the first time has been there since it started, or so.
+        A new process on a known GPU counts as arriving now; a process on a GPU that is seen for the
+        first time counts as having arrived when the process started.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -104,26 +104,27 @@ class ProcessTable:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """A process that was met; None for a process that is hidden, or is being looked into."""
+        """Return a known process, or None if it is hidden or its look-up is still running."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key shared by the processes of a job, as far as they were read."""
+        """Return the key that all processes of the same job share, as far as they have been
+        read."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Return the reason why a process of these is not visible."""
+        """Return the reason why any of the processes is not visible, or None."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Seconds since the newest of these came."""
+        """Return the seconds since the newest of the processes arrived, or None if unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """Read a pid again at the next update if it belongs to another process now."""
+        """Re-read a PID at the next update if it has been reused by another process."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
@@ -136,19 +137,20 @@ class ProcessTable:
                 yield pid, member
 
     def _look_up(self, pid: int) -> None:
-        """Look into the memory of a process, on a thread of its own."""
+        """Queue a look-up of the process memory, to run on a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = processes.cgroup(self._files, pid)
         namespace = processes.user_namespace(self._files, pid)
-        leader = ""  # of its process group, unless that has ended
+        leader = ""  # process group leader, unless it has ended
         with suppress(OSError):
             leader = processes.stat(self._files, line[0].group).name
         origin = identity.JobOrigin(line, leader, cgroup, user_namespace=namespace)
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Name the processes that were looked into; return whether there were any."""
+        """Run look-ups and name the processes whose look-up is over. Return whether any process was
+        named."""
         running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
         waiting = [one for one in self._look_ups.values() if not one.begun]
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
@@ -178,7 +180,7 @@ class ProcessTable:
         return changed
 
     def _meet(self, pid: int, *, now: bool) -> TrackedProcess | Absent:
-        """A process with its ancestors, or why it cannot be seen."""
+        """Return a new process, or the reason why it is not visible."""
         try:
             stat = processes.stat(self._files, pid)
             self._look_up(pid)
@@ -197,7 +199,7 @@ class ProcessTable:
         return Absent(Reason.DENIED, why)
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
-        """A process and its ancestors, as far as /proc shows them."""
+        """Yield a process and its ancestors, as far as they are visible in /proc."""
         for _ in range(MOST_ANCESTORS):
             uid = processes.uid(self._status(stat.pid))
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)

@@ -1,11 +1,10 @@
-"""Thread times of each GPU's processes: running, waiting for a core, in uninterruptible sleep.
+"""Thread times of each GPU's processes: running, waiting for a core, and uninterruptible sleep.
 
-The threads that launch are the main thread of a process that NVML names and those that run a
-backward pass, which take turns with it. All other threads of that process, its descendants, and
-children that came and went are workers. All threads of a process of XLA (JAX) dispatch: they sleep
-while their GPU works, and wake to launch. The kernel counts the time on a core and in the queue for
-a core (`schedstat`, nanoseconds), so nothing is missed between two reads; uninterruptible sleep is
-sampled, once a read.
+The launching threads of a process reported by NVML are its main thread and the threads that run the
+backward pass, which alternate with it. All other threads, descendants, and short-lived children are
+workers. In an XLA (JAX) process, all threads dispatch: they sleep while the GPU works, and wake to
+launch. The kernel counts the time running and queued for a core (`schedstat`, in nanoseconds), so
+nothing is missed between two reads, whereas uninterruptible sleep is sampled once per read.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -27,22 +26,22 @@ from agent.hardware.files import FileTree
 from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
-"""Seconds between two looks for new threads of a process (a list of 150 takes 1 ms), while it is
-young, and between two looks for descendants of a GPU's processes (chosen)."""
+"""Seconds between searches for new threads of a process (listing 150 threads takes 1 ms), and the
+shorter interval for young processes and for descendants of a GPU's processes (chosen)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
-"""Share of the time from which a thread or process counts as active: two ticks of its CPU time a
-second, because one tick may be a rounding of a thread that wakes up now and then."""
+"""Share of time above which a thread or process counts as active: two CPU time ticks per second,
+because a single tick may be a rounding effect in a thread that wakes up occasionally."""
 
 ENGINE = 8.0
-"""Ratio of the running time of a thread to that of the main thread and of any other, from which it
-launches in the main thread's place: the engine of a server, while the main thread answers clients.
-Chosen, not measured, between loaders, which run alike, and an engine, which runs alone."""
+"""Ratio of a thread's running time to the running time of every other thread, above which the
+thread counts as a server's engine, which launches while the main thread handles clients. The ratio
+is chosen, not measured, to separate loaders, which run equally long, from an engine."""
 
 
 class Times(NamedTuple):
-    """Seconds of threads: on a core, ready without a core, asleep uninterruptibly (D), and those on
-    a core in the kernel."""
+    """Thread seconds: running, queued for a core, in uninterruptible sleep (D), and running in the
+    kernel."""
 
     running: float = 0.0
     queued: float = 0.0
@@ -50,7 +49,7 @@ class Times(NamedTuple):
     system: float = 0.0
 
     def plus(self, other: "Times") -> "Times":
-        """Return the sum of both."""
+        """Return the sum of these times and `other`."""
         return Times(*map(add, self, other))
 
 
@@ -58,10 +57,10 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """The processes of a GPU since the read before: the threads that launch (None if a main thread
-    is not readable), those that dispatch, all others together, how many of these were active, for
-    which share of the time (0-1) the busiest was, whether /proc hides some of them, and how many
-    of the processes have pinned memory."""
+    """Times of a GPU's processes since the previous read: launching threads (None if a main thread
+    is not readable), dispatching threads, and workers; the number of active workers, the active
+    share (0-1) of the busiest worker, whether /proc hides any workers, and the number of processes
+    with pinned memory."""
 
     launching: Times | None
     dispatching: Times
@@ -74,7 +73,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A thread, or all threads of a process; `grown` is the growth by the last reading."""
+    """A thread, or all threads of a process; `grown` is the increase at the last reading."""
 
     grown: Times = NONE
     ran: float = 0.0
@@ -83,7 +82,7 @@ class _Thread:
     at: float | None = None
 
     def take(self, at: float, state: str, ran: float, queued: float, system: float = 0.0) -> Times:
-        """Take in a reading of its counters (s); returns the growth."""
+        """Record a reading of the counters (s) and return the increase."""
         self.grown = NONE
         if self.at is not None:
             blocked = at - self.at if state == "D" else 0.0
@@ -95,16 +94,16 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """A list of the threads of a process, which takes several reads if it has thousands."""
+    """Listing of the threads of a process, which takes several reads for thousands of threads."""
 
-    elapsed: float  # s since the list before
-    names: list[str]  # of threads that are still to be read
+    elapsed: float  # s since the previous list
+    names: list[str]  # IDs of threads still to be read
     seconds: dict[int, float]
     active: list[tuple[float, int]] = field(default_factory=list)
     launched: float = 0.0
 
     def take(self, process: "_Process", found: processes.Stat, pid: int) -> None:
-        """Take in one thread of the process, which has the number `pid`."""
+        """Record a thread of the process with ID `pid`."""
         self.seconds[found.pid] = found.seconds
         used = found.seconds - process.seconds.get(found.pid, found.seconds)
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
@@ -121,37 +120,37 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process; `whole` counts all its threads, `launching` and `followed` are read alone."""
+    """A process; `whole` counts all threads; `launching` and `followed` are read separately."""
 
     started: float
     parent: int
-    met: float  # when it was first read
+    met: float  # time of the first read
     state: str = ""
     whole: _Thread = field(default_factory=_Thread)
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
-    engine: int = 0  # the thread that launches in the main thread's place, if any
-    woken: int = 0  # how often the main thread was put on a core until then
-    asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
-    unexplained: float = 0.0  # s that workers ran since then, beside those that are read
+    engine: int = 0  # thread that launches instead of the main thread, if any
+    woken: int = 0  # time slices of the main thread at the last list
+    asleep: set[int] = field(default_factory=set)  # threads that were idle at the last list
+    unexplained: float = 0.0  # s since then run by workers that are not followed
     listed: float | None = None
     listing: "_Listing | None" = None
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while its GPU works
     pins: bool = False  # it has pinned memory
-    launched: Times | None = NONE  # growth by the last reading, of the threads that launch
-    worked: Times = NONE  # and of all others, its ended children among them
-    workers: int = 0  # how many of these did something
-    busiest: float = 0.0  # share of the time for which the busiest did
-    _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
-    ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
-    grown: float = 0.0  # growth of that by the last reading, not reported yet
-    due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
+    launched: Times | None = NONE  # increase at the last reading, of launching threads
+    worked: Times = NONE  # increase of all other threads, including ended children
+    workers: int = 0  # number of active workers
+    busiest: float = 0.0  # active share of the busiest worker
+    _surplus: float = 0.0  # CPU time of workers that the 10 ms ticks do not show yet
+    ended: float | None = None  # s of all ended descendants, as counted by the kernel
+    grown: float = 0.0  # increase of `ended` at the last reading, not reported yet
+    due: float = 0.0  # s of read children that have ended, which are or soon will be in `ended`
 
     def children(self, ended: float) -> float:
-        """CPU time (s) of children that ended and were never read, a reading later: only then is it
-        known which of the children that were read have ended."""
+        """Return the CPU time (s) of ended children that were never read, one reading late, because
+        only then is it known which of the read children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known
@@ -160,15 +159,15 @@ class _Process:
         return found
 
     def choose_engine(self, active: list[tuple[float, int]], others: float) -> None:
-        """Take the thread that ran longest for the engine if it ran alone; `active` has the seconds
-        of each, the longest first, and `others` the seconds that the launching threads ran."""
+        """Choose the longest-running thread as the engine if it ran much longer than all others;
+        `active` has threads with their seconds, longest first, `others` the launching seconds."""
         next_most = max([others, *(ran for ran, _ in active[1:2])])
         if active and active[0][0] > ENGINE * next_most:
             self.engine = active.pop(0)[1]
             self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
-        """CPU time (s) of the threads that do not launch."""
+        """Return the CPU time (s) of the threads that do not launch."""
         self._surplus += self.whole.grown.running - launched
         found = max(0.0, self._surplus)
         self._surplus -= found
@@ -176,7 +175,7 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads the processes of GPUs, each once a read, however many GPUs it works on."""
+    """Reads GPU processes, once per read each, regardless of how many GPUs a process uses."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -184,15 +183,15 @@ class ProcessTimes:
         self._known: dict[int, _Process] = {}
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
         self._unreadable: dict[Labels, set[int]] = {}  # descendants at the last search
-        self._hidden: dict[Labels, set[int]] = {}  # at the read before too: not just ended
-        self._to_list: dict[int, None] = {}  # processes whose threads are listed in turn
+        self._hidden: dict[Labels, set[int]] = {}  # at the last two searches, so not just ended
+        self._to_list: dict[int, None] = {}  # processes waiting for a thread list
         self._left, self._at = 0, -inf  # threads that may be listed now
 
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
-        """The processes of a GPU at `at` (s); None if all are gone. `foreign` are those of all
-        GPUs: a rank may be the parent of another."""
+        """Return the times of a GPU's processes at `at` (s), or None if all have ended. `foreign`
+        has the processes of all GPUs, because a rank may be the parent of another rank."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -212,7 +211,7 @@ class ProcessTimes:
         return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
-        """Drop the processes that were not read now, and the GPUs that are gone."""
+        """Drop processes that were not read at `at`, and GPUs that are no longer present."""
         for pid in [p for p, one in self._known.items() if one.whole.at != at]:
             self._end(pid)
         for gpu in self._below.keys() - set(gpus):
@@ -220,7 +219,7 @@ class ProcessTimes:
                 del table[gpu]
 
     def started(self, pid: int) -> float | None:
-        """Return the start of a process that was read (s since boot)."""
+        """Return the start time of a known process (s since boot), or None."""
         known = self._known.get(pid)
         return None if known is None else known.started
 
@@ -232,8 +231,8 @@ class ProcessTimes:
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """The descendants of a GPU's processes, found by a search now and then, for GPUs in
-        turns."""
+        """Return the descendants of a GPU's processes. They are searched for only occasionally, at
+        different times for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -246,7 +245,7 @@ class ProcessTimes:
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
-        """A reading of a process; None if it is not there any more."""
+        """Read a process; return None if it has ended."""
         known = self._known.get(pid)
         if known is not None and known.whole.at == at:
             return known
@@ -260,12 +259,12 @@ class ProcessTimes:
             known = self._known[pid] = _Process(stat.started, stat.parent, met=at)
             parent = self._known.get(stat.parent, known)
             age = (processes.uptime(self._files) or inf) - stat.started
-            if parent.met < at and age < SEARCH_EVERY:  # all that it did: a compiler is brief
+            if parent.met < at and age < SEARCH_EVERY:  # count its whole life: a compiler is brief
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
         before, queued = known.whole.at, known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
-            queued = self._queued(pid)  # a thread that sleeps did not wait for a core
+            queued = self._queued(pid)  # a sleeping thread did not wait for a core
         known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
@@ -289,7 +288,7 @@ class ProcessTimes:
         if self._left > 0 and pid == next(iter(self._to_list), None):
             self._list_threads(pid, process, at)
         main = process.launching.setdefault(pid, _Thread())
-        rests = process.state == "S" and not process.whole.grown.running  # to 10 ms
+        rests = process.state == "S" and not process.whole.grown.running  # within 10 ms
         alone = len(process.launching) == 1 and not process.followed
         if rests and alone and main.at is not None:
             process.launched = main.take(at, "S", main.ran, main.queued)
@@ -317,8 +316,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """A reading of a thread; None if it has ended or is not readable. Without a `state` it is
-        read."""
+        """Read a thread; return None if it has ended or is not readable. If `state` is None, the
+        state is read too."""
         try:
             if state is not None:
                 return thread.take(at, state, *self._schedule(pid, tid))
@@ -329,7 +328,7 @@ class ProcessTimes:
             return None
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
-        """Find the threads that launch, and those that ran most since the last list."""
+        """Find the launching threads, and the threads that ran most since the last list."""
         if process.listing is None:
             process.listing = self._begin_list(pid, process, at)
         one, most = process.listing, max(0, self._left)
@@ -369,8 +368,8 @@ class ProcessTimes:
             return []
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
-        """Seconds that a thread ran and that it was ready without a core; if the kernel has no
-        schedstat its CPU time in steps of 10 ms, and no queue. Raises OSError."""
+        """Return the seconds that a thread ran and was queued for a core. Without schedstat in the
+        kernel, return its CPU time in 10 ms ticks and 0. Raise OSError."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
             return int(text[0]) / 1e9, int(text[1]) / 1e9
@@ -378,8 +377,8 @@ class ProcessTimes:
             return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
 
     def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
-        """Return whether the main thread mostly asked for the interpreter's lock since the last
-        list, by how often it was put on a core."""
+        """Return whether the main thread mostly polled for the interpreter lock since the last
+        list, based on its number of time slices."""
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
@@ -387,13 +386,13 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _queued(self, pid: int) -> float:
-        """Seconds for which the main thread of a process was ready without a core."""
+        """Return the seconds for which the main thread of a process was queued for a core."""
         with suppress(OSError, ValueError, IndexError, OverflowError):
             return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
         return 0.0
 
     def _end(self, pid: int) -> None:
-        """Forget a process that has ended: the kernel adds its time to its parent's children."""
+        """Drop an ended process, whose time the kernel adds to the parent's child times."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

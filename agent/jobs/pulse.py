@@ -1,10 +1,10 @@
-"""The pulse of a GPU: the length of its job's steps, read from samples of its power.
+"""The pulse of a GPU: the step time of its job, detected in power samples.
 
-The measure is the autocorrelation of the newest 256 values, of samples 20 ms apart and of means of
-2, 4, 8 and 16 of them, so that two steps of 0.1 to 20 s fit into a window. The test: windows
-overlap by half, and three of the last five must show the same period. Power alone cannot show that
-gradients are accumulated over parts that are all alike, nor that loaders bring several batches at
-once; code that knows of loaders judges that.
+The method is autocorrelation of the newest 256 values, which are samples 20 ms apart and means of
+2, 4, 8, and 16 samples, so that two steps of 0.1 to 20 s fit into a window. Windows overlap by
+half, and three of the last five must show the same period. Power alone cannot reveal gradient
+accumulation over equal micro-batches, or loaders that deliver several batches at once; code that
+knows about loaders handles that.
 """
 
 import struct
@@ -20,19 +20,19 @@ from typing import NamedTuple
 
 
 class Correlation(NamedTuple):
-    """The autocorrelation of some samples, and how widely they vary."""
+    """Autocorrelation of samples, and their relative range."""
 
-    at_lag: list[float]  # Pearson's coefficient for lags 0, 1, 2, ...
-    depth: float  # the range of the values over their mean
+    at_lag: list[float]  # Pearson correlation for lags 0, 1, 2, ...
+    depth: float  # range of the values divided by their mean
 
 
 def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
-    """Pearson's coefficient of `values` with themselves, for each lag below `lags`.
+    """Return the Pearson autocorrelation of `values` for each lag below `lags`.
 
-    A straight trend is removed first. Values whose depth is below `flat` correlate with nothing:
-    all coefficients but the first are 0. Two whole numbers whose digits are the samples, those of
-    the second backwards, are multiplied: each digit of the product is the sum of products at a lag
-    (Kronecker substitution). For 256 samples that costs 0.1 ms; a loop over lags costs 2 ms.
+    A linear trend is removed first. If the depth of the values is below `flat`, all coefficients
+    except the first are 0. The sums of products at all lags are the digits of a single product of
+    two integers, whose digits are the samples in forward and in reverse order (Kronecker
+    substitution). This takes 0.1 ms for 256 samples; a loop over the lags takes 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -40,13 +40,13 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
     even = _without_trend(values)
     lowest = min(even)
-    # The largest sum of products still fills a digit, of 32 bits.
+    # Scale the values so that the largest sum of products fits into a 32-bit digit.
     scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
 
 
 def _without_trend(values: Sequence[float]) -> list[float]:
-    """Return the values less the line through the means of their halves."""
+    """Return the values minus the linear trend through the means of their two halves."""
     half = len(values) // 2
     rise = (sum(values[-half:]) - sum(values[:half])) / half
     slope = rise / (len(values) - half)
@@ -75,78 +75,78 @@ def _coefficients(whole: list[int], lags: int) -> list[float]:
 
 
 WINDOW = 256
-"""Values that are searched for a period at once: 5.1 s of the driver's 20 ms samples."""
+"""Number of values per window, which is 5.1 s for the driver's 20 ms samples."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Samples per value of a window; the finest scale that shows a period decides."""
+"""Number of samples averaged per value; the finest scale that shows a period decides."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
-"""Windows that are remembered, how many of them must agree, and within which part of the period. On
-the tapes of labelled loads, with 123 GPUs whose steps take 0.1 s or longer, 55 reported periods are
-right and 7 wrong; with 4 windows two fewer are right and two more wrong, with 1 % three fewer are
-right and one more wrong."""
+"""Number of windows kept, number of windows that must agree, and relative tolerance. In recordings
+of labelled loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are correct and 7
+wrong; with 4 windows, two fewer are correct and two more wrong; with a tolerance of 1 %, three
+fewer are correct and one more wrong."""
 
 STRONG, WEAK = 0.6, 0.4
-"""Autocorrelation at a period: the mean of windows that agree, and the least of each; STRONG is
-also the share of the highest peak from which the first peak is the period, because the peaks after
-it are multiples. With 0.5, three more of the same periods are wrong; with 0.7, five fewer are
-reported; without WEAK, pauses of 0.25 s every 7 s pass for steps of 7 s
+"""Minimum autocorrelation at a period, for the mean of the agreeing windows (STRONG) and for each
+window (WEAK). The first peak with at least STRONG times the height of the highest peak is the
+period, because later peaks are multiples. In the recordings, 0.5 makes three more periods wrong,
+and 0.7 reports five fewer; without WEAK, pauses of 0.25 s every 7 s are taken for steps of 7 s
 (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
-"""Samples that a step needs: with four, a step of 77 ms was read 4 % wrong, and three more of the
-same periods are wrong; with six, ten fewer are reported."""
+"""Minimum number of samples per step. With four, a step of 77 ms was measured with a 4 % error, and
+three more periods in the recordings are wrong; with six, ten fewer are reported."""
 
 PURE = 0.955
-"""Part of a sine in the autocorrelation above which it is an alias: in samples 20 ms apart, steps
-of 18.6 ms look like a sine of 0.26 s (0.97 to 0.99). Longer steps have edges (at most 0.94).
-Without this bound three more of the same periods are wrong."""
+"""Share of a pure sine in the autocorrelation above which the period is an alias: in samples 20 ms
+apart, steps of 18.6 ms look like a sine of 0.26 s (share 0.97 to 0.99), whereas longer steps have
+edges (at most 0.94). Without this limit, three more periods in the recordings are wrong."""
 
 FLAT = 0.12
-"""Range of the samples over their mean below which they show no steps. An H200 at rest has 0.01, an
-H200 held by its board at the power limit 0.06 to 0.11; jobs with steps have 0.18 and more."""
+"""Range of the samples divided by their mean, below which they show no steps. An idle H200 has
+0.01, an H200 at its board power limit has 0.06 to 0.11, and jobs with steps have at least 0.18."""
 
 
 class NoPulse(StrEnum):
     """Reason why a GPU has no pulse."""
 
-    NOT_ENOUGH = "not_enough"  # samples, so far or since a gap
-    TOO_SHORT = "too_short"  # steps, for samples as far apart as these
+    NOT_ENOUGH = "not_enough"  # too few samples since the start or a gap
+    TOO_SHORT = "too_short"  # steps are too short for the sample interval
     IRREGULAR = "irregular"
-    FLAT = "flat"  # power hardly varies: at rest, spinning evenly, or held at its limit
+    FLAT = "flat"  # power hardly varies: idle, spinning, or at its limit
 
 
 class PulseReading(NamedTuple):
-    """Reading of the steps on a GPU after its newest sample."""
+    """Result for the steps of a GPU after its newest sample."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
-    """0 to 1: the autocorrelation of the power at the period; 0 without a period."""
+    """Autocorrelation of the power at the period, 0 to 1, or 0 without a period."""
     reason: NoPulse | None = NoPulse.NOT_ENOUGH
-    """Reason for having no period."""
+    """Reason why there is no period, or None."""
     steps: float = 0.0
-    """Steps since the first sample, as far as their length was known."""
+    """Number of steps since the first sample, counted while the step time was known."""
     lag: float = 0.0
-    """Seconds after which a change of the period shows: it fills three windows."""
+    """Seconds until a change of the period is detected, which is the time to fill three windows."""
 
 
 class Period(NamedTuple):
-    """Result of a window: a period in values or seconds, and the autocorrelation there."""
+    """Period found in a window, in values or seconds, and the autocorrelation at that period."""
 
     length: float
     strength: float
-    resolved: bool  # it has enough samples
+    resolved: bool  # has enough samples per step
 
 
 class Pulse:
-    """The pulse of a GPU. Feed it the samples as they come; their times are in seconds."""
+    """Detects the pulse of a GPU from its power samples, with times in seconds."""
 
     def __init__(self) -> None:
         self._steps = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        """Forget all samples: those before a gap say nothing about the steps after it."""
+        """Discard all samples, because samples before a gap cannot be related to later steps."""
         self._times, self._watts = array("d"), array("d")
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
@@ -154,7 +154,8 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Take in (seconds, watts) in order of time; known samples may come again."""
+        """Record (seconds, watts) samples in time order, ignoring samples that are already known,
+        and return the current result."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")
@@ -174,13 +175,13 @@ class Pulse:
             since = before - found.step_seconds
             steps = takewhile(lambda at: at > since, reversed(self._times))
             recent = [watts for watts, _ in zip(reversed(self._watts), steps, strict=False)]
-            if max(recent) - min(recent) >= FLAT * fmean(recent):  # else it has stopped
+            if max(recent) - min(recent) >= FLAT * fmean(recent):  # otherwise the job has stopped
                 self._steps += (self._times[-1] - before) / found.step_seconds
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine the scales whose next window is full, up to the first that shows a period: the
-        windows of coarser scales decide nothing, and begin anew after it."""
+        """Examine the scales whose next window is full, up to the first scale that shows a period;
+        the windows of all coarser scales are cleared."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -190,7 +191,7 @@ class Pulse:
                 decided = _agreed([one for one in windows if one]) is not None
 
     def _examine(self, scale: int) -> None:
-        """Look for a period in the newest window of this scale."""
+        """Search for a period in the newest window of this scale."""
         count = WINDOW * scale
         times, watts = self._times[-count:], self._watts[-count:]
         values, self._spacing = _even(times, watts)
@@ -222,13 +223,13 @@ class Pulse:
             if found is not None and scale == 1:
                 return PulseReading(reason=NoPulse.TOO_SHORT)
             if sum(map(bool, windows)) >= AGREEING:
-                break  # irregular steps: a period that comes now and then is no period
+                break  # irregular steps: an intermittent period does not count
         enough = self._arrived >= 8 * WINDOW  # long steps cannot be ruled out before
         return PulseReading(reason=NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH)
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """The period on which most windows agree."""
+    """Return the period on which most windows agree, or None."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)
@@ -241,8 +242,8 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
 
 
 def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:
-    """Return the newest values, evenly spaced, and their spacing (s): the times of samples scatter
-    by a millisecond, and some samples are lost."""
+    """Return the newest values, evenly spaced, and their spacing (s), because sample times vary by
+    a millisecond and some samples are lost."""
     first, last = times[0], times[-1]
     mean = (last - first) / (len(times) - 1)
     apart = list(map(sub, times[1:], times))
@@ -259,7 +260,7 @@ def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[floa
 
 
 def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
-    """Return the place between lags and the height of each peak near these lags."""
+    """Yield the interpolated lag and the height of each peak near `lags`."""
     for lag in lags:
         before, top, after = r[lag - 1], r[lag], r[lag + 1]
         if before < top >= after:
@@ -268,7 +269,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """The period that an autocorrelation shows, in lags, of values each `held` in a row alike."""
+    """Return the period, in lags, in an autocorrelation of values that each repeat `held` times, or
+    None."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)
@@ -276,10 +278,10 @@ def _period(r: Sequence[float], held: int) -> Period | None:
         return None
     period, height = next(peak for peak in peaks if peak[1] >= STRONG * highest)
     weighted, weights = period * height, height
-    for multiple in range(2, int(longest / period) + 1):  # the tenth has a tenth of the error
+    for multiple in range(2, int(longest / period) + 1):  # the tenth has 1/10 of the error
         near, off = round(multiple * period), max(1, int(period / 5))
         lags = range(max(2, near - off), min(longest, near + off) + 1)
-        place, high = max([(0.0, 0.0), *_peaks(r, lags)], key=itemgetter(1))  # below 0 is none
+        place, high = max([(0.0, 0.0), *_peaks(r, lags)], key=itemgetter(1))  # only peaks above 0
         weighted, weights = weighted + multiple * place * high, weights + multiple**2 * high
         period = weighted / weights
     shown = r[1 : round(int(longest / period) * period) + 1]
