@@ -198,6 +198,9 @@ FAILS = frozenset({"each third scrape"})
 SOMETIMES = frozenset({"DgxAgentDown"})
 """Of a target that answers only sometimes, as each does of which a third of the scrapes fails."""
 
+IN_STEP = frozenset({"scraped every 5 s, over a quarter"})
+"""Each evaluation, 15 s apart, would meet a scrape that fails."""
+
 MANY_OF_PORT = "symbol_error, many", "link_error_recovery, many"
 
 WAYS = (
@@ -210,7 +213,7 @@ WAYS = (
     Way("twice, another job", twice(other_job), TWO_TARGETS, once=True),
     Way("thrice", thrice, TWO_TARGETS),
     Way("restarts", restarted, FAILS),
-    *(Way(f"a third fails, from {n}", some_fail(3, n), SOMETIMES) for n in range(3)),
+    *(Way(f"a third fails, from {n}", some_fail(3, n), SOMETIMES | IN_STEP) for n in range(3)),
     Way("every 60 s", each(60), SHORT),
     Way("every 120 s", each(120), SHORT),
     Way("every 120 s, from 45 s", each(120, 3), SHORT),
