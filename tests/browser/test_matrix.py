@@ -38,7 +38,7 @@ def drawn(page: Page, served: Serve, machine: Shown) -> None:
     """Draw a machine, and look for holes and other colours than those of its status."""
     status = json.loads(msgspec.json.encode(machine.status))
     arrive(page, served(status))
-    said = [one["text"] for one in status["headline"]]
+    said = [one["text"].replace("`", "") for one in status["headline"]]  # commands are marked
     assert words(page, "#headline > li > div > .words") == said
     for hole in ("undefined", "null", "NaN", "[object"):
         assert hole not in page.text("main")
