@@ -1,5 +1,5 @@
-"""The agent's clock, passed in so that tests can freeze it and simulations can speed it up; and the
-CPU time of the agent's threads."""
+"""The agent's clock, which is passed in so that tests can freeze it and simulations can speed it
+up, and the CPU time of the agent's threads."""
 
 import asyncio
 import os

@@ -324,7 +324,7 @@ class Verdict:
     doubts: tuple[Fact, ...] = ()  # relevant facts that could not be read
     waits_for: GpuKey | None = None  # the GPU of the same job that delays this GPU
     confidence: float = 1.0  # share of similar verdicts that were correct in trials, 0-1
-    advice: Mapping[Pair, str] = field(default_factory=dict)  # that fits most of each recent loss
+    advice: Mapping[Pair, str] = field(default_factory=dict)  # fits most of each recent loss
 
     @property
     def pair(self) -> Pair:

@@ -14,7 +14,7 @@ RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup, without counters that the cgroup does not provide.
+    """Counters of a cgroup; counters that it does not provide are missing or None.
 
     `stalled` gives the seconds in which some task waited, by resource; `read` and `written` are
     bytes through the block layer.

@@ -106,7 +106,7 @@ class SentBytes(NamedTuple):
 class LockSteps:
     """Detects GPUs that run in lockstep, for jobs without other evidence: in a collective, all GPUs
     send equally many bytes over NVLink. Two jobs that train the same model send at similar rates,
-    but drift apart within minutes. It must receive all used GPUs at every tick."""
+    but drift apart within minutes. Call `take` with all used GPUs at every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}

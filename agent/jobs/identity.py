@@ -86,8 +86,8 @@ CONTAINED = re.compile(
 
 
 class Ancestor(NamedTuple):
-    """A process in the ancestry of a GPU process, which includes the GPU process itself; `started`
-    is in seconds since boot, and `uid` is None if unknown."""
+    """A GPU process or one of its ancestors; `started` is in seconds since boot, and `uid` is None
+    if unknown."""
 
     pid: int
     name: str
@@ -165,8 +165,8 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
     """Return the topmost process that belongs to the same job as the first process in `line`.
 
     The ancestry is followed up to the topmost rank launcher, including through shells, and from
-    there up to the last process below a job host or another user's process, because that process
-    may be a service that starts jobs for many users.
+    there up to the last process below a job host or another user's process, because either may be
+    a service that starts jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:

@@ -37,8 +37,8 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """Return GPU-hours or kWh with two decimal places, or none from 1,000. A value above 0 is never
-    shown as 0."""
+    """Return GPU-hours or kWh with two decimal places, or as a whole number from 1,000. A value
+    above 0 is never shown as 0."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
@@ -105,7 +105,7 @@ class Saving(NamedTuple):
     saved: float
     then: Pair
     then_gpu: GpuKey | None
-    advice: str | None = None  # that fits most of the recent loss on the job's GPUs
+    advice: str | None = None  # fits most of the recent loss on the job's GPUs
 
 
 @dataclass(frozen=True, slots=True)

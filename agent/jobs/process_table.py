@@ -109,16 +109,15 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key that all processes of the same job share, as far as they have been
-        read."""
+        """Return the key of a process, shared by all processes of its job that have been read."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Return the reason why any of the processes is not visible, or None."""
+        """Return the reason why a process in `pids` is not visible, or None if there is none."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the seconds since the newest of the processes arrived, or None if unknown."""
+        """Return the seconds since the last process in `pids` arrived, or None if unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None

@@ -224,7 +224,7 @@ class Pulse:
                 return PulseReading(reason=NoPulse.TOO_SHORT)
             if sum(map(bool, windows)) >= AGREEING:
                 break  # irregular steps: an intermittent period does not count
-        enough = self._arrived >= 8 * WINDOW  # long steps cannot be ruled out before
+        enough = self._arrived >= 8 * WINDOW  # until then, the steps may be long
         return PulseReading(reason=NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH)
 
 
@@ -247,7 +247,7 @@ def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[floa
     first, last = times[0], times[-1]
     mean = (last - first) / (len(times) - 1)
     apart = list(map(sub, times[1:], times))
-    if min(apart) > mean / 2 and max(apart) < mean * 3 / 2:  # none was lost
+    if min(apart) > mean / 2 and max(apart) < mean * 3 / 2:  # no sample was lost
         return watts, mean
     usual = median(apart)
     spacing = (last - first) / max(1, round((last - first) / usual))

@@ -1,4 +1,4 @@
-"""Speed of a job: steps per second over its lifetime and in its first hour. Pure."""
+"""Speed of a job: steps per second over its lifetime and in its first hour. Performs no I/O."""
 
 from collections import deque
 from statistics import median
@@ -23,7 +23,7 @@ class JobSpeed:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
         """Steps per second in each interval of ten seconds, oldest first; None without a rhythm."""
         self._end = now + BIN
-        self._seen = self._steps = 0.0  # rhythmic s and steps in this interval
+        self._seen = self._steps = 0.0  # s with a rhythm, and steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
         self._first: float | None = None  # time at which a rhythm was first seen
         self._first_hour: list[float] = []

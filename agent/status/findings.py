@@ -23,7 +23,7 @@ from agent.status.words import (
 
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""Share of its limit below which a degraded PCIe link does not currently reduce throughput."""
+"""Share of the limit below which a degraded PCIe link does not currently reduce throughput."""
 
 
 def finding_statuses(

@@ -127,7 +127,7 @@ class History:
 
     inventory: Callable[[], GpuInventory]
     samples: SampleStore
-    newest: int | None = None  # second
+    newest: int | None = None  # last second recorded
     oldest: int = 0  # first second recorded
     timestamp: float = 0.0  # wall-clock time of `newest`
     gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return

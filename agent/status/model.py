@@ -1,4 +1,4 @@
-"""The status of a machine at a tick, as `/api/v1/status` sends it.
+"""The status of a machine at a tick, as returned by `/api/v1/status`.
 
 Lists are ordered, most severe first. Texts are for people only and must not be compared or
 searched; commands in a text are in backticks. Field names include the unit. Null means unknown or
@@ -244,7 +244,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     down: tuple[int, ...] = ()  # numbers of the links that are down, on `gpu`
     ratio: float | None = None
     load: LinkLoad
-    text: str | None = None  # its fault
+    text: str | None = None  # description of the fault
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
@@ -340,7 +340,7 @@ class MachineStatus(Struct, frozen=True, kw_only=True):
     simulated: bool
     version: str
     started: datetime | None  # when the agent first checked for faults
-    uptime_seconds: int | None  # of the host
+    uptime_seconds: int | None  # host uptime
     text: str
 
 
@@ -365,7 +365,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
     at: datetime
     tick: int
-    second: int  # of the agent's clock, as in the history
+    second: int  # on the agent's clock, as in the history
     level: Level | None  # of the whole machine
     machine: MachineStatus
     headline: tuple[HeadlineClause, ...]

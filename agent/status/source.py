@@ -29,11 +29,11 @@ class StatusSource:
     faults: FaultWatch
     look: Callable[[], None]  # checks the last tick for faults
     system: Callable[[], SystemSpec | None]
-    uptime: Callable[[], float | None]  # of the host, s
+    uptime: Callable[[], float | None]  # host uptime (s)
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
-    playing: Callable[[float], str] = lambda _: ""  # the scenario of a simulated machine
+    playing: Callable[[float], str] = lambda _: ""  # scenario of a simulated machine
     host: str = ""  # hostname of the machine
     version: str = field(default=__version__)
 

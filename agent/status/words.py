@@ -1,7 +1,7 @@
 """Texts for facts and findings, shared by the page, the terminal, and JSON.
 
-A fact or a finding is a value, and each kind has a sentence template here. A template is a list of
-parts; a part is omitted if any of its figures or names is unknown.
+Each kind of fact or finding has a sentence template, which is a list of parts. A part is omitted if
+any of its figures or names is unknown.
 """
 
 import tomllib
