@@ -180,12 +180,9 @@ def test_steps_are_reported_rightly_or_not_at_all(tape: str) -> None:
 
 
 @NIGHTLY
-def test_servers_on_a_tape_are_known_after_half_a_minute_and_others_are_none() -> None:
-    """Loads of 53 s, of which 45 are watched."""
+def test_no_load_that_receives_nothing_waits_for_requests() -> None:
+    """Among them three servers that ask themselves, and a notebook."""
     for one in all_of("one-h200-irregular", "gpm"):
-        requests, true = one.shares.get("idle/requests", 0.0), one.span.shares
-        if one.span.load in ("poisson-server", "bursty-server", "generation-server"):
-            assert one.shares["busy"] == pytest.approx(true["busy"], abs=0.03)
-            assert requests > 0.4 * true["starved/unknown"]
-        elif one.span.load != "notebook":  # whose user sends requests too
-            assert requests < 0.01, one.span.load
+        assert one.shares.get("idle/requests", 0.0) < 0.01, one.span.load
+        if one.span.load.endswith("-server"):
+            assert one.shares["busy"] == pytest.approx(one.span.shares["busy"], abs=0.03)
