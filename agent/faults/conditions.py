@@ -1,10 +1,10 @@
-"""Conditions: the part of PromQL that the agent evaluates too, on its own samples and windows. The
-text of a condition stands in the rule as it is; it is parsed once.
+"""Conditions: the subset of PromQL that the agent also evaluates, on its own samples and windows. A
+rule contains the text of a condition unchanged; the agent parses each condition once.
 
-The agent knows one machine: its rows have no labels of the target, and a join on them alone
-matches all rows. `increase` and `changes` are sums of `windows.py`; `last_over_time` and
-`max_over_time` are 1 for a series that was above 0 within the window. Numbers stand to the right of
-a comparison.
+The agent knows a single machine, so its rows have no target labels, and a join on target labels
+only matches all rows. `increase` and `changes` are sums from `windows.py`; `last_over_time` and
+`max_over_time` are 1 for a series that was above 0 within the window. In a comparison, numbers must
+be on the right.
 """
 
 import math
@@ -20,30 +20,30 @@ from agent.faults.promql import seconds
 from agent.faults.windows import Ask, Counted, FaultSamples
 
 Row = frozenset[tuple[str, str]]
-"""The labels of a series, without those of the target."""
+"""The labels of a series, without target labels."""
 
 Vector = Mapping[Row, float]
 
 
 class ConditionError(ValueError):
-    """A text that is no condition: a sign, a metric or a label that is not known."""
+    """Raised if a string is not a valid condition, for example because of an unknown metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression over series, and the inputs that it needs."""
+    """An expression over series, with the inputs that it needs."""
 
     rows: Callable[[FaultSamples], Vector]
     asks: frozenset[Ask] = frozenset()
-    number: float | None = None  # of a constant
+    number: float | None = None  # value of a constant
 
 
 Records = Callable[[str], Condition | None]
-"""The condition of a recording rule, by its name."""
+"""Lookup of a recording rule's condition by name."""
 
 
 def condition(text: str, records: Records = lambda _: None) -> Condition:
-    """Parse a text; raises ConditionError."""
+    """Parse a condition; raise ConditionError if it is invalid."""
     parser = _Parser(text, records)
     try:
         found = parser.expression()
@@ -54,8 +54,8 @@ def condition(text: str, records: Records = lambda _: None) -> Condition:
 
 
 class _Match(NamedTuple):
-    """The labels by which the rows of two sides are partners: `on` these, else all but `ignoring`;
-    `copied` labels come from the right."""
+    """The labels that match the rows of two operands: `on`, or all labels except `ignoring`.
+    `copied` labels come from the right operand."""
 
     on: tuple[str, ...] | None = None
     ignoring: tuple[str, ...] = ()
@@ -95,13 +95,13 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
     "/": lambda value, whole: value / whole if whole else None,
     "^": operator.pow,
 }
-"""Operations on two numbers; rows without a result are left out."""
+"""Binary operations; rows without a result are dropped."""
 
 WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
     sign: strength for strength, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()
 }
-"""How strongly a sign binds."""
+"""Precedence of each operator; higher numbers bind more tightly."""
 
 AGGREGATIONS: Mapping[str, Callable[[list[float]], float]] = {
     "sum": sum,
@@ -120,7 +120,7 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""The sum for a function, and its value from the sum and the seconds of the window."""
+"""The sum that a function needs, and its value computed from the sum and the window in seconds."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
@@ -128,25 +128,25 @@ TOKEN = re.compile(
 
 
 class _Parser:
-    """The tokens of a text, and a method for each form of expression."""
+    """A recursive descent parser with a method for each form of expression."""
 
     def __init__(self, text: str, records: Records) -> None:
         self.tokens = TOKEN.findall(text)
         self.records = records
 
     def take(self, wanted: str | None = None) -> str:
-        """Take the next token; if `wanted` is given, it must be that."""
+        """Take the next token; raise ConditionError if it is not `wanted`."""
         found: str = self.tokens.pop(0) if self.tokens else ""
         if wanted is not None and found != wanted:
             raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
         return found
 
     def taken(self, *wanted: str) -> str:
-        """Take the next token if it is among these."""
+        """Take the next token if it is in `wanted`; otherwise return an empty string."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
-        """Return a list of labels in brackets."""
+        """Return a parenthesised list of labels."""
         found: list[str] = []
         self.take("(")
         while not self.taken(")"):
@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Series of a metric or a record, over a window if a function needs it."""
+        """Parse the selector of a metric or recording rule; with `function`, it has a range."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -241,7 +241,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return the series of a metric whose labels match; rows are built once a look."""
+    """Return a condition for the matching series of a metric; its rows are built once per pass."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -272,7 +272,7 @@ def _constant(number: float) -> Condition:
 
 @cache
 def matching(how: str, word: str) -> Callable[[str], bool]:
-    """Return whether a label has a value, as a matcher of Prometheus and Alertmanager asks."""
+    """Return a function that tests a label value like a Prometheus or Alertmanager matcher."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)
@@ -280,7 +280,8 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """Return the rows of a record whose labels match; a record is evaluated once a look."""
+    """Return a condition for the rows of a recording rule that match the labels; the rule is
+    evaluated again only if its inputs may have changed."""
 
     def rows(samples: FaultSamples) -> Vector:
         found = samples.answer(record, record.asks, lambda: record.rows(samples))
@@ -314,7 +315,7 @@ def _of_two(
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
-    """Return the results for pairs of partner rows, or for rows and a number."""
+    """Apply an operation to pairs of matching rows, or to rows and a number."""
     first, second = left.number, right.number
 
     def rows(samples: FaultSamples) -> Vector:
@@ -338,7 +339,8 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Another label whose value is `word`, in which $1 is the first group of the source's."""
+    """Set `label` to `word` in rows whose `source` label matches `pattern`; $1 in `word` stands for
+    the first group."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

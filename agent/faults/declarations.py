@@ -1,10 +1,10 @@
-"""Reads the declarations of faults and of recording rules out of `subjects/`.
+"""Reads the declarations of faults and recording rules from the files in `subjects/`.
 
-`${name}` in a text stands for a threshold, or a definition of the file or of `shared.toml`; in
-sentences a duration and a share are words. `${name+30}` is a duration longer by seconds,
-`${name*2}` by a factor, `${name.seconds*0.5}` a number of seconds; `${name?yes:no}` asks if a
-number is above 0. In a list the name of a list stands for its items. `each` repeats a table or a
-block of tables for each row.
+`${name}` in a string stands for a threshold, or for a definition in the file or in `shared.toml`;
+in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
+`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` gives half of it as a number of seconds.
+`${name?yes:no}` selects `yes` if the number is above 0, and `no` otherwise. In a list, the name of
+another list stands for its items. `each` repeats a table or a block of tables for each row.
 """
 
 import re
@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "subjects"
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
 SPOKEN = frozenset({"sentence", "summary", "do"})
-"""Keys of texts that people read."""
+"""Keys whose values are read by people."""
 
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
@@ -43,17 +43,17 @@ GIVEN = {
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,
 }
-"""Names whose meaning other rooms declare."""
+"""Names that are defined in other packages."""
 
 Json = dict[str, Any]
 
 
 class DeclarationError(ValueError):
-    """A declaration with a name that nothing defines."""
+    """Raised if a declaration uses an undefined name."""
 
 
 class GroupTable(Struct, forbid_unknown_fields=True):
-    """A group of rules, of these files."""
+    """A rule group in `groups.toml`, with the files that contain its rules."""
 
     name: str
     files: tuple[str, ...]
@@ -62,7 +62,7 @@ class GroupTable(Struct, forbid_unknown_fields=True):
 
 
 class Declared(NamedTuple):
-    """All findings by kind, in order, and all groups of rules."""
+    """All faults with a finding by kind, in declaration order, and all rule groups."""
 
     findings: Mapping[str, Fault]
     groups: Sequence[Group]
@@ -70,7 +70,7 @@ class Declared(NamedTuple):
 
 @lru_cache(maxsize=2)
 def declared(parameters: RuleParameters) -> Declared:
-    """Return everything that is declared, by these thresholds."""
+    """Return all findings and rule groups for the given thresholds and scale."""
     index, scale = _file("groups"), parameters.scale
     given = {**asdict(parameters.thresholds), **GIVEN, **_file("shared")["define"]}
     tables = [
@@ -102,7 +102,7 @@ def declared(parameters: RuleParameters) -> Declared:
 def _group(
     table: GroupTable, rules: Mapping[tuple[str, str], Sequence[Fault | Recording]]
 ) -> Group:
-    """Return a group: its records stand before its alerts."""
+    """Return a rule group with its recording rules before its alerts."""
     own = [rule for name in table.files for rule in rules.get((table.name, name), ())]
     own.sort(key=lambda rule: isinstance(rule, Fault))
     return Group(table.name, own, table.title, table.every)
@@ -123,14 +123,14 @@ def _scaled(fault: Fault, scale: float) -> Fault:
 
 
 class _Conditions:
-    """The conditions of findings and of their records, each parsed once."""
+    """The conditions of findings and of their recording rules; each is parsed once."""
 
     def __init__(self, records: Mapping[str, Recording]) -> None:
         self._records = records
         self._parsed: dict[str, Condition] = {}
 
     def of(self, fault: Fault) -> Fault:
-        """Return the fault with the condition of its finding."""
+        """Return the fault with the parsed condition of its finding."""
         finding = fault.finding
         text = (finding.when or ("" if finding.look else fault.when)) if finding else ""
         return replace(fault, condition=condition(text, self._record)) if text else fault
@@ -150,7 +150,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield each table of a file, filled, with its kind; blocks come first."""
+    """Yield the kind and the content of each table in a file, with names replaced; tables in blocks
+    come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):
@@ -162,8 +163,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows of `each`, which lists rows, or names of lists and of functions: then each
-    row of one is joined with each of the others."""
+    """Return the rows of `each`, which contains rows, or the names of lists and functions that give
+    rows. For several names, return every combination of their rows."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)
@@ -181,7 +182,7 @@ def _list(name: str, known: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Names(NamedTuple):
-    """The names that a table may use, and the factor of its ranges."""
+    """The names that a table can use, and the scale factor of its ranges."""
 
     known: Mapping[str, Any]
     scale: float
@@ -190,7 +191,7 @@ class _Names(NamedTuple):
         return {key: self.filled(value, key) for key, value in table.items() if key != "each"}
 
     def filled(self, value: Any, key: str) -> Any:
-        """Return a value with its names replaced; empty items of lists and labels are left out."""
+        """Return a value with its names replaced; empty items of lists and labels are removed."""
         if isinstance(value, str):
             if "${" in value:
                 value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)

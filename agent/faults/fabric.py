@@ -1,4 +1,4 @@
-"""Faults of NVLinks and NVSwitches that no condition finds."""
+"""NVLink and NVSwitch faults that cannot be expressed as conditions."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from agent.sources import kernel_log
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the fatal errors of switches within the window; an error without a time counts too."""
+    """Yield fatal switch errors within the window; errors without a timestamp also count."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
@@ -20,7 +20,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield links whose far end differs in kind from the system's sheet."""
+    """Yield links whose remote end is of a different kind than in the system data sheet."""
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -28,7 +28,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the pairs of GPUs whose number of links differs."""
+    """Yield a finding with the GPU pairs whose number of links differs from the expected number."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in wiring(machine.samples, machine.spec)
@@ -39,11 +39,11 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Most pairs of GPUs that a sentence names; wrong wiring may affect all."""
+"""Maximum number of GPU pairs that a sentence names, because wrong wiring may affect all pairs."""
 
 
 def kind(finding: Finding) -> str:
-    """Return the kind of a fault of the fabric in words."""
+    """Return the kind of a fabric fault in words."""
     return finding.device.replace("_", " ")
 
 

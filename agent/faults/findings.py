@@ -1,4 +1,4 @@
-"""The faults of a machine as findings, for `check`, its exit status and the page."""
+"""The faults of a machine as findings, for `check`, its exit status, and the page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ USUAL = AlertThresholds()
 
 
 def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
-    """Return every fault with a finding, with these thresholds."""
+    """Return all faults that have a finding by kind, with the given thresholds."""
     return declared(RuleParameters(thresholds)).findings
 
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Searches a machine for faults repeatedly. A condition is evaluated again if a reading of its
-    metrics has changed, or if its window has moved by a minute."""
+    """Searches a machine for faults repeatedly. A condition is evaluated again only if a reading of
+    its metrics has changed, or if its window has moved by a minute."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
@@ -30,7 +30,7 @@ class Search:
     def findings(
         self, snapshot: Snapshot, spec: SystemSpec | None, thresholds: AlertThresholds
     ) -> list[Finding]:
-        """Return every fault that a snapshot shows, the worst first."""
+        """Return all faults found in a snapshot, most severe first."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
@@ -51,12 +51,12 @@ class Search:
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
 ) -> list[Finding]:
-    """Every fault that a snapshot shows, the worst first; `spec` is the system's."""
+    """Return all faults found in a snapshot, most severe first; `spec` is the system data sheet."""
     return Search().findings(snapshot, spec, thresholds)
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the GPU, disk or process that its commands ask for."""
+    """Return the first step, with the GPU, disk, or process filled into its commands."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do

@@ -1,4 +1,4 @@
-"""Faults of GPUs that no condition finds: silent, refusing, held down."""
+"""GPU faults that cannot be expressed as conditions: silent, refusing, and throttled GPUs."""
 
 import re
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Throttle reasons that need attention; a power cap alone is healthy."""
+"""Throttle reasons that need attention; a power cap alone is normal."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
-"""Reasons for absence that are a fault of the GPU, the most serious first."""
+"""Reasons for absence that indicate a GPU fault, most serious first."""
 
 
 def of_silent(absence: Absence) -> bool:
-    """A value that is absent because driver calls of a GPU fail or hang."""
+    """Return whether a value is absent because driver calls for a GPU fail or hang."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
-    timed_out = absence.detail.startswith("nvml")  # else it is only late
+    timed_out = absence.detail.startswith("nvml")  # otherwise it is only late
     return (
         of_gpu and absence.reason in SILENT and (absence.reason is not Reason.STALLED or timed_out)
     )
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with such values, unless the driver hangs, which is a finding of its own."""
+    """Yield the GPUs with absent values, unless the driver hangs, which is a separate finding."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}
@@ -50,7 +50,7 @@ def silent(machine: Look, _: Fault) -> Iterator[Seen]:
 
 @cache
 def _named(pattern: str) -> frozenset[str]:
-    """Return the metrics whose names fit."""
+    """Return the names of the metrics that match a pattern."""
     return frozenset(name for name in METRICS if re.fullmatch(pattern, name))
 
 
@@ -58,7 +58,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
 def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that refuse values which most others of their model have."""
+    """Yield the GPUs that refuse to report values which most other GPUs of their model report."""
     assert fault.finding
     asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
@@ -77,22 +77,22 @@ def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def reasons(finding: Finding) -> str:
-    """Return the reasons by name; hardware slowdown accompanies other reasons, and is named only
-    without them."""
+    """Return the reasons by name. Hardware slowdown accompanies other reasons, so it is named only
+    when it is the only reason."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def cure(finding: Finding) -> str:
-    """Return the cure for the state that the same reason causes; for both states if two reasons
-    fit."""
+    """Return the remedy for thermal or power throttling, depending on the finding's reasons; return
+    both remedies if the reasons match both or neither."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose clocks are held down now, with the reasons."""
+    """Yield the GPUs whose clocks are currently throttled, with the reasons."""
     samples = machine.samples
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(

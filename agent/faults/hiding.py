@@ -1,4 +1,4 @@
-"""Faults that hide others: one table, for Alertmanager's inhibitions and for the findings."""
+"""Inhibition rules by which faults hide other faults, for Alertmanager and for the findings."""
 
 import re
 import tomllib
@@ -13,8 +13,8 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """An alert of the source hides those of the target if all labels of `equal` are the same; as
-    Alertmanager writes it."""
+    """A rule by which source alerts hide target alerts if all `equal` labels have the same values,
+    in Alertmanager's format."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]
@@ -30,11 +30,11 @@ OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")
 )
-"""Inhibitions of whole nodes and GPUs, and of findings without an alert."""
+"""Inhibitions for whole nodes and GPUs, and inhibitions for findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
-    """Return all inhibitions among the alerts of these faults."""
+    """Return all inhibitions among the alerts of the given faults."""
     rules = list(OF_ALL)
     for name in sorted({fault.alert for fault in faults}):
         same = [fault for fault in faults if fault.alert == name]
@@ -62,7 +62,7 @@ def _matcher(text: str) -> tuple[str, Callable[[str], bool]]:
 
 
 def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
-    """Return whether an alert with these labels matches, by Alertmanager's rules."""
+    """Return whether an alert with the given labels matches, by Alertmanager's rules."""
     return all(fits(labels.get(name, "")) for name, fits in map(_matcher, matchers))
 
 
@@ -77,7 +77,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels of a finding's alert, without those of its target."""
+    """Return the labels of a finding's alert, without target labels."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

@@ -1,5 +1,5 @@
-"""A fault: one declaration, the source of `check`, the page, rules, inhibitions and runbook. The
-declarations are the files of `subjects/`; `declarations.py` reads them."""
+"""Faults. Each fault is declared once, for `check`, the page, rules, inhibitions, and the runbook.
+`declarations.py` reads the declarations from the files in `subjects/`."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,20 +19,20 @@ from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, St
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
-"""The runbook: a Markdown file for each alert, named after it."""
+"""The runbook directory: a Markdown file for each alert, named after the alert."""
 
 NEVER = "never"
-"""Hold of a finding without an alert of its own."""
+"""Hold of a finding without its own alert."""
 
 
 def alert_names() -> frozenset[str]:
-    """The names of all alerts: each has its page."""
+    """Return the names of all alerts; each alert has a runbook page."""
     return frozenset(path.stem for path in PAGES.glob("Dgx*.md"))
 
 
 @dataclass(frozen=True)
 class Look:
-    """Input of the search for faults."""
+    """Input for a pass that searches for faults."""
 
     samples: FaultSamples
     snapshot: Snapshot
@@ -40,17 +40,17 @@ class Look:
     faults: Mapping[str, "Fault"]  # by kind
 
     def has(self, kind: str) -> bool:
-        """Return whether the condition of another finding holds."""
+        """Return whether the condition of the finding `kind` holds."""
         return bool(self.faults[kind].rows(self.samples))
 
     @cached_property
     def absences(self) -> tuple[Absence, ...]:
-        """All values that are absent now."""
+        """All values that are currently absent."""
         return tuple(self.snapshot.absences(self.snapshot.at))
 
 
 class Seen(NamedTuple):
-    """An instance of a fault; `severity` if it differs from case to case."""
+    """An instance of a fault; `severity` is set only if it varies between instances."""
 
     gpu: GpuKey | None = None
     device: str = ""
@@ -61,8 +61,8 @@ class Seen(NamedTuple):
 
 
 class HiddenBy(NamedTuple):
-    """An alert that holds this alert back if both have the `same` labels; matchers narrow either
-    side down: `having` the hiding alert, `only` the hidden alert."""
+    """An alert that inhibits this alert if both have equal `same` labels. The matchers in `having`
+    restrict the inhibiting alert, and the matchers in `only` restrict the inhibited alert."""
 
     alert: str
     same: tuple[str, ...]
@@ -71,7 +71,7 @@ class HiddenBy(NamedTuple):
 
     @classmethod
     def parsed(cls, text: str) -> "HiddenBy":
-        """As `DgxGpuXid{severity="critical"} on (cluster, instance, uuid) only {xid="48"}`."""
+        """Parse, for example, `DgxGpuXid{severity="critical"} on (uuid) only {xid="48"}`."""
         found = HIDING.fullmatch(text)
         assert found, text
         alert, having, same, only = (part or "" for part in found.groups())
@@ -85,12 +85,12 @@ HIDING = re.compile(r"(\w+)(?:\{(.*?)\})? on \(([\w, ]+)\)(?: only \{(.*)\})?")
 class FaultTable(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False, dict=True
 ):
-    """A table of a file of declarations."""
+    """Base class for the tables of a declaration file."""
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Names for the sentence of a finding: a label of each series of the metric that has this
-    value, on the same GPU."""
+    """Additional names for a finding's sentence: the values of `label` of all series of `metric` on
+    the GPU that equal `value`."""
 
     metric: str
     label: str
@@ -98,27 +98,27 @@ class Listed(FaultTable, frozen=True, kw_only=True):
 
 
 class FindingPart(FaultTable, frozen=True, kw_only=True):
-    """The fault as a finding of `check` and the page. Functions are named as `gpus.silent`, of
-    `agent/faults/gpus.py`."""
+    """The finding of a fault, for `check` and the page. A function is named by its module in
+    `agent/faults` and its name, for example `gpus.silent`."""
 
     kind: str
-    when: str = ""  # if its condition is another than the rule's
-    look: str = ""  # function that finds it; it may use the rows of the condition
-    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; none: everything
-    ages: bool = False  # the time alone changes or ends it, and never begins it
-    bound: float = 0.0  # number that `look` compares with
-    metrics: str = ""  # pattern of the names of metrics that `look` asks for
-    do: str = ""  # function for the first step
-    hold: str = ""  # function for the hold of its alert
-    terms: dict[str, str] = {}  # functions for terms of the sentence
+    when: str = ""  # if it differs from the rule's condition
+    look: str = ""  # function that finds the fault; it may use the condition's rows
+    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; empty: all metrics
+    ages: bool = False  # passing time can change or end the fault, but not start it
+    bound: float = 0.0  # threshold used by `look`
+    metrics: str = ""  # pattern for the names of the metrics that `look` checks
+    do: str = ""  # function that returns the first step
+    hold: str = ""  # function that returns the hold of the alert
+    terms: dict[str, str] = {}  # functions that return terms of the sentence
     listed: Listed | None = None
 
 
 class RulePart(FaultTable, frozen=True, kw_only=True):
-    """The fault as a rule of its alert."""
+    """The alerting rule of a fault."""
 
-    summary: str  # in a few words
-    when: str = ""  # if its condition is another than the finding's
+    summary: str  # short description
+    when: str = ""  # if it differs from the finding's condition
     hidden_by: tuple[str, ...] = ()
 
     @property
@@ -127,29 +127,29 @@ class RulePart(FaultTable, frozen=True, kw_only=True):
 
 
 class Fault(FaultTable, frozen=True, kw_only=True):
-    """A fault: a condition, and a finding, a rule or both over it. Several faults of the same alert
-    differ in their `labels`."""
+    """A fault: a condition with a finding, an alerting rule, or both. Faults that share an alert
+    are distinguished by their `labels`."""
 
     alert: str = ""
     severity: Literal["critical", "warning", "info", "none"] = "warning"
-    place: str = ""  # a name of `places.py`; empty: no place in particular
+    place: str = ""  # key of `PLACES` in `places.py`; empty: no specific place
     when: str = ""
-    hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
+    hold: str = "0s"  # `for` of the rule, as a Prometheus duration
     labels: dict[str, str] = {}
-    sentence: tuple[str, ...] = ()  # its parts; a part is left out if a figure is not known
-    figure: str = ""  # the name of its value in the sentence
-    words: dict[str, str] = {}  # `{word}` of the sentence, by the first name or else the value
+    sentence: tuple[str, ...] = ()  # parts; a part is omitted if one of its figures is unknown
+    figure: str = ""  # name of the value in the sentence
+    words: dict[str, str] = {}  # text for `{word}`, by the first name, or by the value
     unit: str = "count"
     limit: float | None = None
-    limit_of: str = ""  # metric of the limit, with labels of the row
-    device: str = ""  # the label that names its device
-    names: tuple[str, ...] = ()  # labels that the sentence asks for by number; ids have them
-    do: str = ""  # the first step
-    state: State | None = None  # of GPUs, that it is about
-    group: str = ""  # of its rule; empty: of its file
+    limit_of: str = ""  # metric that gives the limit, matched by the row's labels
+    device: str = ""  # label that names the device
+    names: tuple[str, ...] = ()  # labels that the sentence uses by index; part of the ID
+    do: str = ""  # first step
+    state: State | None = None  # GPU state that the fault describes
+    group: str = ""  # rule group; empty: group of the file
     finding: FindingPart | None = None
     rule: RulePart | None = None
-    condition: Any = None  # Condition | None: of its finding, parsed
+    condition: Any = None  # Condition | None: parsed condition of the finding
 
     @property
     def kind(self) -> str:
@@ -161,7 +161,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
     @cached_property
     def asks(self) -> frozenset[Ask]:
-        """The inputs of its finding; empty for everything."""
+        """Inputs of the finding; an empty set means all inputs."""
         assert self.finding
         asks: frozenset[Ask] = self.condition.asks if self.condition else frozenset()
         reads = self.finding.reads
@@ -183,7 +183,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """The rows of the condition by the number of their GPU, then by the other labels."""
+        """Return the rows of the condition, sorted by GPU index and then by the other labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(
@@ -213,7 +213,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Return the function that a declaration names, as `gpus.silent`."""
+    """Return the function with the given name in a declaration, for example `gpus.silent`."""
     module, _, own = name.partition(".")
     found: Callable[..., Any] = getattr(import_module(f"agent.faults.{module}"), own)
     return found
@@ -221,9 +221,9 @@ def function(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that the same people act on."""
+    """A group of rules that the same people act on."""
 
     name: str
     rules: Sequence[Fault | Recording]
-    title: str = ""  # of their part of the runbook
-    every: str = "15s"  # between two evaluations
+    title: str = ""  # heading in the runbook
+    every: str = "15s"  # evaluation interval

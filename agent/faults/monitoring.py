@@ -1,4 +1,4 @@
-"""Faults of the monitoring itself that no condition finds, and the reasons of absent values."""
+"""Monitoring faults that cannot be expressed as conditions, and the reasons for absent values."""
 
 import os
 import tomllib
@@ -18,7 +18,7 @@ NVML = "nvml"
 
 _REASONS = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
 ABSENT: dict[str, str] = _REASONS["words"]
-"""Reasons of absent values in words, as `reasons.toml` says."""
+"""Descriptions of the reasons for absent values, from `reasons.toml`."""
 
 
 def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
@@ -28,8 +28,8 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that do not deliver; none without a driver, where there is nothing to
-    read."""
+    """Yield the sources that are down. Without a driver, NVML is excluded because there is nothing
+    to read."""
     if machine.has("driver_hangs"):
         return
     gpus = machine.samples.absence(system.GPUS)
@@ -40,11 +40,11 @@ def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the reasons that need attention, with the number of metrics."""
+    """Yield the reasons for absence that need attention, with the number of metrics affected."""
     if machine.has("driver_hangs"):
-        return  # one fault, one finding
+        return  # avoid two findings for the same fault
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
-    late = Reason.STALLED if machine.has("short_of_processors") else None  # the agent: it says so
+    late = Reason.STALLED if machine.has("short_of_processors") else None  # has its own finding
     denied = Reason.DENIED if os.geteuid() else "denied to root"
     counts = Counter(
         denied if reason is Reason.DENIED else reason
@@ -66,7 +66,8 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate ends, if it is short, or the time since its end."""
+    """Yield the time until the certificate expires if it expires soon, or the time since it
+    expired."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall
@@ -75,7 +76,7 @@ def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def limits_unused(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the limits of the configuration whose device is not here."""
+    """Yield the configured limits whose device does not exist on this machine."""
     for metric, labels, reason, _detail in machine.absences:
         if metric is paths.LIMIT and reason is Reason.MISSING:
             yield Seen(device=labels[1], names=(labels[0], labels[-1]))

@@ -1,11 +1,11 @@
-"""Subject of an alert: the beginning of its summary, and the board that it links to."""
+"""The place of an alert: the start of its summary, and the dashboard that it links to."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""A relay may have dropped labels; then no blank stays in their place."""
+"""The number of a GPU, without a stray blank if a relay has dropped the label."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
@@ -16,7 +16,8 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its name, of the alert's labels, and its board below Grafana's address."""
+    """A kind of place: its name, built from the alert's labels, and its dashboard path in
+    Grafana."""
 
     text: str
     board: str
@@ -33,7 +34,7 @@ PLACES: Mapping[str, Place] = {
     "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
     "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
 }
-"""Places by the name that faults use."""
+"""Places by the name used in faults."""
 
 PATHS = {
     "nvlink": "NVLink",
@@ -43,4 +44,4 @@ PATHS = {
     "network": "network port",
     "infiniband": "InfiniBand port",
 }
-"""A data path in words."""
+"""Data paths in words."""

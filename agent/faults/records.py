@@ -1,4 +1,4 @@
-"""Recording rules: those of events, and those that boards and reports use by name."""
+"""Recording rules for events, and recording rules that dashboards and reports use by name."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ OF_JOB = ("job_id", "user", "partition", "account")
 
 
 def recorded(name: str, *labels: str) -> Metric:
-    """A record as a metric, for its users: boards, reports, other rules."""
+    """Return a recording rule as a metric, for dashboards, reports, and other rules."""
     return gauge(name, "Of recording rules.", "recording rules", labels)
 
 
@@ -28,7 +28,7 @@ SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m",
 SHARED_TENSOR_RECORD = recorded(
     "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
 )
-"""Records of GPUs that several jobs share; the records above leave their time out."""
+"""Records for GPUs that several jobs share; the records above exclude shared time."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
 )
@@ -37,29 +37,30 @@ PATH_SECONDS = recorded("path:dgx_bandwidth_saturated_seconds:increase5m", *path
 OWN_TIME = recorded("node_job:dgx_gpu_own_time:ratio_rate5m", "job_id", "user", "account")
 
 REPORT_EVERY = "5m"
-"""Window of the records of reports, and the interval at which they are evaluated."""
+"""Window and evaluation interval of the recording rules for reports."""
 
 BUSY_DISK = 0.9
-"""Share of the time with a request in flight from which a disk without a limit counts as full."""
+"""Share of time with a request in flight at which a disk without a limit counts as full."""
 
 
 def events(
     window: str,
     counter: str,
-    labels: Mapping[str, str] = {},  # it is only read
+    labels: Mapping[str, str] = {},  # never modified
     *,
     of_life: bool = False,
 ) -> tuple[Recording, ...]:
-    """Return the records of a counter whose series may begin with their first event, which no
-    increase shows: the series above 0; those that are new within the window; the events within it.
+    """Return the recording rules for a counter whose series may start with their first event, which
+    `increase` does not show: the series above 0, the series that are new within the window, and the
+    events within the window.
 
-    A series is new when a day before the window knew nothing of it under any number of its GPU, and
-    the agent was scraped within the window without it: else each old event would be new after a gap
-    between two scrapes, after a GPU was lost and others moved up, or when Prometheus has just
-    begun. The agent's scrapes are matched by all labels of the target: scrapes from before a target
-    was relabelled do not count. A restart of the agent may end the series. Of a counter over the
-    life of a GPU (`of_life`) the scrapes are those with any part of it: a value read a moment after
-    the agent's start is as old as the GPU.
+    A series is new if it did not exist on the day before the window under any GPU number, and if
+    the agent was scraped within the window without the series. Otherwise every old event would be
+    new after a gap between two scrapes, after other GPUs move up because a GPU was lost, or after
+    Prometheus starts. The agent's scrapes are matched by all target labels, so scrapes from before
+    a target was relabelled do not count. A restart of the agent may end the series. For a counter
+    over the lifetime of a GPU (`of_life`), only scrapes with some part of the counter count,
+    because a value read just after the agent starts may be as old as the GPU.
     """
     metric = METRICS[counter]
     matchers = ", ".join(f'{label}="{value}"' for label, value in labels.items())

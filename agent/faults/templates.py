@@ -1,5 +1,5 @@
-"""The texts of alerts: the sentences of faults, as Go templates that Prometheus fills in. They have
-the alert's value and labels alone: a part of a sentence that needs more data is left out."""
+"""Alert texts: the sentences of faults as Go templates that Prometheus fills in. Only the alert's
+value and labels are available, so a part of a sentence that needs more data is omitted."""
 
 from string import Formatter
 
@@ -9,7 +9,7 @@ from agent.faults.places import GPU_NUMBER, ON
 NODE = ON
 GPU = f"{GPU_NUMBER} of {ON}"
 GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
-"""Argument for `nvidia-smi -i`, which without a value would mean all GPUs."""
+"""Argument for `nvidia-smi -i`, which would select all GPUs if the argument were empty."""
 
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
@@ -22,7 +22,7 @@ COUNT = '{{ printf "%.0f" $value }}'
 
 
 def described(fault: Fault) -> str:
-    """The description of an alert: the place, the fault, the action."""
+    """Return the description of an alert: its place, its sentence, and the first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
     if "pid" in fault.names:
@@ -34,7 +34,8 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """The sentence of a fault, as `agent/status/words.py` fills it in, as a Go template."""
+    """Return the sentence of a fault as a Go template; `agent/status/words.py` fills in the same
+    sentence for the page."""
     parts = (_part(fault, part) for part in fault.sentence)
     return "".join(part for part in parts if part is not None).replace("-i GPU", f"-i {GPU_ID}")
 

@@ -1,8 +1,8 @@
-"""Thresholds of alerts, and the parameters of a set of rules. Every threshold stands here once,
-with its source; each is configuration.
+"""Alert thresholds, and the parameters of a rule set. Every threshold is defined once, in this
+file, with its source, and each is configurable.
 
-Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of 15
-s, so that a missed scrape changes nothing.
+Durations use the Prometheus format (15m, 1h). A window covers at least four scrapes of 15 s, so
+that a missed scrape changes nothing.
 """
 
 import re
@@ -17,7 +17,7 @@ from agent.faults.model import Fault, Group, alert_names
 from agent.faults.promql import seconds, span
 
 SHORTEST, LONGEST = 60.0, 86_400.0
-"""Seconds: four scrapes of 15 s; a day."""
+"""Shortest and longest duration in seconds: four scrapes of 15 s, and a day."""
 
 
 Duration = Annotated[
@@ -38,7 +38,7 @@ WORD = r"[^\s\x00-\x1f\x7f]+"
 HOST = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
 RunbookPlace = Annotated[str, _text(WORD, "a URL or a path without spaces")]
 Url = Annotated[
-    str,  # everybody may read the configured text: no password in it
+    str,  # everyone can read the configured value, so it has no password
     _text(
         rf"(https?://{HOST}([/?#]\S*)?)?",
         "an http or https URL without a name or password in it, or empty",
@@ -53,69 +53,70 @@ Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number fro
 
 
 class AlertThresholds(Section, frozen=True):
-    """Shares are 0-1 of the time observed."""
+    """Alert thresholds. Shares are fractions (0-1) of the observed time."""
 
     table = "alerts"
-    # All known causes together. A quarter of the time of 15 minutes: loading for three minutes and
-    # then computing stays below it. A loss that lasts is reported at less: a tenth of 6 hours, and
-    # of a day if GPM reports shares to the point.
+    # Sum of all known causes. A quarter of 15 minutes: three minutes of loading followed by
+    # computation stay below it. A lasting loss is reported at a lower share: a tenth of 6 hours, or
+    # of a day if GPM reports exact shares.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
     starved_hours_share: Share = 0.10
     starved_hours: Duration = "6h"
     starved_day_share: Share = 0.10
     starved_day: Duration = "24h"
-    # Of the starved_window: communication that nothing hides, if it costs as much as a cause.
+    # Share of starved_window with exposed communication, if it costs as much as a cause.
     exposed_share: Share = 0.25
-    # Nine tenths of half an hour: a coffee break is no waste, an evening is.
+    # Nine tenths of half an hour: a coffee break is not waste, but an evening is.
     held_share: Share = 0.90
     held_window: Duration = "30m"
-    # Given to a job without a process on it: half an hour of building or loading may come first.
+    # For a GPU allocated to a job that runs no process on it: half an hour of building or loading
+    # may come first.
     unused_window: Duration = "30m"
-    # As for starving: a quarter of the time is lost for the job, whatever the reason.
+    # Same as for starved GPUs: a quarter of the job's time is lost, whatever the reason.
     throttled_share: Share = 0.25
     throttled_window: Duration = "15m"
-    # A tenth: steps vary by a few per cent with their data.
+    # A tenth, because steps vary by a few per cent with their data.
     slower_share: Share = 0.10
     slower_window: Duration = "10m"
-    # Of a node against the median node of its job: less than this, nodes differ by themselves.
+    # For a node compared with the median node of its job: healthy nodes differ by less.
     slower_node_share: Share = 0.04
-    # Half the time: a path that carries bursts is well used, a path that is full for minutes
-    # limits.
+    # Half the time: a path with bursts is well used, but a path that is full for minutes is a
+    # bottleneck.
     saturated_share: Share = 0.50
     saturated_window: Duration = "10m"
-    # Degrees left to the end of the operating range, as the GPU itself states it: none.
+    # Degrees below the end of the operating range that the GPU reports: none.
     hot_margin: Degrees = 0.0
-    # How long an event (XID, uncorrected ECC) is shown: long enough to be read, and over by itself.
+    # How long an event (XID, uncorrected ECC) is shown: long enough to read, and it ends by itself.
     event_window: Duration = "30m"
-    # A failing link was seen to recover 505 times in five days, four times an hour, before it died;
-    # a healthy link does not replay at all. So many within the window alert.
+    # A failing link recovered 505 times in five days, four times an hour, before it died; a healthy
+    # link does not replay at all. This number of errors within the window raises an alert.
     nvlink_errors: Errors = 5
     nvlink_errors_window: Duration = "1h"
-    # Half the time at work: a link at rest may run at a lower generation.
+    # Half the time under load, because an idle link may run at a lower generation.
     loaded_share: Share = 0.50
-    # DCGM warns at ten corrected errors a minute; a sound GPU corrects a few a day.
+    # DCGM warns at ten corrected errors a minute; a healthy GPU corrects a few a day.
     ecc_corrected: Errors = 600
     ecc_corrected_window: Duration = "1h"
-    # gpud's flapping: down and up again three times within twelve hours.
+    # gpud's definition of flapping: down and up again three times within twelve hours.
     infiniband_downs: Errors = 3
     infiniband_downs_window: Duration = "12h"
-    # How long the agent may be silent, or blind, before it alerts.
+    # How long the agent may be silent or blind before an alert fires.
     silent_for: Duration = "2m"
-    # Place of the sections of RUNBOOK.md: a URL, or a path. Every agent serves them; the template
-    # is Prometheus' own.
+    # URL or path of the sections of RUNBOOK.md. Every agent serves them; Prometheus fills in the
+    # template.
     runbook: RunbookPlace = "http://{{$labels.instance}}/runbook.html"
-    # Address of Grafana: alerts link to the board of their GPU or node. Grafana's own default.
+    # Grafana URL for links from alerts to GPU and node dashboards. Grafana's default.
     grafana: Url = "http://localhost:3000"
 
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
-"""Labels that distinguish alerts, or route them."""
+"""Labels that distinguish or route alerts."""
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes by a site to the rules of an alert: `[alerts.DgxGpuStarved]`."""
+    """A site's changes to the rules of an alert, for example `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
     hold: str | None = field(default=None, name="for")
@@ -142,7 +143,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """Patches by the name of the alert; `check` and the page keep their own judgement."""
+    """Patches by alert name; the findings of `check` and the page are unaffected."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"
@@ -154,7 +155,7 @@ class AlertPatches(Section, frozen=True):
                 raise unknown(name, sorted(alert_names()))
 
     def applied_to(self, group: Group) -> Group:
-        """The group with its rules patched, and without those that the site dropped."""
+        """Return the group with its rules patched, without rules that the site disabled."""
         rules = []
         for rule in group.rules:
             patch = self.patches.get(rule.alert) if isinstance(rule, Fault) else None
@@ -166,8 +167,8 @@ class AlertPatches(Section, frozen=True):
 
 
 class RuleParameters(NamedTuple):
-    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
-    for a stack that is tested on a faster clock."""
+    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, and
+    less for a stack that is tested on a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

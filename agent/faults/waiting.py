@@ -1,4 +1,4 @@
-"""GPUs that wait: the cause that took most, and the GPU that others wait for."""
+"""Faults of waiting GPUs: the main cause, and the GPU that other GPUs wait for."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from agent.sources import gpu
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that waited so long, each with the cause that took most."""
+    """Yield the GPUs whose waiting share reaches the bound, each with its main cause."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.samples):
@@ -28,7 +28,7 @@ def cure(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that others of this machine wait for, with the number of those."""
+    """Yield the GPUs that other GPUs of this machine wait for, with the number of waiting GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.samples):

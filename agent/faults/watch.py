@@ -1,4 +1,4 @@
-"""The faults of this machine over time: the beginning of each, the state of its alert, the fault
+"""The faults of this machine over time: the start of each fault, the state of its alert, the fault
 that hides it, and the events of the last 24 hours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,71 +20,72 @@ from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY, READER_EVERY = 15.0, 5.0
-"""Seconds between two evaluations of all faults: as in Prometheus, and while readers ask for the
-status."""
+"""Seconds between two evaluations of all faults: the Prometheus interval, and the shorter interval
+while clients request the status."""
 
 BRIDGED = 60.0
-"""Seconds for which a fault may disappear and still be the same fault; for which a state must last
-to be an event; and after the start, in which every read runs for the first time."""
+"""Seconds for which a fault may disappear and still count as the same fault. A state must last this
+long to be an event, and within this time after startup, every read runs for the first time."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
-"""Seconds and number of the events that are kept."""
+"""Maximum age in seconds and maximum number of retained events."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds whose counter stays after their events."""
+"""Kinds whose counter remains after their events."""
 
 OF_LATE = 900.0
-"""Seconds after its last event for which such a fault continues."""
+"""Seconds for which a fault of a kind in EVENTS continues after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds of reads that are late or fail: a single late read ends by itself, and is no event."""
+"""Kinds for late or failed reads; a single late read ends by itself and is not an event."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds within which a late read may end by itself. Later it is a fault, even before the hold of
-its alert is over, so that no job is placed on the node."""
+"""Seconds within which a late read may end by itself. After that it is a fault, even before the
+hold of its alert is over, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults that put the results of a job in doubt, the gravest of their severity."""
+"""Faults that put job results in doubt; they rank first within their severity."""
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert by this agent's own condition and hold."""
+    """State of a fault's alert, based on this agent's own condition and hold."""
 
-    WOULD_FIRE = "would_fire"  # the condition has held for as long as the rule asks
-    HOLDING = "holding"  # the condition holds, not yet for long enough
-    OFF = "off"  # no alert belongs to it, or the owner switched it off
+    WOULD_FIRE = "would_fire"  # the condition has held for as long as the rule requires
+    HOLDING = "holding"  # the condition holds, but not yet for long enough
+    OFF = "off"  # the fault has no alert, or the owner disabled it
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A fault that is there."""
+    """A fault that is currently active."""
 
-    id: str  # kind and place, `gpu_lost:GPU-3f...`
+    id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     fault: Fault
     finding: Finding
-    since: float | None  # agent clock (s); None: since the agent's start
+    since: float | None  # agent clock (s); None: active since agent startup
     alert: AlertState
-    hold: float = 0.0  # seconds for which the condition holds before the alert fires
-    hidden_by: str | None = None  # id of the active fault that hides it
-    over: bool = False  # only the counter of past events is left
-    late: bool = False  # a read is late, and may end by itself: no fault yet
+    hold: float = 0.0  # seconds for which the condition must hold before the alert fires
+    hidden_by: str | None = None  # ID of the active fault that hides it
+    over: bool = False  # only the counter of past events remains
+    late: bool = False  # a read is late, but may end by itself, so it is not a fault yet
 
     @property
     def severity(self) -> Severity:
-        """The severity of the finding now; its alert has its own from the start."""
+        """The current severity, which is info while a read is only late; the alert keeps its own
+        severity."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the results of jobs on its GPU are in doubt."""
+        """Whether the results of jobs on the fault's GPU are in doubt."""
         kind, device = self.finding.kind, self.finding.device
         return (f"{kind}:{device}" if kind == "xid" else kind) in IN_DOUBT
 
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
-    """A fault, or a state of a GPU that loses time, from its beginning to its end (agent clock, s;
-    `since` None: since the agent's start, `until` None: it continues)."""
+    """A fault, or a GPU state that loses time, from start to end (agent clock, s). `since` is None
+    if it was present at agent startup, and `until` is None while it continues."""
 
     id: str
     severity: Severity
@@ -98,7 +99,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """A fault or state since it began."""
+    """A fault or state, with the times at which it began, was last seen, and last changed."""
 
     event: FaultEvent
     began: float
@@ -108,17 +109,17 @@ class _Standing:
 
 @dataclass(slots=True, eq=False)
 class FaultWatch:
-    """Searches the whole snapshot of a tick for faults, at an interval of its own."""
+    """Searches the whole snapshot of a tick for faults, at its own interval."""
 
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
     spec: Callable[[], SystemSpec | None]
-    active: tuple[ActiveFault, ...] = ()  # the gravest first
-    events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, the newest last
-    waits: bool = True  # for a late read to end by itself: a command that looks once cannot
-    looked: float | None = None  # when (agent clock, s)
-    first: float | None = None  # when it looked first
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last look
+    active: tuple[ActiveFault, ...] = ()  # most severe first
+    events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, newest last
+    waits: bool = True  # give late reads time to end; a single pass of a command cannot
+    looked: float | None = None  # time of the last pass (agent clock, s)
+    first: float | None = None  # time of the first pass
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last pass
     _search: Search = field(default_factory=Search)
     _standing: dict[str, _Standing] = field(default_factory=dict)
     _past: list[FaultEvent] = field(default_factory=list)
@@ -127,7 +128,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Evaluate every fault on a snapshot with health and reports, once for each snapshot."""
+        """Evaluate every fault on a snapshot with health and reports, once per snapshot."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -143,9 +144,9 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Start, continue and end faults and states."""
+        """Start, continue, and end faults and states."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
-        unseen = {  # UUIDs of the GPUs that this look could not see; empty stands for all
+        unseen = {  # UUIDs of the GPUs that this pass could not see; empty: all GPUs
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
             for one in wrong
             if one.kind in ("gpu_not_answering", "driver_hangs")
@@ -221,7 +222,7 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return the identity of a fault: its kind, GPU and device, and the labels that name it, as a
+    """Return the identity of a fault: its kind, GPU, and device, and identifying labels such as a
     port or a direction."""
     own = finding.names[: len(by_kind()[finding.kind].names)]
     place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
@@ -243,8 +244,8 @@ ORDER = list(Severity)[::-1]
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
-    """Return the sort key of a fault: those that continue first, then the gravest, then results in
-    doubt."""
+    """Return the sort key of a fault: continuing faults come first, then the most severe faults,
+    then faults that put results in doubt."""
     finding = one.finding
     kinds = list(by_kind())
     return (
@@ -257,7 +258,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield a fault and the faults that hide it, each hidden by the next."""
+    """Yield the ID of a fault and the IDs of the faults that hide it, each hidden by the next."""
     while name:
         yield name
         name = hider.get(name, "")
@@ -271,8 +272,8 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults, each with the first active alert that hides it; of faults that hide each
-    other, the first stays."""
+    """Yield the faults, each with the first active alert that hides it; if faults hide each other,
+    the last of them remains visible."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

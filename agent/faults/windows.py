@@ -1,10 +1,10 @@
-"""Growth of counters over windows, for conditions: buckets of a minute, or of ten beyond six hours,
-of exactly the metrics that conditions name.
+"""Growth of counters over windows, for conditions. Only metrics that conditions name are summed, in
+buckets of a minute, or of ten minutes for windows beyond six hours.
 
-A series takes 4 bytes per bucket once it grows: with 8 GPUs at work 70 kB for windows of up to six
-hours and 30 kB for windows of a day. The hourly sums of agent/diagnosis/hours.py cannot serve as a
-day: they hold the states of GPUs, by the clock's hours and no other counter, and the hour that
-leaves the window takes 4 % of it along, where an alert asks for 10 %.
+A series takes 4 bytes per bucket once it grows: with 8 active GPUs, 70 kB for windows of up to six
+hours and 30 kB for windows of a day. The hourly sums of agent/diagnosis/hours.py cannot replace a
+window of a day: they contain GPU states but no other counters, and they start at full hours. An
+hour that leaves the window would remove 4 % of it, and an alert needs a share of 10 %.
 """
 
 import math
@@ -21,15 +21,15 @@ T = TypeVar("T")
 
 
 class Counted(Enum):
-    """Quantity of a metric that is summed up."""
+    """The quantity of a metric that is summed."""
 
-    GROWTH = "increase"  # of a series from its second value on
+    GROWTH = "increase"  # of a series, starting with its second value
     CHANGES = "changes of its value"
     PRESENCE = "looks at which it was above 0"
 
 
 class Ask(NamedTuple):
-    """A metric that a condition asks for; `window` in seconds, 0 for its newest value."""
+    """A request of a condition for a metric; `window` is in seconds, or 0 for the latest value."""
 
     metric: Metric
     window: float = 0.0
@@ -37,13 +37,13 @@ class Ask(NamedTuple):
 
 
 ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.", "readings"))
-"""The absences of a look."""
+"""Request for the absent values of a pass."""
 
 LONG = 6 * 3600.0
-"""Seconds of a window from which its buckets are wider."""
+"""Seconds above which a window has wider buckets."""
 
 MINUTE, WIDE = 60.0, 600.0
-"""Seconds of a bucket."""
+"""Bucket widths in seconds."""
 
 
 def width_for(window: float) -> float:
@@ -52,10 +52,10 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Ring:
-    """The buckets of a series, which exist from its first growth on."""
+    """The buckets of a series, allocated when the series first grows."""
 
     sums: "array[float]" = field(default_factory=lambda: array("f"))
-    newest: int = 0  # the bucket that was added to last
+    newest: int = 0  # the most recent bucket
 
     def add(self, bucket: int, amount: float, size: int) -> None:
         if not self.sums:
@@ -66,7 +66,7 @@ class _Ring:
         self.sums[bucket % size] += amount
 
     def total(self, bucket: int, count: int) -> float:
-        """Return the sum of `count` buckets up to this bucket."""
+        """Return the sum of `count` buckets up to and including `bucket`."""
         size = len(self.sums)
         first = max(bucket - count + 1, self.newest - size + 1)
         if first > self.newest:
@@ -79,7 +79,7 @@ class _Ring:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of a metric, summed in buckets of the same width."""
+    """All series of a metric, summed in buckets of equal width."""
 
     metric: Metric
     counted: Counted
@@ -87,7 +87,7 @@ class _Window:
     size: int
     last: dict[Labels, float] = field(default_factory=dict)
     rings: dict[Labels, _Ring] = field(default_factory=dict)
-    events: int = 0  # additions so far, but for seconds, which grow all the time
+    events: int = 0  # additions so far, except for seconds, which grow continuously
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
         bucket = int(at // self.width)
@@ -96,7 +96,7 @@ class _Window:
             self.last[labels] = value
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
-                if labels not in self.rings:  # others may be of devices that are gone
+                if labels not in self.rings:  # others may be for removed devices
                     past = bucket - self.size
                     self.rings = {k: r for k, r in self.rings.items() if r.newest > past}
                 self.rings.setdefault(labels, _Ring()).add(bucket, amount, self.size)
@@ -119,18 +119,18 @@ class _Window:
 
 @dataclass(slots=True, eq=False)
 class FaultSamples(SampleStore):
-    """The newest samples, and the sums over the windows of conditions."""
+    """The latest samples, and the sums over the windows of conditions."""
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
     _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change
     _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
-    _absent: int = 0  # turn of the last change of what is absent
+    _absent: int = 0  # turn in which absences last changed
     _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
     _of_look: dict[object, Any] = field(default_factory=dict)
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Sum up the metrics of these queries from now on."""
+        """Start summing the metrics in `asks`."""
         for metric, window, counted in asks:
             if window:
                 width = width_for(window)
@@ -141,7 +141,7 @@ class FaultSamples(SampleStore):
                     self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
-        """Take in the readings that are new, and sum up."""
+        """Take in the new readings, and add them to the sums."""
         new = [one for key, one in readings.items() if self._taken.get(key) is not one]
         old = (item for item in readings.items() if self._taken.get(item[0]) is item[1])
         late = [key for key, one in old if one.expires < now]
@@ -164,7 +164,7 @@ class FaultSamples(SampleStore):
                 window.take(now, self.all(window.metric))
 
     def _has_changed(self, metric: Metric) -> bool:
-        """Return whether a read of this metric has changed since the last look."""
+        """Return whether a read of the metric has changed since the last pass."""
         reads = self._reporters.get(metric.name, ())
         return any(self._changed.get(key) == self.turn for key in reads)
 
@@ -177,8 +177,8 @@ class FaultSamples(SampleStore):
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
-        """Return the result of `found`, again if the answer to one of `asks` may have changed;
-        without asks each time."""
+        """Return the result of `found`, which is called again only if the inputs in `asks` may have
+        changed; without `asks`, it is called every time."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -188,14 +188,14 @@ class FaultSamples(SampleStore):
         return known[1]
 
     def of_look(self, key: object, found: Callable[[], T]) -> T:
-        """Return the result of `found`, which is called once a look."""
+        """Return the result of `found`, which is called once per pass."""
         if key not in self._of_look:
             self._of_look[key] = found()
         known: T = self._of_look[key]
         return known
 
     def forget(self, *, answers: bool = False) -> None:
-        """Drop the results of a look; drop answers too if thresholds have changed."""
+        """Drop the results of a pass; if thresholds have changed (`answers`), drop all results."""
         self._of_look.clear()
         if answers:
             self._answers.clear()
@@ -204,7 +204,7 @@ class FaultSamples(SampleStore):
         return self.of_look(ask, lambda: self._version_now(ask))
 
     def _version_now(self, ask: Ask) -> object:
-        """Return a version, which differs if the answer to this query may differ."""
+        """Return a version that changes if the result for `ask` may have changed."""
         if ask is ABSENCES:
             return self._absent
         if ask.window:

@@ -1,4 +1,4 @@
-"""XID errors: the rows of their rules, and the errors that a look finds."""
+"""XID errors: the rows for their rules, and the errors that a pass finds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -17,7 +17,7 @@ from agent.specs.xids import (
 )
 
 UNNUMBERED = meaning(0)
-"""Placeholder for every code that the catalogue lacks."""
+"""Placeholder for every code that is not in the catalogue."""
 
 UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
@@ -26,11 +26,11 @@ BY_UNIT = {
     XidAction.RESET: first_steps()[XidAction.RESET],
     XidAction.IGNORE: "No immediate action; if XID 154 follows, do what it requests.",
 }
-"""Codes of XID 144 to 150, by the action that follows from their unit."""
+"""First steps for XIDs 144 to 150, by the action that follows from the unit."""
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """Return the codes by severity and first step."""
+    """Return the catalogue's codes, grouped by severity and action."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
@@ -41,7 +41,8 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield a row for each severity and action, and for codes that the catalogue does not have."""
+    """Yield a row for each combination of severity and action, and a row for codes that are not in
+    the catalogue."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -50,7 +51,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield a row for each action that follows from a unit of NVLink 5."""
+    """Yield a row for each action that follows from an NVLink 5 unit."""
     texts = {"happened": first_steps("happened")[XidAction.BY_UNIT]}
     for action, do in BY_UNIT.items():
         yield {**_row(_of_action(action), action), **texts, "do": do}
@@ -71,7 +72,7 @@ def _row(severity: Severity, action: XidAction, codes: str = "") -> dict[str, st
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression of codes: each ten as a class of digits."""
+    """Return a regular expression for the codes, with a character class for the last digit."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)
@@ -100,8 +101,8 @@ def _of_action(action: XidAction) -> Severity:
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Recent errors, each with the severity of its alert; for NVLink 5 that of its unit. The time
-    of an error may not be known; then it counts."""
+    """Yield recent errors, each with the severity of its alert, which depends on the unit for
+    NVLink 5. An error without a timestamp counts as recent."""
     assert fault.finding
     samples = machine.samples
     architectures = {
@@ -139,8 +140,8 @@ def first_step(finding: Finding) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the catalogue for the runbook: a line for each code, in order; codes that NVIDIA does
-    not use are one line at the end."""
+    """Yield the catalogue as a Markdown table for the runbook: a line for each code, in order, and
+    a last line for codes that NVIDIA does not use."""
     yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
     for m in sorted(catalogue().values(), key=lambda m: m.code):
