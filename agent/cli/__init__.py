@@ -1,1 +1,1 @@
-"""The command line: a subcommand per file."""
+"""Command-line interface, with one module per subcommand."""

@@ -1,4 +1,4 @@
-"""The composition root: from configuration and hardware to an agent that can tick."""
+"""Composition root: builds an agent from its configuration and hardware."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,33 +32,34 @@ from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.specs.sheets import MachineSpecs, SystemSpec
 from agent.threads import at_once, on_a_thread
 
-if TYPE_CHECKING:  # loaded only for commands that need them
+if TYPE_CHECKING:  # imported at run time only by the commands that need it
     from agent.replay.recorder import TapeRecorder
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Source of the data that the agent monitors: NVML libraries and a host."""
+    """Source of all monitored data: the NVML library and the host."""
 
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """The scenario of a simulated machine at a moment (s of the clock)."""
-    releasable: bool = True  # a tape holds no driver
+    """Returns the scenario that a simulated machine plays at a given clock time in seconds."""
+    releasable: bool = True  # a replayed recording holds no driver
     held: Callable[[], set[str]] = device_nodes
-    """Device nodes of the driver that this process has open."""
+    """Returns the driver's device nodes that this process has open."""
     ended: Callable[[], bool] = lambda: False
-    """True once a tape has run out; its last answers stay."""
+    """Returns True once a recording has ended; its last values remain available."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
-    """Return the hardware of this machine; `real_host` explains the arguments."""
+    """Return the hardware of this machine. See `real_host` for the arguments."""
     return Hardware(library=real_library, host=real_host(history, kept))
 
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:
-    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError."""
+    """Return a simulated machine, given as `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if
+    the specification is invalid."""
     from agent import simulator
 
     built = simulator.build(simulator.parse(machine), clock)
@@ -72,7 +73,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
-    """The machine that a tape recorded; raises TapeError."""
+    """Return the machine from the recording at `path`. Raise TapeError if it cannot be read."""
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
@@ -82,7 +83,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Wrap the hardware in a recorder that tapes its answers."""
+    """Wrap the hardware in a recorder that stores all its responses."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
@@ -95,8 +96,8 @@ SYSTEM = SystemClock()
 
 
 class Agent:
-    """An agent ready to tick: hardware, sources, diagnosis and poller, joined. `inline` workers run
-    on the caller's thread, for tests.
+    """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
+    is set, workers run on the caller's thread, which tests use.
 
     Raises ConfigError if the configured system does not exist.
     """
@@ -106,7 +107,7 @@ class Agent:
     ) -> None:
         self.clock = clock
         self._host, self._inline = hardware.host, inline
-        self.product = system.product_name(self._host.files)  # the maker's name of this machine
+        self.product = system.product_name(self._host.files)  # product name set by the manufacturer
         self.configuration = Configuration(self.complete(settings))
         self.gpu_processes = GpuProcesses()
         self.gpus = GpuWatch(
@@ -131,23 +132,24 @@ class Agent:
         return self.configuration.current
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
-        """Evaluate all faults on the last tick, unless the last look is younger than that (s)."""
+        """Evaluate all faults against the latest tick, but at most once every `every` seconds."""
         if self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:
-        """Start the threads that run beside the poller."""
+        """Start the background threads that run alongside the poller."""
         self.watch.start()
 
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
-        """Return the spec of the system that these GPUs make up; None if it is unknown."""
+        """Return the spec of the system identified by its GPUs, or None if it is unknown."""
         return self.settings[MachineSpecs].system_of(inventory.gpus)
 
     def _system(self) -> SystemSpec | None:
         return self.recognise(self.gpus.inventory)
 
     def complete(self, settings: Settings) -> Settings:
-        """Return these settings with the system that they name; raises ConfigError."""
+        """Return the settings with the specs of the configured or detected system added. Raise
+        ConfigError if the configured system does not exist."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
     def _inventory(self) -> GpuInventory:
@@ -175,7 +177,7 @@ class Agent:
                     is_pending=lambda: gpus.is_pending,
                 ),
                 *(worker(n, of.run, of.complete, clock, due=of.due) for n, of in apart.items()),
-                InlineWorker("memory", known.run, known.complete, clock),  # no call can hang
+                InlineWorker("memory", known.run, known.complete, clock),  # these reads never block
             ),
             read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
             clock=clock,
@@ -185,8 +187,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the reads of the host by worker. A file that blocks, of a process or of a device
-        whose firmware hangs, must not delay the other reads."""
+        """Return the host read schedules by worker name. Separate workers ensure that a blocking
+        file, such as that of a device with hung firmware, does not delay other reads."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -222,8 +224,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the remembered GPU count of this machine: the service stores it, other commands only
-    read it."""
+    """Return the stored GPU count of this machine. Only the service updates the count; all other
+    commands just read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None
@@ -231,7 +233,8 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
-    """Return the performance monitor of a GPU; None if the GPU has no monitor that answers."""
+    """Return the GPM reader of a GPU, or None if GPM is unavailable on the GPU. Raise Absent if the
+    GPU or the driver is lost."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:

@@ -1,4 +1,4 @@
-"""`dgx-telemetry build`: write the files that are generated from the catalogue."""
+"""`dgx-telemetry build`: write all generated files, such as rules, dashboards, and references."""
 
 import argparse
 import json
@@ -14,8 +14,8 @@ from agent.simulator import parse
 
 
 def generated(settings: Settings) -> dict[str, str]:
-    """Return the text of every generated file by its relative path; no boards without the extra
-    `dashboards`."""
+    """Return the content of every generated file by relative path. Dashboards are included only if
+    the `dashboards` extra is installed."""
     from agent.faults.thresholds import AlertThresholds
     from agent.status.model import Status
     from alerts.build import files as alerting
@@ -33,7 +33,7 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file. The flag `--simulate` has no effect, but must name a valid machine."""
+    """Write every file. The `--simulate` flag has no effect but must name a valid machine."""
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)

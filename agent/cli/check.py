@@ -1,4 +1,4 @@
-"""`dgx-telemetry check`: the system, which metrics answer, and why others are absent."""
+"""`dgx-telemetry check`: report the system, its faults, and the reasons for absent metrics."""
 
 import argparse
 import io
@@ -34,17 +34,17 @@ from agent.status.model import Level, Status
 from exporters.snapshot_json import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
-"""Exit status by the worst finding; 2 stays bad usage."""
+"""Exit status per severity of the worst finding; 2 is reserved for usage errors."""
 
 HISTORY = 1800.0
-"""Seconds of the kernel's log that the check reads: the window of `DgxGpuXid`."""
+"""Seconds of kernel log history to read, equal to the window of the `DgxGpuXid` alert."""
 
 DAY = 86_400.0
 TO_SAY = 2.5
-"""Seconds before the timeout at which the check stops waiting for parts that hang."""
+"""Seconds before the timeout at which the check stops waiting for hung components."""
 
 TO_WRITE = 1.0
-"""Seconds more for the bundle."""
+"""Additional seconds allowed for writing the bundle."""
 
 SHORTEST_SECONDS = 2.0
 
@@ -53,14 +53,14 @@ DRIVERS = re.compile(
     r"\{\d+\}\[Hardware Error\]",
     re.IGNORECASE,
 )
-"""Prefixes of the drivers' log lines; a program's lines begin with its name."""
+"""Prefixes of kernel log lines written by drivers; other lines may contain program output."""
 
 NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; the worst sets the exit status. A child process opens the files that
-    could hang."""
+    """Print the findings and return an exit status based on the worst finding. A child process
+    opens all files that could block."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -75,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """Return the answer for a child that failed (`why`), or that did not answer in time."""
-    if why:  # a fault of this program says nothing of the machine: no node is drained for it
+    """Return the result for a child that failed with the error `why`, or that did not respond
+    within `seconds` if `why` is empty."""
+    if why:  # a bug in this program says nothing about the machine and must not drain the node
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
         do = "Report this with the sentence above; the node itself may be well."
@@ -94,8 +95,8 @@ def without_answer(why: str, seconds: float) -> Answer:
 
 
 def look_at(arguments: argparse.Namespace, width: int) -> Answer:
-    """A look at the running agent or this machine: as text, as values, and the files of a
-    bundle."""
+    """Check the running agent or this machine. Return the report as text and as a JSON document,
+    and the contents of the bundle files."""
     settings = settings_of(arguments)
     if arguments.bundle:
         check_target(arguments.bundle)
@@ -116,12 +117,12 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
 
 
 def exit_status(status: Status) -> int:
-    """Return the exit status of the worst finding."""
+    """Return the exit status for the worst finding."""
     return max((STATUS[one.level] for one in status.findings), default=0)
 
 
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer as JSON: the exit status, every value, and the faults."""
+    """Return the JSON document with the exit status, all snapshot values, and the findings."""
     found = [
         {
             "kind": one.kind,
@@ -136,8 +137,9 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """Return the texts of the bundle, masked as tapes are: no setting makes them name a user."""
-    from exporters.prometheus import Exposition  # its library reads /proc when it is imported
+    """Return the contents of the bundle files, masked in the same way as recordings. User names are
+    never included, regardless of the settings."""
+    from exporters.prometheus import Exposition  # importing prometheus_client reads /proc
 
     last = without_names(last)
     exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
@@ -165,13 +167,13 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Return the drivers' lines of the log, each cut at the name of a program."""
+    """Return the kernel log lines written by drivers, each truncated at any program name."""
     found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write the archive, readable by its owner alone; return the names in it."""
+    """Write the archive, readable only by its owner, and return the names of its files."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():
@@ -183,7 +185,7 @@ def write(path: Path, texts: Mapping[str, str]) -> str:
 
 
 def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterator[str]:
-    """The system, its answers, its limits, its absent values and its faults."""
+    """Yield the lines of the report: system, sources, limits, absent values, and faults."""
     status = look.status
     machine = status.machine
     yield from prose(machine.text, width, indent="")

@@ -1,4 +1,4 @@
-"""A look at a machine in a child process, which is left behind if the driver hangs."""
+"""Runs checks in a child process, which is abandoned if the driver hangs."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from agent.errors import BadInput, Failure
 
 SHORTEST_TIMEOUT = 3.0
-"""Most seconds that a check takes on a healthy, idle machine."""
+"""Minimum timeout in seconds; a check of a healthy, idle machine never takes longer."""
 
 CHUNK = 65536
 
@@ -22,11 +22,11 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
-    """Run `look` in a child process and return its answer. Without an answer in time the result is
-    None, or BROKEN if the child waited for a processor for half of the time.
+    """Run `look` in a child process and return its result. If the child does not finish in time,
+    return None, or a BROKEN result if it spent half of the time waiting for a CPU.
 
-    The child keeps no file of this process open, so that a reader of the output does not wait for a
-    driver that hangs. Raises BadInput as `look` does; any other failure is BROKEN.
+    The child redirects its standard output and error to /dev/null, so a reader of the output never
+    waits for a hung driver. Raise BadInput if `look` does; return any other failure as BROKEN.
     """
     began = time.monotonic()
     try:
@@ -40,7 +40,7 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     os.close(writing)
     raw = _read(reading, began + timeout)
     delay = _delay(child, time.monotonic() - began)
-    os.kill(child, signal.SIGKILL)  # not waited for: a call into the kernel may hang
+    os.kill(child, signal.SIGKILL)  # do not wait for it to exit: it may be stuck in a kernel call
     os.waitpid(child, os.WNOHANG)
     if raw is None:
         starved = f"it waited {delay:.0f} s for a processor; try a longer --timeout"
@@ -55,8 +55,8 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
 
 
 def _answer(look: Callable[[], Answer], writing: int) -> None:
-    """Write the answer of `look` to the pipe and exit without waiting for any thread; in the
-    child."""
+    """Write the result of `look` to the pipe, then exit without waiting for any thread. Runs in the
+    child process."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
@@ -83,9 +83,9 @@ def _read(reading: int, until: float) -> bytes | None:
 
 
 def _delay(process: int, elapsed: float) -> float:
-    """Return the seconds for which threads of the process were ready to run and had no processor.
-    The look runs on several threads in turn, so their waits add up. The kernel counts a wait once
-    it has ended: a thread that is ready now has waited whenever it did not run."""
+    """Return the total seconds that the threads of the process were runnable but had no CPU. Since
+    the check's threads run in turn, their waiting times add up. The kernel counts a wait only after
+    it ends, so a currently runnable thread is assumed to have waited whenever it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

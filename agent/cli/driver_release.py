@@ -1,4 +1,4 @@
-"""Release of the driver: whether the process has given it back, and a restart if it cannot."""
+"""Release of the NVIDIA driver on request, with a restart if the process cannot let go of it."""
 
 import logging
 import os
@@ -17,25 +17,25 @@ from agent.model import Snapshot
 log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
-"""Real seconds within which the process must give the driver back. The event thread waits for 2 s;
-a call that has not returned by then hangs."""
+"""Wall-clock seconds within which the process must release the driver. The event thread waits at
+most 2 s, so a call that has still not returned after this time hangs."""
 
 IN_FORCE = 3600.0
-"""Seconds after the last `touch` of the file at which the agent takes the driver again, even though
-the file exists: a forgotten file leaves no machine unmonitored."""
+"""Seconds after the last `touch` of the release file until the agent uses the driver again, even if
+the file still exists, so that a forgotten file does not leave the machine unmonitored."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
-    """The file that asks for the driver; empty for none."""
+    """Path of the file that requests the driver's release; an empty path disables it."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Return the reason for not using the driver; empty while the agent may use it."""
+    """Return the reason for not using the driver, or an empty string if it may be used."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):
@@ -47,7 +47,7 @@ def asked_by(config: DriverConfig) -> str:
 def device_nodes() -> set[str]:
     opened = set()
     for number in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the listing itself
+        with suppress(FileNotFoundError):  # descriptor of the directory listing itself
             opened.add(str(number.readlink()))
     maps = Path("/proc/self/maps").read_text(errors="replace")
     mapped = {line.split()[-1] for line in maps.splitlines()}
@@ -55,7 +55,7 @@ def device_nodes() -> set[str]:
 
 
 def module_version() -> str:
-    """The version of the kernel module that is loaded; empty if none is."""
+    """Return the version of the loaded kernel module, or an empty string if none is loaded."""
     try:
         return Path("/sys/module/nvidia/version").read_text(errors="replace").strip()
     except OSError:
@@ -64,10 +64,10 @@ def module_version() -> str:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """A listener of the poller that restarts this program in the same process: if a thread hangs in
-    the driver, or if NVML keeps a device node open after its shutdown. The kernel then closes the
-    open files, and the new program finds the file and leaves the driver alone. A replaced driver
-    needs a restart too: its old library stays mapped, and no longer answers."""
+    """Poller listener that re-executes this program if a thread hangs in the driver or if NVML
+    keeps a device node open after shutdown. The kernel then closes all open files, and the new
+    program finds the release file and does not load the driver. It also restarts after the driver
+    has been replaced, because the old library stays mapped and no longer works."""
 
     asked_back: Callable[[], str]
     clock: Clock
@@ -97,12 +97,12 @@ class DriverRelease:
 
 
 def execute_again() -> None:
-    """Start this program again in this process; its files and threads end with it."""
+    """Re-execute this program in the same process, which closes its files and ends its threads."""
     for opened in Path("/proc/self/fd").iterdir():
         if (number := int(opened.name)) > 2:
-            with suppress(OSError):  # that of the listing itself
+            with suppress(OSError):  # descriptor of the directory listing itself
                 os.set_inheritable(number, False)
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
-    except OSError as error:  # an upgrade has taken it away; execv names no file
+    except OSError as error:  # removed by an upgrade; execv does not report the path
         raise OSError(error.errno, error.strerror, sys.executable) from error

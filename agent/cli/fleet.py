@@ -1,8 +1,8 @@
 """A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]
 [--config FILE]`.
 
-`dgx-telemetry up --fleet` starts it. An agent runs for each kind of load that is in the fleet; each
-node repeats the report of its kind's agent (agent/simulator/README.md).
+`dgx-telemetry up --fleet` starts this module. It runs one agent per kind of load in the fleet, and
+each node serves the metrics of the agent for its kind (see agent/simulator/README.md).
 """
 
 import argparse
@@ -22,11 +22,12 @@ from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig, NvlinkConfig
 
 POWER_CUT = 300.0
-"""Seconds until the last rack loses its power."""
+"""Seconds until the last rack loses power."""
 
 
 async def serve(given: argparse.Namespace) -> None:
-    """Serve a fleet, each agent with the settings of the file, until a signal; raises BadInput."""
+    """Serve a fleet until a stop signal, using the configured settings for every agent. Raise
+    BadInput if the address cannot be bound."""
     nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
     host, _, port = given.address.rpartition(":")
     agents = {
@@ -84,9 +85,9 @@ def _given() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(SWITCH_INTERVAL)  # many threads: a scrape must not wait for long
+    sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a socket and a client for each node
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a listener and a client per node
     try:
         asyncio.run(serve(_given()))
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""`dgx-telemetry install` and `uninstall`: the service, from the files of the packages."""
+"""`dgx-telemetry install` and `uninstall`: set up or remove the systemd service."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from agent.errors import BadInput
 from agent.service.program import MAKE_ENVIRONMENT, SERVICE, UNITS, shipped
 
 HOME = Path("/opt/dgx-telemetry")
-"""The virtual environment that the units name."""
+"""Virtual environment referenced by the systemd units."""
 
 MARK = HOME / "installed-by-dgx-telemetry"
 PROGRAM = HOME / "bin/dgx-telemetry"
@@ -22,7 +22,7 @@ CONFIGURATION = Path("/etc/dgx-telemetry")
 UNIT_FOLDER = Path("/etc/systemd/system")
 PACKAGED = Path("/usr/lib/systemd/system", SERVICE)
 BOOTED = Path("/run/systemd/system")
-"""A folder that is there while systemd runs the machine (the test of sd_booted(3))."""
+"""Directory that exists only if systemd is the init system, as tested by sd_booted(3)."""
 
 Command = tuple[str | Path, ...]
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(f"{command} needs systemd, and this machine was not started by it")
     if not dry and os.geteuid() != 0:
         raise BadInput(f"{command} needs root: sudo, or --dry-run to see what it would do")
-    os.umask(0o022)  # the service is another user, and reads the files that root writes here
+    os.umask(0o022)  # the service user must be able to read files created by root here
     if command == "install":
         carry_out(installing(), dry=dry)
         if not dry:
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def installing() -> Iterator[Command]:
-    """Copy the program, its settings where there are none, and the units; enable and start. A
-    package has done all but the last."""
+    """Yield the commands that copy the program, its units, and any missing settings, and that
+    enable and start the service. If a package is installed, only the service is started."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():
             raise BadInput(f"{HOME} is there, and was not made by this command: move it away")
@@ -67,7 +67,8 @@ def installing() -> Iterator[Command]:
 
 
 def uninstalling(*, purge: bool) -> Iterator[Command]:
-    """Stop, disable, and remove the files; with `purge` settings, drop-ins and state too."""
+    """Yield the commands that stop and disable the service and remove its files. With `purge`, also
+    remove its settings, drop-ins, and state."""
     units = [UNIT_FOLDER / name for name in UNITS]
     drop_ins = [unit.with_name(f"{unit.name}.d") for unit in units]
     if any(unit.exists() for unit in units):
@@ -82,18 +83,19 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
     if found := [file for file in files if file.exists() or file.is_symlink()]:
         yield "rm", "-rf", *found
         yield "systemctl", "daemon-reload"
-        yield "systemctl", "reset-failed", "dgx-telemetry*"  # or it remembers units that are gone
+        yield "systemctl", "reset-failed", "dgx-telemetry*"  # or failed units stay listed
 
 
 def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
-    """Print each command and run it, and return if there was one; raises BadInput if one fails."""
+    """Print and run each command, and return whether there were any. With `dry`, only print them.
+    Raise BadInput if a command fails."""
     any_of_them = False
     for command in commands:
         any_of_them = True
         print(shlex.join(map(str, command)), flush=True)
         if dry:
             continue
-        ended = subprocess.run(  # noqa: S603 (words of ours)
+        ended = subprocess.run(  # noqa: S603 (no untrusted input)
             command, stderr=subprocess.PIPE, text=True, errors="replace", check=False
         )
         if ended.returncode:

@@ -1,11 +1,11 @@
-"""`dgx-telemetry inventory`: the nodes of a fleet as targets of Prometheus, from a list, a file or
-Slurm; printed, written or served.
+"""`dgx-telemetry inventory`: print, write, or serve the nodes of a fleet as Prometheus targets. The
+nodes come from a list, a file, or Slurm.
 
-A node that stops answering stays a target, and an alert reports it. A node that was taken out, that
-Slurm has switched off, or that no list names any more, is no target; a drained node is a target
-that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet` take
-that label from every series but Prometheus' own (`up`), so that no other series of a node begins
-anew when it is drained.
+An unresponsive node remains a target, so that an alert reports it. A node is not a target if Slurm
+has powered it off or if it is no longer listed. A drained node remains a target and carries a
+`drained` label with the reason. The scrape configurations in `deploy/fleet` drop this label from
+all series except those that Prometheus generates itself (such as `up`), so that draining a node
+does not create new series.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from exporters.settings import parse_listen
 from exporters.web_file import WebFile
 
 READABLE = 0o644
-"""Prometheus reads the file as another user."""
+"""File mode that lets Prometheus read the file as a different user."""
 
 BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
 HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*\])+", re.ASCII)
@@ -51,14 +51,14 @@ Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as d
 Port = Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")]
 
 OFF_STATES = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
-"""States of nodes that Slurm itself does not expect to answer (node_state_flags in
+"""States of nodes from which Slurm itself expects no response (node_state_flags in
 slurm_protocol_defs.c)."""
 
 DRAINED = {
     *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"),
     *("MAINT", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"),
 }
-"""States that an administrator sets to take a node out of service."""
+"""States set by an administrator to take a node out of service."""
 
 MARKS = {
     "~": "POWERED_DOWN",
@@ -67,13 +67,13 @@ MARKS = {
     "$": "MAINT",
     "^": "REBOOT_ISSUED",
 }
-"""States that older versions of scontrol append as a character (node_state_string)."""
+"""Node states by the suffix character that older scontrol versions append (node_state_string)."""
 
 SLURM_KEY = re.compile(
     r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
 )
 SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
-"""The user and the date after a reason, and the fields that follow."""
+"""User and date after a drain reason, including all subsequent fields."""
 
 LONGEST_REASON = 120
 
@@ -81,21 +81,22 @@ Document = list[dict[str, Any]]
 
 
 class RackTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """The hosts of a rack."""
+    """Hosts in a rack."""
 
     name: Name
     hosts: Hosts
 
 
 class DrainedTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """Hosts that are out of service for a while."""
+    """Hosts that are temporarily out of service."""
 
     hosts: Hosts
     reason: Name = "taken out"
 
 
 class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A list of a fleet. With `slurm` the nodes come from Slurm, and their racks from this list."""
+    """Fleet inventory file. If `slurm` is set, the nodes come from Slurm and only their racks come
+    from the file."""
 
     cluster: str = ""
     port: Port = AGENT_PORT
@@ -106,7 +107,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetNode(NamedTuple):
-    """A node; `address` is the address that answers, `drained` why it is out of service."""
+    """Fleet node with its scrape address and, if it is out of service, the reason in `drained`."""
 
     name: str
     address: str
@@ -115,7 +116,8 @@ class FleetNode(NamedTuple):
 
 
 def hosts_of(text: str, key: str = "hosts") -> list[str]:
-    """Return the hosts, in their order; raises Mismatch, which names `key`."""
+    """Expand `text` into host names, keeping their order. Raise Mismatch, which names `key`, if a
+    host expression is invalid."""
     found: list[str] = []
     for word in filter(None, BETWEEN.split(text)):
         try:
@@ -129,9 +131,10 @@ def hosts_of(text: str, key: str = "hosts") -> list[str]:
 
 
 def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> list[FleetNode]:
-    """The nodes that are targets, in the order of the list; raises BadInput.
+    """Return the nodes to scrape, in the order of the list.
 
-    An empty list is refused, because a slip would make Prometheus forget a whole fleet.
+    Raise Mismatch for an inconsistent list, and BadInput for an empty one: because of a simple
+    mistake, Prometheus would otherwise drop the entire fleet.
     """
     racks: dict[str, str] = {}
     for place, rack in enumerate(fleet.rack):
@@ -145,7 +148,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> l
     reasons = dict.fromkeys(found, "")
     for place, table in enumerate(fleet.drained):
         for name in hosts_of(table.hosts, key := f"drained[{place}].hosts"):
-            if name not in found and not fleet.slurm:  # there it may have been switched off
+            if name not in found and not fleet.slurm:  # Slurm may have powered it off
                 raise Mismatch(key, f"{name} is not listed, expected a host of the list")
             reasons[name] = table.reason
     if not found:
@@ -157,8 +160,8 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> l
 
 
 def slurm_nodes(listing: str | list[SlurmNode]) -> Iterator[FleetNode]:
-    """Yield the nodes with GPUs that are not switched off; text is that of `scontrol --oneliner
-    show nodes`."""
+    """Yield all powered-on nodes with GPUs. A listing of type str is the output of `scontrol
+    --oneliner show nodes`."""
     for node in _of_text(listing) if isinstance(listing, str) else listing:
         state = "+".join([node.state] if isinstance(node.state, str) else node.state)
         marked = {name for mark, name in MARKS.items() if mark in state}
@@ -175,7 +178,7 @@ def _of_text(listing: str) -> Iterator[SlurmNode]:
         _, *parts = SLURM_KEY.split(line)
         of: dict[str, str] = {}
         for key, value in zip(parts[::2], parts[1::2], strict=True):
-            of.setdefault(key, value)  # free text comes last, and may have any word
+            of.setdefault(key, value)  # free text comes last and may contain any key
         first = {key: value.partition(" ")[0] for key, value in of.items()}
         yield SlurmNode(
             name=first.get("NodeName", ""),
@@ -187,8 +190,8 @@ def _of_text(listing: str) -> Iterator[SlurmNode]:
 
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
-    """Return the targets in the format of `file_sd` and `http_sd`. Labels without a value are left
-    out, and `instance` is named only if it differs from the address."""
+    """Return the targets in the `file_sd` and `http_sd` format. Empty labels are omitted, and
+    `instance` is set only if the node's name differs from its address."""
     document: Document = []
     for node in found:
         labels = {
@@ -204,12 +207,12 @@ def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands before a port."""
+    """Return the host for use before a port, with brackets around an IPv6 address."""
     return f"[{host}]" if ":" in host else host
 
 
 def document(arguments: argparse.Namespace) -> Document:
-    """The present targets; raises BadInput with a sentence."""
+    """Return the current targets. Raise BadInput if the list is invalid or cannot be read."""
     if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
         raise BadInput("inventory needs one of hosts, --slurm and --file")
     content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
@@ -221,13 +224,13 @@ def document(arguments: argparse.Namespace) -> Document:
         return targets(fleet, nodes(fleet, all_nodes))
     except Mismatch as wrong:
         raise BadInput(f"{arguments.file or 'inventory'}: {wrong}") from wrong
-    except OSError as error:  # Slurm's
+    except OSError as error:  # raised by the Slurm query
         raise BadInput(f"the nodes of Slurm cannot be listed: {error}") from error
 
 
 def put(found: Document, path: Path | None) -> None:
-    """Write the targets to the file if they changed, and print a message. Without a path print the
-    targets."""
+    """Write the targets to the file and print a message, if the targets have changed. If `path` is
+    None, print the targets."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)
@@ -238,8 +241,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the targets once, at an interval, or on each request. An error at the start ends the
-    command; a later error leaves the file as it is."""
+    """Write the targets once or at an interval, or serve them on each request. An error on startup
+    stops the command; a later error leaves the file unchanged."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0
@@ -254,7 +257,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) -> None:
-    await asyncio.to_thread(read)  # an error at the start ends it
+    await asyncio.to_thread(read)  # an error on startup stops the command
     web = WebFile(arguments.web_config_file or "")
     try:
         host, port = parse_listen(arguments.listen)

@@ -1,4 +1,4 @@
-"""`dgx-telemetry once`: the machine now, as text or as JSON: the status, laid out."""
+"""`dgx-telemetry once`: print the current status of the machine as text or JSON."""
 
 import argparse
 import json
@@ -27,11 +27,11 @@ GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
 
 PAST = 15
-"""Columns for the last 15 minutes of a GPU."""
+"""Width in columns of the 15-minute activity history of a GPU."""
 
 
 class StatusView(NamedTuple):
-    """A status, the past of its GPUs, and the address of the runbook."""
+    """A status with the recent history of its GPUs and the runbook address."""
 
     status: Status
     recent: Recent = Recent()
@@ -39,14 +39,14 @@ class StatusView(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the running agent, or look for a second; print the status and end."""
-    logging.getLogger().addHandler(logging.NullHandler())  # the findings show the faults
+    """Print the status of the running agent. Without an agent, read this machine directly."""
+    logging.getLogger().addHandler(logging.NullHandler())  # faults appear as findings
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     if agent:
         look = StatusView(agent.first, agent.recent, f"{agent.place}/runbook.html")
         values = agent.snapshot() if arguments.json else {}
-    else:  # a look at this machine
+    else:  # read this machine directly
         clock = SystemClock()
         hardware = settled(hardware_of(arguments, clock), clock)
         local = Agent(settings, hardware, clock)
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
-    """The status as text: the verdict, the faults, the machine, its GPUs, the traffic."""
+    """Yield the lines of the status: faults, machine, GPUs, jobs, data paths, and host."""
     yield from verdict(look, width)
     yield ""
     yield from prose(look.status.machine.text, width, indent="")
@@ -77,8 +77,8 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, then the findings that it does not cover. Hidden findings follow the
-    finding that hides them."""
+    """Yield the headline, then the findings that it does not cover. A hidden finding follows the
+    finding that hides it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)
@@ -103,7 +103,7 @@ def _about(
     indent: str,
     lead: str = "",
 ) -> Iterator[str]:
-    """Yield the action, then the start, the alert and the runbook page."""
+    """Yield the recommended action, then the start time, the alert, and the runbook link."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [
@@ -116,7 +116,7 @@ def _about(
 
 def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Iterator[str]:
     found = {*by}
-    for _ in status.findings:  # a finding may hide another that hides a third
+    for _ in status.findings:  # hidden findings can hide further findings
         found |= {one.id for one in status.findings if one.hidden_by in found}
     texts = [one.text for one in status.findings if one.id in found.difference(by)]
     if texts:
@@ -124,7 +124,7 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
 
 
 def _since(since: datetime | None, status: Status) -> str:
-    """Return `since 14:03 (5 min)`; empty in the first second."""
+    """Return, for example, `since 14:03 (5 min)`, or an empty string during the first second."""
     stood = (status.at - since).total_seconds() if since else 0.0
     return (
         f"since {local(since.timestamp()):%H:%M} ({duration(stood)})"
@@ -134,7 +134,7 @@ def _since(since: datetime | None, status: Status) -> str:
 
 
 def body(look: StatusView, width: int) -> Iterator[str]:
-    """GPUs, jobs, data paths and the host."""
+    """Yield the lines for GPUs, jobs, data paths, and the host."""
     status = look.status
     if status.gpus:
         yield from prose(", ".join(status.machine.models), width)
@@ -183,7 +183,7 @@ def gpus(look: StatusView, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Yield the state of each group of GPUs, the reason, and the action unless it stands above."""
+    """Yield the state, reason, and recommended action for each group of GPUs."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(one.text for one in group.why)
@@ -198,7 +198,7 @@ def why(status: Status, width: int) -> Iterator[str]:
 
 
 def jobs(status: Status, width: int) -> Iterator[str]:
-    """A row for each running job."""
+    """Yield a table with one row per running job, followed by details of each job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = []
     for job in status.jobs:
@@ -215,7 +215,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """Yield a row for each path with traffic, a line for the other paths, and the link rates."""
+    """Yield one row per data path with traffic, then the remaining paths and the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read", "%", "out/write", "%", "")
     spare = ("out/write", "in/read")

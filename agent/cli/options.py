@@ -1,5 +1,5 @@
-"""Functions that subcommands share: flags to settings, hardware and agent, and the end on a
-signal."""
+"""Functions shared by subcommands: they turn flags into settings, hardware, and an agent, and
+handle stop signals."""
 
 import argparse
 import asyncio
@@ -41,12 +41,13 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """Return the file that `--config` names, else the default file if it exists."""
+    """Return the file given by `--config`, or else the default file if it exists."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings from file, environment and flags; raises ConfigError."""
+    """Load the settings from the file, the environment, and the flags. Raise ConfigError if they
+    are invalid."""
     flags = {key: getattr(arguments, key, None) for key in ("listen", "web_config_file")}
     return load(SECTIONS, config_path(arguments), flags=flags)
 
@@ -54,7 +55,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def hardware_of(
     arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
 ) -> Hardware:
-    """Return real, simulated or taped hardware, as the flags say; `real_host` explains the rest."""
+    """Return real, simulated, or replayed hardware, depending on the flags. See `real_host` for
+    `history` and `kept`."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
@@ -67,8 +69,8 @@ def hardware_of(
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
-    """Done once SIGTERM or SIGINT (Ctrl-C) has come; a second signal changes nothing. Needs a
-    running loop."""
+    """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or any signal in `also`. Further
+    signals have no effect. Requires a running event loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -82,32 +84,33 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
 
 
 FIRST_READINGS_SECONDS = 30.0
-"""Seconds that the first readings may take: without persistence mode the driver starts slowly."""
+"""Time limit in seconds for the first readings: without persistence mode, the driver starts
+slowly."""
 
 
 FURTHER_TICKS = 9
-"""Further seconds for a GPU that is starved without a known cause: a new state must lead for
-three."""
+"""Additional ticks while a GPU is starved for an unknown cause, since a new state takes effect only
+after it has led for three seconds."""
 
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
-"""Rates of processes take two readings."""
+"""Verdict before process rates are available, which require two readings."""
 
 SETTLED_SECONDS = 30.0
-"""Seconds by which a simulated machine advances before the first look, to be well into its
-scenario."""
+"""Seconds by which a simulated machine is advanced before the first reading, so that its scenario
+is well under way."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """Advance a simulated machine, and return the hardware; a real machine has been running
-    anyway."""
+    """Advance the clock of a simulated machine into its scenario, and return the hardware. Real
+    hardware is returned unchanged."""
     if hardware.simulated:
         clock.skip(SETTLED_SECONDS)
     return hardware
 
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """Return the snapshot a tick after the first complete snapshot, so that counters have a rate;
-    after `longest` (s) the newest snapshot in any case."""
+    """Return the snapshot one tick after the first complete snapshot, so that counters have rates.
+    After `longest` seconds, return the latest snapshot even if it is incomplete."""
     poller = agent.poller
     start = agent.clock.monotonic()
     while poller.waiting_for() and agent.clock.monotonic() - start < longest:
@@ -115,7 +118,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
     await agent.clock.sleep(intervals.TICK)
-    for read in agent.gpus.reads():  # turns, and values that seldom move, run again too
+    for read in agent.gpus.reads():  # also rerun reads with longer intervals now
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()
@@ -127,19 +130,20 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
-    agent.faults.observe(poller.latest)  # of the first tick little was known
+    agent.faults.observe(poller.latest)  # the first tick had little data
     return poller.latest
 
 
 def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """The same for a command that looks once."""
+    """Start the agent and return its first snapshot, for commands that read it only once. They
+    report a late read immediately, since they cannot wait for it to finish."""
     agent.faults.waits = False
     agent.start()
     return asyncio.run(first_snapshot(agent, longest))
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the status board of an agent, which receives each tick."""
+    """Return the status board of an agent. The board is updated on each tick."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

@@ -1,4 +1,4 @@
-"""The command line parser: subcommands, their flags, and usage errors."""
+"""Command-line parser for the subcommands and their flags, including usage errors."""
 
 import argparse
 import re
@@ -18,11 +18,11 @@ USAGE_ERROR = 2
 
 
 class UsageError(BadInput):
-    """A command line that cannot be run."""
+    """Raised for an invalid command line."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one sentence."""
+    """Argument parser that reports each error as a single sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
@@ -32,13 +32,13 @@ class _Parser(argparse.ArgumentParser):
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
-        """Argparse stays silent if it cannot write."""
+        """Print the help. Unlike argparse, raise an error if writing fails."""
         print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
-    """Return the names of the simulated machines from the simulator's tables. Importing the
-    simulator would double the time of the help."""
+    """Return the names of all simulated systems, scenarios, and faults from the simulator's data
+    files. Importing the simulator would double the time it takes to print the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [
@@ -102,14 +102,14 @@ TYPES: dict[str, Callable[[str], Any]] = {
 }
 _TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 COMMANDS: dict[str, dict[str, Any]] = _TABLE["commands"]
-"""Subcommands. The module of each name has its `run` and is imported only when needed: the agent
-runs all day and needs no code that builds a stack."""
+"""Subcommands by name. Each is implemented by `run` in the module of the same name, which is
+imported only on use, so that a long-running agent loads no unneeded code."""
 
 SHARED = {flag["name"]: flag for flag in _TABLE["shared"]}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser for the complete command line."""
     top = _Parser(
         prog="dgx-telemetry",
         description="Where each GPU's time goes, and how close each data path is to its limit.",
@@ -135,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run a subcommand and return the exit status; errors are one sentence on stderr."""
+    """Run a subcommand and return its exit status. Print each error to stderr as one sentence."""
     try:
         chosen = parser().parse_args(arguments)
         if chosen.command == "run":
@@ -143,7 +143,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
             small_process.take_one_arena()
             small_process.leave_tls_out(chosen.web_config_file, chosen.config)
-        module = chosen.command.removeprefix("un")  # install removes too
+        module = chosen.command.removeprefix("un")  # `uninstall` is implemented in install.py
         return int(import_module(f"agent.cli.{module}").run(chosen))
     except BadInput as error:
         sentence = printable(str(error)).replace("\n", " ")
@@ -151,6 +151,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         return 0

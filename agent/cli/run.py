@@ -1,4 +1,4 @@
-"""`dgx-telemetry run`: the agent in the foreground."""
+"""`dgx-telemetry run`: run the agent in the foreground."""
 
 import argparse
 import asyncio
@@ -45,26 +45,26 @@ from exporters.web_file import WebFile
 log = logging.getLogger(__name__)
 
 SETTLED_TICK = 10
-"""The tick by which every read of the usual interval has run."""
+"""Tick by which all reads with the default interval have run."""
 
 MOST_EARLY = 1000
-"""Log records that are kept until the settings say how to log."""
+"""Maximum number of log records buffered until logging is configured."""
 
 YOUNG_OBJECTS = 5_000
-"""New objects after which the garbage collection looks at them."""
+"""Number of new objects that triggers a collection of the youngest generation."""
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread hands Python's lock on to a waiting thread. A tick reads hundreds of
-files and driver values, and after each its thread waits for the lock while others render: at
-Python's 5 ms, 64 clients made ticks up to 0.4 s late; at this value they do not."""
+"""Seconds after which a thread yields the GIL to a waiting thread. A tick reads hundreds of files
+and driver values, and after each read its thread must reacquire the GIL from threads that render
+responses. With Python's default of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
 
 
 @dataclass(slots=True, eq=False)
 class StatusNotifier:
-    """A listener of the poller that notifies systemd of each tick.
+    """Poller listener that notifies systemd on each tick.
 
-    The first tick makes the agent ready, whether or not the driver has answered: a driver that
-    hangs raises an alert, and must not block the start.
+    The agent is ready after the first tick, even if the driver has not responded yet: a hung driver
+    raises an alert and must not block the startup.
     """
 
     notify_socket: journal.NotifySocket
@@ -84,7 +84,7 @@ class StatusNotifier:
 
 
 def condition_of(agent: Agent) -> str:
-    """Return the state of the agent, in a sentence."""
+    """Return a sentence that describes the agent's state."""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.recognise(inventory)
     awaited = poller.waiting_for()
@@ -103,7 +103,7 @@ def condition_of(agent: Agent) -> str:
 
 @dataclass(slots=True)
 class TapeEnd:
-    """A listener of the poller that logs the end of a tape once."""
+    """Poller listener that logs the end of a replayed recording once."""
 
     ended: Callable[[], bool]
     said: bool = False
@@ -116,16 +116,16 @@ class TapeEnd:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
+    """Serve until SIGTERM or Ctrl-C; hardware errors never stop the agent."""
     if _run(arguments):
         execute_again()
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until a signal; return whether to restart this program."""
+    """Serve until a signal or a restart request, and return whether to restart this program."""
     sys.setswitchinterval(SWITCH_INTERVAL)
-    early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until the settings say how to log
+    early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
@@ -189,7 +189,7 @@ async def _serve(
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    if not again.is_set():  # or systemd would stop it
+    if not again.is_set():  # on a restart, systemd would otherwise kill it
         notify_socket.send(journal.STOPPING)
     for task in tasks:
         task.cancel()
@@ -197,19 +197,20 @@ async def _serve(
     log.info(LogEvent("stopped"))
     for task in tasks:
         with suppress(asyncio.CancelledError):
-            await task  # a failure is reported, not swallowed
+            await task  # raises the task's exception, if any
     return again.is_set() and not stop.done()
 
 
 def _no_signal_releases() -> None:
-    """Log that SIGUSR1 does not release the driver. Unhandled, the signal would end the program."""
+    """Log that SIGUSR1 does not release the driver. Without this handler, the signal would
+    terminate the program."""
     log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
 async def _listen(
     agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
 ) -> Server:
-    """Serve HTTP; raises ConfigError if that is impossible."""
+    """Start the HTTP server. Raise ConfigError if it cannot listen on the configured address."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
@@ -235,7 +236,7 @@ async def _listen(
     try:
         app = pages.application([access.admit])
         server = await serve(app, *http.address, context=web.context)
-    except (OSError, UnicodeError) as error:  # a host that cannot be a name is a UnicodeError
+    except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
         why = getattr(error, "strerror", None) or error
         if getattr(error, "errno", None) == EADDRINUSE:
             why = f"{why}; --listen {host}:0 takes a free port"
@@ -249,7 +250,8 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log dropped metrics that boards and rules need, and a set under its old name."""
+    """Warn if dropped metrics are needed by dashboards or rules, or if the metric set is configured
+    by its old name."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
@@ -258,9 +260,10 @@ def log_dropped(config: MetricsConfig) -> None:
 
 
 def freeze_gc() -> None:
-    """Exclude the present objects from garbage collection: a collection took up to 40 ms, and
-    blocked everything else. A tick makes thousands of objects that live for seconds: at Python's
-    700 it was collected more than once, for 1 ms with eight GPUs."""
+    """Exclude all current objects from garbage collection, because a full collection took up to
+    40 ms and blocked all threads. Also raise the collection threshold: a tick creates thousands of
+    objects that live for seconds, so Python's default of 700 caused several collections per tick,
+    which took 1 ms with eight GPUs."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)

@@ -1,4 +1,4 @@
-"""The running agent: its frames, which `once` and `watch` show as its live page does."""
+"""Client for a running agent, which streams its status to `once`, `watch`, and `check`."""
 
 import argparse
 import http.client
@@ -22,32 +22,34 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 SILENCE_SECONDS = 10.0
-"""Seconds without an event after which the agent counts as silent; it sends an event every 5 s."""
+"""Seconds without an event after which the agent is considered unresponsive; it normally sends one
+every 5 s or more often."""
 
 HASTE = 3.0
-"""Seconds within which the agent must send its first event."""
+"""Maximum number of seconds to wait for each event until the first status has arrived."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 
 LONGEST_EVENT = 16 << 20
-"""Bytes of a line of its stream."""
+"""Maximum length of a line in the agent's event stream, in bytes."""
 
 SPAN = 900
-"""Seconds of the past that are shown second by second."""
+"""Length of the activity history in seconds, with one value per second."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
-"""A character for each eighth of activity, the first for unknown activity."""
+"""Characters for unknown activity (first) and for each eighth of activity."""
 
 
 @dataclass(slots=True)
 class Recent:
-    """The activity (0-1) of each GPU in the last 15 minutes, a value a second, None in a gap."""
+    """Activity (0-1) of each GPU over the last 15 minutes, with one value per second and None in
+    gaps."""
 
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, history: History) -> "Recent":
-        """Return the contents of this process's own history."""
+        """Return the activity contained in the history of this process."""
         found = cls()
         found.take_history(history.document())
         return found
@@ -58,7 +60,8 @@ class Recent:
             ring.append(gpu.figures.activity_ratio)
 
     def take_history(self, history: dict[str, Any]) -> None:
-        """Take in an agent's memory, or its news."""
+        """Add the history received from an agent. A whole history replaces the previous values; a
+        partial history is appended."""
         series = history["series"]["activity"]
         for uuid, kept in history["gpus"].items():
             codes = array("B" if series["bytes"] == 1 else "H", b64decode(kept["activity"]))
@@ -68,7 +71,8 @@ class Recent:
             self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
 
     def line(self, uuid: str, columns: int) -> str:
-        """Return the means of `columns` equal parts of the 15 minutes, the oldest first."""
+        """Return the 15-minute history as `columns` characters, oldest first. Each character shows
+        the mean of an equal part of the history."""
         values = [*self.rings.get(uuid, ())]
         values = [*[None] * (SPAN - len(values)), *values]
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
@@ -82,14 +86,14 @@ class _Agent(msgspec.Struct):
 
 
 class _Versioned(msgspec.Struct):
-    """The version in a status, also in the status of an older agent."""
+    """Part of a status that contains the agent's version, including in statuses of older agents."""
 
     machine: _Agent
 
 
 @dataclass(slots=True)
 class RunningAgent:
-    """An agent, by its address (`http://HOST:PORT`), with the first status that was asked for."""
+    """A running agent with its URL (`http://HOST:PORT`) and the first status received from it."""
 
     url: str
     recent: Recent = field(default_factory=Recent)
@@ -100,7 +104,8 @@ class RunningAgent:
         return place(self.url)
 
     def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
-        """Yield a status every second. Raises NoAnswer when the agent stops answering."""
+        """Yield each status from the event stream, usually one per second. Raise NoAnswer if the
+        agent stops responding or has a different version."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
@@ -119,13 +124,14 @@ class RunningAgent:
                 raise NoAnswer(f"{self.place} does not answer any more: {error}") from error
             except NoAnswer:
                 raise
-            except Exception as error:  # whatever it answers
+            except Exception as error:  # the response can be anything
                 why = f"does not answer as an agent does: {error!r}"
                 raise NoAnswer(f"{self.place} {why}") from error
         raise NoAnswer(f"{self.place} does not answer any more: it has ended the stream")
 
     def snapshot(self) -> dict[str, Any]:
-        """All values, as `/api/v1/snapshot` has them. Raises NoAnswer."""
+        """Return all values from `/api/v1/snapshot`. Raise NoAnswer if the agent does not
+        respond."""
         found: dict[str, Any] = fetched(f"{self.url}/api/v1/snapshot")
         return found
 
@@ -143,16 +149,17 @@ def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
 
 
 def address_of(here: HttpConfig) -> str:
-    """Return the address of this machine's agent: loopback if it listens on all addresses."""
+    """Return the URL of the agent on this machine, using loopback if it listens on all
+    addresses."""
     host, port = here.address
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """Return the agent to show, or None and the reason for reading this machine instead. Raises
-    NoAnswer if the agent that `--agent` names does not answer, ConfigError for an unknown
-    system."""
+    """Return the agent to query, or None with the reason for reading this machine directly instead.
+    Raise NoAnswer if the agent given by `--agent` does not respond, and ConfigError for an unknown
+    system or conflicting flags."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         if arguments.agent:

@@ -1,5 +1,5 @@
-"""Settings for a process that runs for months. They precede other imports, and hold for every way
-to start the agent."""
+"""Memory settings for a process that runs for months. They are applied before other modules are
+imported, regardless of how the agent is started."""
 
 import ctypes
 import os
@@ -13,21 +13,22 @@ from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
 M_ARENA_MAX = -8
-"""M_ARENA_MAX of glibc's malloc.h."""
+"""Value of M_ARENA_MAX in glibc's malloc.h."""
 
 
 def take_one_arena() -> None:
-    """Use a single arena of glibc for all threads: they seldom allocate at the same time."""
-    with suppress(AttributeError):  # another C library
+    """Use a single glibc arena for all threads, since they rarely allocate at the same time."""
+    with suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:
-    """Do not load OpenSSL, unless a web configuration may ask for TLS. asyncio and aiohttp do
-    without `ssl`, and hashlib without `_hashlib`, if Python was built with hashes of its own."""
+    """Prevent OpenSSL from being loaded unless a web configuration file may enable TLS. asyncio and
+    aiohttp work without `ssl`, and hashlib works without `_hashlib` if Python was built with its
+    own hash implementations."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
-    with suppress(OSError, ValueError, RecursionError):  # the start reports what is wrong
+    with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup
         text = in_time((config or DEFAULT_PATH).read_bytes).decode("utf-8-sig")
         if tomllib.loads(text).get("web_config_file"):
             return

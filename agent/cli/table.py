@@ -1,4 +1,4 @@
-"""Tables and prose for the width of the terminal."""
+"""Formats tables and paragraphs to fit the terminal width."""
 
 import shutil
 import textwrap
@@ -11,18 +11,18 @@ from agent.jobs.job import percent
 UNKNOWN = "-"
 USUAL_COLUMNS = 80
 LEAST = 40
-"""Columns below which no line is fitted: the terminal breaks the lines."""
+"""Minimum width in columns; a narrower terminal wraps the lines itself."""
 
 WIDEST_COLUMNS = 140
-"""Columns beyond which a line is no longer easy to read."""
+"""Maximum width in columns; longer lines are hard to read."""
 
 GUTTER = 2
 NARROWEST = 12
-"""Columns that a text keeps when a table is fitted."""
+"""Minimum width of a text column when a table is shrunk to fit."""
 
 
 def local(at: float) -> datetime:
-    """A moment (s since the epoch) in the time zone of the terminal, or else in UTC."""
+    """Convert a Unix timestamp to the local time zone, or to UTC if the conversion fails."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()
@@ -31,7 +31,7 @@ def local(at: float) -> datetime:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, within bounds; 80 without a terminal, or if it does not say."""
+    """Return the terminal width in columns, limited to 40-140, or 80 if it is unknown."""
     return max(LEAST, min(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, WIDEST_COLUMNS))
 
 
@@ -44,9 +44,11 @@ def table(
     *,
     spare: Collection[str] = (),
 ) -> list[str]:
-    """Lines with columns as wide as their widest cell, those of `figures` set right and whole; if
-    that is wider than `width`, the widest columns of text are wrapped, but not those of `whole`.
-    Columns of `spare` are left out, the first of them first, where words would be cut."""
+    """Return the lines of a table in which each column is as wide as its widest cell.
+
+    If the table is wider than `width`, wrap its widest columns, except those in `figures`, which
+    are right-aligned, and in `whole`. Before any word is split, omit the columns in `spare`, in
+    the given order."""
     numeric = [name in figures for name in header]
     kept = [name in (*figures, *whole) for name in header]
     if spare and sum(_least([header, *rows], kept)) > width - GUTTER * len(header):
@@ -66,12 +68,12 @@ def table(
 
 
 def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) -> list[int]:
-    """Columns for each cell of a row, in all as many as the terminal has, if possible."""
+    """Return the width of each column, shrunk so that a row fits into `width` if possible."""
     columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
     words = _least(cells, [False] * len(kept))
-    # Words are cut only as a last resort.
+    # Words are split only as a last resort.
     for least in ([max(NARROWEST, n) for n in words], words, [NARROWEST] * len(widths)):
         while excess > 0 and (
             texts := [i for i in columns if not kept[i] and widths[i] > least[i]]
@@ -82,7 +84,7 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Columns that each cell of a row needs to cut no word."""
+    """Return the minimum width of each column without splitting a word."""
     parts = (
         (row[i : i + 1] if keep else row[i].split() for row in cells) for i, keep in enumerate(kept)
     )
@@ -90,13 +92,14 @@ def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
-    """A paragraph; `hanging` is the further indent of its second and later lines."""
+    """Return the wrapped lines of a paragraph. `hanging` is the additional indent of all lines but
+    the first."""
     lines = textwrap.wrap(
         text.replace(" %", "\u00a0%"),
         width - 2,
         initial_indent=indent,
         subsequent_indent=indent + hanging,
-        break_on_hyphens=False,  # commands and devices have them
+        break_on_hyphens=False,  # commands and device names contain hyphens
     )
     return [line.replace("\u00a0", " ") for line in lines]
 
@@ -110,5 +113,5 @@ def share(value: float | None) -> str:
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
-    """`now/limit` in the same unit; an absent value is a dash."""
+    """Return `value/limit` in the same unit, with a dash for an absent value."""
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
