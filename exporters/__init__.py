@@ -1,1 +1,1 @@
-"""Speak: from the snapshot to the outside."""
+"""Exporters: expose the snapshot over HTTP."""

@@ -1,8 +1,8 @@
-"""Access control: known host names and passwords.
+"""Access control: host name checks and password authentication.
 
-A web page can give its own name the address 127.0.0.1 once it is loaded (DNS rebinding); to a
-browser the agent then belongs to that page, which may read all of it. Such a request cannot change
-the name in its Host header, nor the page that sent it.
+A web page can rebind its own host name to 127.0.0.1 after it has loaded (DNS rebinding). The
+browser then treats the agent as part of that page's origin, so the page could read every response.
+Such a page cannot change the Host header of its requests or the origin that sent them.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ from aiohttp.typedefs import Handler
 from agent.config.configuration import ConfigError
 
 PAUSE = 0.25
-"""Seconds for which a wrong password holds up its client: it makes at most 4 guesses a second."""
+"""Seconds a client must wait after a wrong password, which limits it to 4 guesses per second."""
 
 PASSWORD_BYTES = 72
-"""Bytes of a password that bcrypt looks at."""
+"""Number of leading password bytes that bcrypt uses."""
 
 ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def require_bcrypt() -> None:
-    """Raise ConfigError if passwords cannot be checked."""
+    """Raise ConfigError if bcrypt is not installed, because passwords cannot be checked without
+    it."""
     try:
         import bcrypt  # noqa: F401
     except ImportError as error:
@@ -38,8 +39,8 @@ def require_bcrypt() -> None:
 
 
 def unmatched_hash(users: Mapping[str, str]) -> str:
-    """Return a hash that matches no password, as costly as those of the users: the time of an
-    answer does not reveal which users exist."""
+    """Return a hash that matches no password and is as costly as the users' hashes, so that
+    response times do not reveal which users exist."""
     import bcrypt
 
     cost = max(int(stored.split("$")[2]) for stored in users.values())
@@ -47,12 +48,12 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes. Guesses cost the agent little and keep no other
-    client out: a client has one check at a time, and rests after a wrong password. A right password
-    is remembered, as digests under a secret of this process."""
+    """Checks passwords against bcrypt hashes. Guessing costs the agent little CPU time and does not
+    block other clients: each client has at most one check in progress and must wait after a wrong
+    password. Correct passwords are cached as digests keyed with a secret of this process."""
 
     def __init__(self, pause: float = PAUSE) -> None:
-        self.checks = 0  # how often bcrypt was asked
+        self.checks = 0  # number of bcrypt checks
         self._pause = pause
         self._secret = secrets.token_bytes(32)
         self._users: Mapping[str, str] = {}
@@ -62,8 +63,8 @@ class Passwords:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
     async def check(self, users: Mapping[str, str], user: str, password: str, client: str) -> bool:
-        """Return whether this user has this password; a password known to be right is accepted
-        without a wait."""
+        """Return whether the password is correct for the user; a cached password is accepted
+        without delay."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
@@ -72,7 +73,7 @@ class Passwords:
         if self._right.get(user) == digest:
             return True
         async with self._turns.setdefault(client, asyncio.Lock()):
-            if self._right.get(user) == digest:  # another request asked the same meanwhile
+            if self._right.get(user) == digest:  # a concurrent request verified it meanwhile
                 return True
             self.checks += 1
             loop = asyncio.get_running_loop()
@@ -85,39 +86,41 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether a password has this hash; slow on purpose, while other threads run."""
+    """Return whether the password matches the hash; deliberately slow, but other threads can run
+    meanwhile."""
     import bcrypt
 
     try:
         return bcrypt.checkpw(password.encode()[:PASSWORD_BYTES], stored.encode())
-    except ValueError:  # a text that bcrypt cannot take is no password
+    except ValueError:  # bcrypt rejects the string, so it is no valid password
         return False
 
 
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site of the agent's own page, and of an address that the user typed."""
+"""Values of Sec-Fetch-Site for requests from the agent's own page and for URLs that the user
+typed."""
 
 
 OURS = ("localhost", os.uname().nodename)
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
-    """Return whether a request over loopback names a host that is not known to be ours: `names`,
-    this machine's own, localhost or an address of loopback. A request without a Host header comes
-    from no browser."""
+    """Return whether a request over loopback names an unknown host. Known hosts are `names`, this
+    machine's host name, localhost, and loopback addresses. A request without a Host header does not
+    come from a browser."""
     here = request.get_extra_info("sockname")
     if not here or not _is_loopback(here[0]):
         return False
     hosts = list(request.headers.getall(hdrs.HOST, ()))
-    if not request.raw_path.startswith("/"):  # a whole URL, which goes before the header
+    if not request.raw_path.startswith("/"):  # an absolute URL, which overrides the header
         hosts.append(request.host)
     return any(not _is_ours(host, names) for host in hosts)
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Return whether a page of another origin asks for the stream. Although the page could not read
-    them, 32 streams would shut out all others."""
+    """Return whether a page of another origin requests the stream. Such a page could not read the
+    events, but 32 open streams would block all other clients."""
     if request.path != STREAM:
         return False
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
@@ -129,7 +132,7 @@ def _is_ours(host: str, names: tuple[str, ...]) -> bool:
 
 
 def _name(host: str) -> str:
-    """The name or address in a Host header, without its port."""
+    """Return the name or address in a Host header without its port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -147,20 +150,20 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 
 
 class AccessControl:
-    """Middleware that rejects clients and closes their connections. It guards every path alike,
-    health and readiness too, as all exporters of this format do."""
+    """Middleware that rejects clients and closes their connections. It protects every path,
+    including the health and readiness endpoints, as other Prometheus exporters do."""
 
     def __init__(
         self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
-        """`names` gives the names of the agent beside those of loopback."""
+        """`names` returns the agent's host names in addition to the loopback names."""
         self._users = users
         self._names = names
         self._passwords = Passwords()
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """A middleware before every handler, also those of paths that do not exist."""
+        """Check a request before any handler runs, even if its path does not exist."""
         if is_misdirected(request, self._names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
@@ -179,8 +182,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client that an address counts as: itself, or its /64, all of which one client
-    has."""
+    """Return the client to which an address belongs: an IPv4 address is a client by itself, and an
+    IPv6 client owns a whole /64 network."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -188,7 +191,7 @@ def client_of(address: str) -> str:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """The answer to a client that is not let in; the connection is closed, its place freed."""
+    """Return the response for a rejected client, after which the connection is closed."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

@@ -1,8 +1,8 @@
-"""`/metrics/dcgm`: the same GPUs under the names, labels and units of NVIDIA's dcgm-exporter.
+"""`/metrics/dcgm`: GPU metrics with the names, labels, and units of NVIDIA's dcgm-exporter.
 
-`dcgm.toml` has the names of both its generations. Every value is made of samples of the snapshot
-that `/metrics` has; a value that is absent there is absent here. The format is always the plain
-text of Prometheus: OpenMetrics has no name for a counter that does not end in `_total`.
+`dcgm.toml` defines the names of both dcgm-exporter generations. Every value is computed from the
+samples that `/metrics` exposes, and a value that is absent there is also absent here. The format is
+always the Prometheus text format, because OpenMetrics requires counter names to end in `_total`.
 """
 
 import os
@@ -31,17 +31,19 @@ DCGM_OFF = (
     "switches them on.\n"
 )
 SLICE = re.compile(r"\d+c\.")
-"""Prefix of the profile of a compute instance that has only a part of its GPU instance."""
+"""Profile name prefix of a compute instance that covers only part of its GPU instance."""
 
 EXACT = 6
-"""Decimals to which a value is known before it is rounded down: 29 / 100 * 100 is less than 29."""
+"""Number of decimals to which a value is rounded before it is rounded down, because 29 / 100 * 100
+is less than 29 in floating point."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
-"""Values by name and labels."""
+"""Values by metric name and labels."""
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """Factor from our unit to theirs, and whether their values are integers."""
+    """Conversion from the agent's unit to the DCGM unit: the divisor `per`, and whether values are
+    integers."""
 
     per: float
     whole: bool = False
@@ -52,7 +54,7 @@ class DcgmUnit(msgspec.Struct, frozen=True):
 
 
 class DcgmName(msgspec.Struct, frozen=True):
-    """A field in one generation."""
+    """Name, type, and unit of a field in one dcgm-exporter generation."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -60,7 +62,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """A field: our samples that it is made of, and its names."""
+    """A DCGM field: the samples from which it is computed and its names."""
 
     what: str
     metrics: tuple[str, ...]
@@ -71,7 +73,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Its names by the setting `names`, and whether each is of 4.9; each name once."""
+        """Yield each distinct name that the setting `names` selects, and whether it is the name
+        since version 4.9."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False
@@ -79,7 +82,8 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """The sum of its metrics, by UUID; no value if a metric is absent."""
+        """Return the sum of the field's metrics by UUID; a GPU without one of the metrics has no
+        value."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -94,7 +98,8 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The whole file; a label has the text of `DcgmRow.says` under that name."""
+    """The contents of `dcgm.toml`; each label takes its value from the named entry of
+    `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -110,7 +115,7 @@ def table() -> DcgmTable:
 
 
 class DcgmRow(NamedTuple):
-    """A GPU or MIG instance that has series, and the texts of its labels."""
+    """A GPU or MIG instance with series, and its label values."""
 
     uuid: str
     instance: str
@@ -118,7 +123,7 @@ class DcgmRow(NamedTuple):
 
 
 class DcgmExposition(Exposition):
-    """Renders the newest snapshot under these names, at most once a tick."""
+    """Renders the latest snapshot under DCGM names, at most once per tick."""
 
     def __init__(
         self,
@@ -138,8 +143,8 @@ class DcgmExposition(Exposition):
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """A listener of the poller: keep the rates that are exported as rates, over some seconds or
-        over the last two readings of slower reads."""
+        """Store the rates that are exported as gauges. This poller listener uses samples from the
+        last few seconds, or the last two readings of slow metrics."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):
@@ -159,7 +164,8 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """A field under each of its names; rows of MIG instances have two labels more."""
+        """Yield the lines of a field under each of its names; MIG instances have two additional
+        labels."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []
@@ -179,7 +185,7 @@ class DcgmExposition(Exposition):
                 yield line(start(name, have), known.unit[unit].of(value))
 
     def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
-        """A row for each GPU, or for each of the instances into which MIG divides it."""
+        """Yield a row for each GPU, or for each of its MIG instances if it is partitioned."""
         driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
         for part in _labelled(samples, instances.INSTANCE_INFO):

@@ -1,8 +1,9 @@
-"""The default set: the series that rules and boards need, without parts that are always 0.
+"""The default set: the series that rules and dashboards need, without series that are always 0.
 
-A counter that begins above 0 has no increase. So a new part, such as a kind of error, is 0 at
-first: for 30 s at least, and in two answers to a client, so that Prometheus has a sample from which
-it grows. Parts that are above 0 when the agent looks first are exported as they are.
+PromQL cannot compute an increase for a counter whose first sample is above 0. Therefore a new
+series, such as an error type seen for the first time, is exported as 0 for at least 30 s and in at
+least two responses to the same client, so that Prometheus stores a sample before the increase.
+Series that are already above 0 in the first snapshot are exported unchanged.
 """
 
 from collections import Counter
@@ -17,16 +18,18 @@ from exporters.settings import Families
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
 ROUNDING = 1e-9
-"""A part up to this, such as a state of 1e-19 s, is the rest of a sum, and counts as 0."""
+"""Values up to this threshold, such as 1e-19 s in a state, are rounding errors of a sum and count
+as 0."""
 
 CLIENTS_COUNTED = 64
-"""Clients whose answers are counted for a part: the first 64."""
+"""Maximum number of clients whose responses are counted for a new series."""
 
 DIRECTION = "direction"
 
 
 class NewPart(NamedTuple):
-    """A part that still shows 0: its begin (s), and the number of answers to each client."""
+    """A series that is still exported as 0: its start time (s) and the number of responses per
+    client."""
 
     since: float
     answers: Counter[str]
@@ -34,15 +37,17 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Chooses from each snapshot; remembers its choice, for a series once shown stays."""
+    """Selects series from each snapshot. The selection is remembered because a series must not
+    disappear once it has been exported."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices that were seen before, by metric: their labels without the parts."""
+    """Devices seen before, by metric; a device is identified by its labels except the metric's
+    `parts`."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
     def choose(self, families: Families, now: float) -> dict[str, list[Sample]]:
-        """Return the samples of the default set by metric; `now` in monotonic seconds."""
+        """Return the samples of the default set by metric; `now` is in monotonic seconds."""
         found = {}
         for name, samples in families.items():
             metric = samples[0].metric
@@ -73,13 +78,13 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """Count an answer in which new parts were 0."""
+        """Count a response to the client for every series that is still exported as 0."""
         for part in self._new.values():
             if client in part.answers or len(part.answers) < CLIENTS_COUNTED:
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """The parts that were ever above 0."""
+        """Return the series that have ever been above 0."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         device = _device_of(metric)
@@ -109,14 +114,15 @@ class DefaultSet:
         return True
 
     def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Return samples that were ever at 0: links that are down, sources that do not answer."""
+        """Return the series that have ever been 0, such as links that are down or sources that do
+        not respond."""
         kept = self._kept.setdefault(metric.name, set())
         kept |= {sample.labels for sample in samples if not sample.value}
         return [sample for sample in samples if sample.labels in kept]
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """A series without a direction for each device if both directions are equal; both
-        directions if they once differed."""
+        """Return a single series without a direction for each device whose directions have always
+        been equal, and both directions for other devices."""
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index(DIRECTION)
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
@@ -132,7 +138,8 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return paths whose hardware carries, or once carried, less than the spec sheet says."""
+        """Return the series of paths whose hardware limit is, or ever was, below the data sheet
+        value."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]
@@ -151,7 +158,8 @@ class DefaultSet:
 
 
 def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
-    """Return a series at 0 for each device, with an empty part: the device is watched."""
+    """Return a series at 0 with empty `parts` labels for each device, which shows that the device
+    is monitored."""
     parts = [label in metric.parts for label in metric.labels]
     devices = dict.fromkeys(
         tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))

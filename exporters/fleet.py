@@ -1,7 +1,7 @@
-"""A simulated fleet over HTTP: each node at its own address on loopback, all at one port.
+"""A simulated fleet over HTTP: each node has its own loopback address, and all share a port.
 
-A node reports as the agent of its kind of load does, with identities and a job of its own.
-`/targets` lists the nodes as Prometheus' `http_sd` takes them.
+A node exposes the metrics of a simulated agent that runs the node's scenario, with its own device
+identities and job. `/targets` lists the nodes in the format of Prometheus' HTTP service discovery.
 """
 
 import re
@@ -28,7 +28,7 @@ LIST = (
 
 
 def node_page(node: NodePlan, page: bytes) -> str:
-    """Return the page of an agent as that of this node."""
+    """Return the agent's metrics page with the identities and the job of the node."""
     page = SERIAL.sub(b'serial="%04d' % node.number, page)
     text = UUID.sub(b'"GPU-%04d' % node.number, page).decode()
     job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""
@@ -38,8 +38,9 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetServer:
-    """Serves the nodes; `pages` are the agents' by scenario, `awaited` names the missing reads
-    until all are ready. A node in `dark` answers no more, like a node without power."""
+    """Serves the nodes. `pages` holds each scenario's exposition, and `awaited` names the pending
+    reads until all agents are ready. Nodes in `dark` drop connections, as a node without power
+    would."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class FleetServer:
         self._runner = web.AppRunner(self.app, access_log=None)
 
     async def start(self, host: str) -> None:
-        """Listen at the fleet's own address and those of its nodes; raises OSError."""
+        """Listen on the fleet's own address and on all node addresses; raises OSError."""
         await self._runner.setup()
         for address in (host, *self.nodes):
             listening = socket.create_server((address, self._port))
@@ -103,7 +104,7 @@ class FleetServer:
             {
                 "targets": [f"{address}:{self._port}"],
                 "labels": {
-                    "instance": f"{node.name}:9935",  # as of real nodes
+                    "instance": f"{node.name}:9935",  # the same form as for real nodes
                     "cluster": CLUSTER,
                     "rack": node.rack,
                     "node": node.name,

@@ -25,7 +25,7 @@ from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate, weights
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
-"""Name of the agent in answers: neither Python nor its version."""
+"""Server name in responses, without the Python version."""
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
@@ -34,8 +34,8 @@ LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads a body
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their sources; `awaited` names the reads missing until
-    ready."""
+    """The handlers of all routes and their data sources; `awaited` names the pending reads until
+    the agent is ready."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]
@@ -47,7 +47,7 @@ class AgentPages:
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
     dcgm: DcgmExposition | None = None
     thread: ThreadPoolExecutor = (
-        field(  # one thread for all clients: all want Python's lock, as the tick
+        field(  # one thread for all clients: they share the interpreter lock
             default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
         )
     )
@@ -79,7 +79,7 @@ class AgentPages:
         return answer
 
     async def _dcgm(self, request: web.Request) -> web.Response:
-        """The names of dcgm-exporter, always in the oldest text format."""
+        """Serve metrics under dcgm-exporter names, always in the Prometheus text format."""
         if self.dcgm is None or not self.dcgm.enabled:
             return web.Response(text=DCGM_OFF, status=404)
         return await self._exposed(request, self.dcgm, "", "Accept-Encoding")
@@ -87,7 +87,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """Return the page built in this tick; build it once for all clients that wait."""
+        """Return the page of this tick, rendered once for all waiting clients."""
         found = exposition.cached(accept)
         if found is None:
             found = await self._rendered(partial(exposition.page, accept))
@@ -99,7 +99,7 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Answer 503 with the missing reads until every read has run."""
+        """Respond with status 503 and the pending reads until every read has run."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
@@ -108,7 +108,7 @@ class AgentPages:
         return await self._json(request, lambda: as_json(document(self.latest(), now())))
 
     async def _status(self, status: Callable[[], bytes], request: web.Request) -> web.Response:
-        body = status()  # built on the loop, which alone may ask the samples
+        body = status()  # built on the event loop, the only place to read samples
         return await self._json(request, lambda: body)
 
     async def _jobs(self, request: web.Request) -> web.Response:
@@ -134,7 +134,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """Answer while the agent runs; metrics and alerts report the state of the machine."""
+    """Respond while the agent runs; metrics and alerts report the state of the machine."""
     return web.Response(text="ok\n")
 
 
@@ -156,7 +156,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """Return an answer whose body is already compressed if `gzip` says so."""
+    """Return a response with the body, which is already compressed if `gzip` is true."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -166,9 +166,10 @@ def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Respo
 def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
-    """Targets for Prometheus' `http_sd`: `/targets`, read again for each client, on a thread. If
-    `read` raises BadInput, the answer is 503 and the reason: Prometheus keeps its targets."""
-    reading = asyncio.Lock()  # clients wait meanwhile: a command hangs once, not each time
+    """Return an application that serves targets for Prometheus' `http_sd` at `/targets`. Each
+    request calls `read` again on a thread. If `read` raises BadInput, the response is 503 with the
+    reason, and Prometheus keeps its previous targets."""
+    reading = asyncio.Lock()  # clients wait, so only one command can hang
 
     async def answer(_: web.Request) -> web.Response:
         async with reading:

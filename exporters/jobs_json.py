@@ -9,7 +9,8 @@ from exporters.snapshot_json import Document, instant
 
 
 def jobs_document(jobs: WatchedJobs) -> Document:
-    """All jobs: those that run, by their first GPU, and those that ended, the newest first."""
+    """Return all jobs: running jobs ordered by their first GPU and ended jobs, most recent
+    first."""
     return {
         "running": [job_document(job) for job in jobs.running],
         "ended": [receipt_document(receipt) for receipt in jobs.ended],
@@ -17,7 +18,7 @@ def jobs_document(jobs: WatchedJobs) -> Document:
 
 
 def job_document(job: Job) -> Document:
-    """A running job; unknown values are null."""
+    """Return the JSON object of a running job; unknown values are null."""
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt, hung=bool(hang)),
@@ -48,7 +49,7 @@ def job_document(job: Job) -> Document:
 
 
 def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
-    """Return the division of a job's GPU-hours; unknown values are null."""
+    """Return how the GPU-hours of a job were spent; unknown values are null."""
     return {
         "id": receipt.id,
         "title": title(receipt),

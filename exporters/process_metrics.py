@@ -1,5 +1,6 @@
-"""The `process_*` metrics that Prometheus' client libraries export, of the agent itself. Its Python
-library has them too, but imports OpenSSL with them: 6 MB of memory in an agent without TLS."""
+"""The `process_*` metrics of the agent, as exported by Prometheus client libraries. The Python
+client library provides them too, but it imports OpenSSL, which costs an agent without TLS 6 MB of
+memory."""
 
 import os
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ MAX_FILES = gauge(
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield a sample per metric; raises OSError if /proc is not mounted."""
+    """Yield a sample for each metric; raises OSError if /proc is not mounted."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = STAT.read_text().rpartition(")")[2].split()  # from the third field on
     booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])

@@ -1,4 +1,4 @@
-"""The snapshot as Prometheus text and OpenMetrics, built at most once a tick and format."""
+"""The snapshot as Prometheus text and OpenMetrics, rendered at most once per tick and format."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ from exporters.settings import Families, MetricsConfig
 
 
 class Format(NamedTuple):
-    """An exposition format: its Content-Type, and the text after the last family."""
+    """An exposition format: its Content-Type and the text that follows the last family."""
 
     content_type: str
     end: str
@@ -32,8 +32,8 @@ OPEN_TYPES, PLAIN_TYPES = {"application/openmetrics-text"}, {"text/plain", "text
 
 
 def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Each entry of Accept or Accept-Encoding: its name, its parameters, and its weight (`q`), 0 if
-    the client refuses it."""
+    """Yield the name, parameters, and weight (`q`) of each entry of an Accept or Accept-Encoding
+    header; the weight is 0 if the client refuses the entry."""
     for entry in header.lower().split(","):
         name, *rest = (part.strip() for part in entry.split(";"))
         pairs = (part.partition("=") for part in rest)
@@ -47,7 +47,8 @@ def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 @lru_cache(maxsize=64)
 def negotiate(accept: str) -> Format:
-    """OpenMetrics 1.0.0 if the client takes it and prefers nothing, else the oldest format."""
+    """Return OpenMetrics 1.0.0 if the client accepts it with at least the weight of plain text,
+    else the Prometheus text format."""
     open_metrics = max(
         (
             weight
@@ -81,8 +82,8 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """Return a line. From 1e6 on the value has an exponent, as Go and the libraries of Prometheus
-    write it."""
+    """Return an exposition line. Values from 1e6 have an exponent, as in Go and in the Prometheus
+    client libraries."""
     whole, point, part = repr(float(value)).partition(".")
     if value < 0 or len(whole) < 7:
         return f"{start}{whole}{point}{part}\n"
@@ -90,7 +91,8 @@ def line(start: str, value: float) -> str:
 
 
 class _WrittenFamily(NamedTuple):
-    """The last text of a family: its samples, the text, and each line up to its value."""
+    """The last rendering of a family: its samples, its text, and the text before the value of each
+    line."""
 
     samples: list[Sample]
     text: str
@@ -102,17 +104,17 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
-    """Writes snapshots in one format, each line as prometheus_client does, in a fifth of its time:
-    a family whose values stay is written once, and the text before a value once for each series. A
-    family that cannot be written costs only itself."""
+    """Writes snapshots in one format. The output equals prometheus_client's but takes a fifth of
+    the time: an unchanged family is not rendered again, and the text before each value is cached
+    per series. A failure to write a family affects only that family."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)
-    _failing: set[str] = field(default_factory=set)  # families, logged once
+    _failing: set[str] = field(default_factory=set)  # families whose failure has been logged
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
-        """Families in the order of their names, samples in the order of their label values; of a
-        series that comes twice the last counts, and a value that is no number is left out."""
+        """Return the families sorted by name and their samples sorted by label values. The last
+        sample of a duplicate series wins, and values that are not finite are omitted."""
         parts = []
         for name in sorted(families):
             try:
@@ -146,7 +148,7 @@ LINK_TRAFFIC = frozenset(metric.name for metric in nvlink.PER_LINK)
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
-    """Leave out the traffic and the limits of single NVLinks, as devices gpu0:3."""
+    """Drop the traffic and limit series of individual NVLinks, which are devices such as gpu0:3."""
     found = {name: its for name, its in families.items() if name not in LINK_TRAFFIC}
     for name, samples in found.items():
         if samples[0].metric.labels[: len(PATH_LABELS)] == PATH_LABELS:
@@ -157,7 +159,7 @@ def without_single_links(families: Families) -> dict[str, list[Sample]]:
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """The samples of exported metrics, by name."""
+    """Return the samples of exported metrics by name."""
     families: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.metric.kind is not Kind.INTERNAL:
@@ -166,12 +168,13 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds that rendered bytes serve while the tick stands still: expired data must vanish."""
+"""Seconds that a rendered page may be served while ticks are delayed, because expired data must
+disappear."""
 GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition; `at` is its time, in monotonic seconds of the agent's clock."""
+    """A rendered exposition; `at` is its render time on the agent's monotonic clock (s)."""
 
     tick: int
     at: float
@@ -180,7 +183,7 @@ class RenderedPage(NamedTuple):
 
 
 class Exposition:
-    """Renders the newest snapshot; the bytes serve everyone else of that tick."""
+    """Renders the latest snapshot once; the result serves all clients until the next tick."""
 
     enabled = True
 
@@ -203,13 +206,13 @@ class Exposition:
         self._process = process
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
-        """Return body and Content-Type. It may take tens of milliseconds: keep it off the event
-        loop."""
+        """Return the body and the Content-Type. Rendering may take tens of milliseconds, so do not
+        call it on the event loop."""
         page = self.page(accept)
         return page.zipped if gzip else page.plain, negotiate(accept).content_type
 
     def page(self, accept: str) -> RenderedPage:
-        """Return the page whose body `render` builds; takes as long."""
+        """Return the rendered page; takes as long as `render`."""
         form = negotiate(accept)
         with self._one_at_a_time:
             page = self.cached(accept)
@@ -221,29 +224,29 @@ class Exposition:
             return page
 
     def cached(self, accept: str) -> RenderedPage | None:
-        """The page of the newest tick, if that is already built; never blocks."""
+        """Return the page of the latest tick if it is already rendered; never blocks."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
             return None
         return page
 
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
-        """The text of a snapshot at a time (monotonic seconds)."""
+        """Return the exposition of a snapshot at a time (monotonic seconds)."""
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
         families = by_metric(snapshot.samples(at))
         if not self._per_link():
             families = without_single_links(families)
         chosen = {**self._selected().of(families, lambda: self._default.choose(families, at))}
         if self._process:
-            with suppress(OSError):  # no /proc, or no file may be opened any more
+            with suppress(OSError):  # no /proc, or too many open files
                 chosen |= by_metric(process_samples())
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Take in the first tick: counters above 0 at that time did not start since."""
+        """Record the first tick: counters that are above 0 in it did not start afterwards."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
     def answered(self, client: str) -> None:
-        """Count an answer to a client, by its address and program."""
+        """Count a response to a client, which is identified by its address and user agent."""
         self._default.answered(client)

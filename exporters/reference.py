@@ -1,4 +1,4 @@
-"""METRICS.md: every metric with its meaning and its origin."""
+"""METRICS.md: the meaning and origin of every metric."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ FAMILY_TITLES = {
     "pcie": "PCIe",
     "nvswitch": "NVSwitch",
 }
-"""Titles of subsystems that need more than the second word of a metric's name."""
+"""Titles of subsystems that differ from the capitalized second word of their metric names."""
 SIGNALS = "Signals"
 SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
@@ -30,13 +30,13 @@ SERIES = {
     InDefault.WHICH: "some",
     InDefault.SHORT: "below the spec sheet",
 }
-"""Series of a metric in the default set."""
+"""Description of the series that the default set contains, by the metric's `shown`."""
 HEADER = ("Name", "Type", "Labels", "Default set", "Meaning", "Origin")
 TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
 def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
-    """The whole page: a table per subsystem, metrics in the order of their names."""
+    """Return the page with a table per subsystem, in which metrics are sorted by name."""
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]
@@ -57,7 +57,7 @@ def _cells(metric: Metric) -> list[str]:
 
 
 def _row(texts: Iterable[str]) -> str:
-    """Return a row of the table, escaped: a bar ends a cell, a line break ends the table, and an
-    angle bracket begins a tag."""
+    """Return a table row with its cells escaped, because a bar ends a cell, a line break ends the
+    table, and an angle bracket starts a tag."""
     cells = (" ".join(t.split()).replace("|", "\\|").replace("<", "&lt;") for t in texts)
     return f"| {' | '.join(cells)} |"

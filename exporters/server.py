@@ -1,4 +1,4 @@
-"""The HTTP server: aiohttp's runner behind sockets that bound the connections of a client."""
+"""The HTTP server: aiohttp's runner on sockets that limit the number of connections per client."""
 
 import asyncio
 import gc
@@ -22,33 +22,34 @@ from aiohttp.web import RequestPayloadError
 from exporters.access_control import client_of
 from exporters.http import SOFTWARE
 
-if TYPE_CHECKING:  # an agent without TLS does not load it
+if TYPE_CHECKING:  # not loaded without TLS
     from ssl import SSLContext
 
 OF_ONE_CLIENT, OF_ALL = 64, 256
-"""Connections of one client, and of all: a further connection ends the oldest of its client, or of
-the client that has most; an idle one if there is any. A client that does not take an answer may
-hold half a megabyte for each. The agent may open 1,024 files, and every local user has all of
-127.0.0.0/8."""
+"""Maximum number of connections per client and in total. A further connection closes the oldest
+connection of its client or of the client with the most connections, idle connections first. A
+client that does not read its response may hold half a megabyte per connection. The agent may open
+1,024 files, and every local user can use all addresses of 127.0.0.0/8."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER: the kernel discards the rest of an answer."""
+"""SO_LINGER value with which the kernel discards unsent data."""
 
 
 class Listener(socket.socket):
-    """A listening socket that bounds connections: asyncio and aiohttp bound none."""
+    """A listening socket that limits connections, because asyncio and aiohttp do not."""
 
     def __init__(self, listening: socket.socket, working: Set[int]) -> None:
-        """Takes the place of `listening`; `working` are descriptors whose request is worked on."""
+        """Replace `listening`; `working` holds the descriptors of connections with a request in
+        progress."""
         super().__init__(fileno=listening.detach())
         self._working = working
-        self._open: dict[socket.socket, str] = {}  # the client of each, the oldest first
+        self._open: dict[socket.socket, str] = {}  # clients by connection, oldest first
         self._accepted = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
         channel, address = super().accept()
         self._accepted += 1
-        if self._accepted % OF_ALL == 0:  # a TLS handshake that fails leaves 60 kB in a cycle
+        if self._accepted % OF_ALL == 0:  # a failed TLS handshake leaks a 60 kB cycle
             gc.collect()
         client = client_of(address[0])
         self._open = {one: who for one, who in self._open.items() if one.fileno() != -1}
@@ -64,13 +65,13 @@ class Listener(socket.socket):
         return channel, address
 
     def cut(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for channel in self._open:
             _cut(channel)
 
 
 def _cut(channel: socket.socket) -> None:
-    """End a connection in any state: its transport finds the socket shut, and closes."""
+    """Shut down a connection in any state; its transport then closes the socket."""
     with suppress(OSError):
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
         channel.shutdown(socket.SHUT_RDWR)
@@ -82,30 +83,30 @@ REQUESTS = logging.getLogger("exporters.requests")
 REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))
 
 
-SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
+SEND_BUFFER = 64 * 1024  # bytes per connection; the kernel's default is ten times larger
 BACKLOG = 128
-SHUTDOWN_TIMEOUT = 0.25  # s that requests in flight get when the agent ends
-TLS_BUFFER = 16 * 1024  # bytes of each connection; requests are short, and asyncio's is 16 times it
-LINGER = 1.0  # s for which the body of a request that was refused is still read
+SHUTDOWN_TIMEOUT = 0.25  # s for requests in progress to complete at shutdown
+TLS_BUFFER = 16 * 1024  # bytes per connection; asyncio's default is 16 times larger
+LINGER = 1.0  # s for which the body of a rejected request is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
-# aiohttp itself answers a request that is no HTTP, and would name Python and its version.
+# aiohttp responds to malformed requests itself and would reveal the Python version.
 web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """A listening server; `cleanup` ends it."""
+    """A listening server; `cleanup` stops it."""
 
     runner: web.AppRunner
     listeners: Sequence[Listener]
 
     @property
     def addresses(self) -> list[Any]:
-        """Addresses on which it listens, as the kernel reports: (host, port, ...); the port is the
-        same."""
+        """Addresses on which the server listens, as reported by the kernel: (host, port, ...); all
+        have the same port."""
         return self.runner.addresses
 
     @property
@@ -117,7 +118,7 @@ class Server:
         return all(ip_address(address[0]).is_loopback for address in self.addresses)
 
     async def cleanup(self) -> None:
-        """End within a second, even if a client does not take its answer."""
+        """Shut down within a second, even if a client does not read its response."""
         loop = asyncio.get_running_loop()
         cuts = [loop.call_later(SHUTDOWN_TIMEOUT, one.cut) for one in self.listeners]
         await self.runner.cleanup()
@@ -128,8 +129,8 @@ class Server:
 async def serve(
     app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
 ) -> Server:
-    """Listen on every address of the host, at the same port; the caller ends it with `cleanup()`.
-    Raises OSError if it cannot listen."""
+    """Listen on every address of the host at the same port; the caller stops the server with
+    `cleanup()`. Raises OSError if listening fails."""
     working: set[int] = set()
 
     @web.middleware
@@ -168,9 +169,9 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, "" for every address of IPv4 and of IPv6, all with the
-    same port; port 0 takes a free port. A family that this machine lacks is left out, if another is
-    left."""
+    """Return a bound socket for each address of the host; "" means all IPv4 and IPv6 addresses. All
+    sockets share a port, and port 0 selects a free port. An address family that this machine lacks
+    is skipped if another is available."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )

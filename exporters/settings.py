@@ -1,5 +1,5 @@
-"""Settings of the HTTP server: address, access control, DCGM's names, and the series of `/metrics`.
-The page, the API and the diagnosis have everything."""
+"""Settings of the HTTP server: address, access control, DCGM names, and the series in `/metrics`.
+The page, the API, and the diagnosis always have all series."""
 
 import ipaddress
 import re
@@ -17,7 +17,7 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT`, host "" for every address; raises ValueError."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; host "" means all addresses. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
@@ -40,8 +40,9 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """`listen` is HOST:PORT; `web_config_file` a file with TLS and passwords, or empty;
-    `allowed_hosts` the names that the agent answers to on loopback, besides localhost."""
+    """`listen` is HOST:PORT, `web_config_file` is the path of a file with TLS settings and
+    passwords or empty, and `allowed_hosts` lists host names that are accepted on loopback in
+    addition to localhost."""
 
     table = ""
     at_start = ("listen", "web_config_file")
@@ -61,7 +62,7 @@ class HttpConfig(Section, frozen=True):
 
 
 class DcgmConfig(Section, frozen=True):
-    """`/metrics/dcgm`: whether it answers, and with which names."""
+    """Whether `/metrics/dcgm` is enabled, and which names it uses."""
 
     table = "dcgm"
 
@@ -70,7 +71,8 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether to export the traffic and the limits of single links. Totals are always exported."""
+    """Whether to export the traffic and limits of individual NVLinks. Totals are always
+    exported."""
 
     table = "nvlink"
 
@@ -78,8 +80,8 @@ class NvlinkConfig(Section, frozen=True):
 
 
 class MetricsConfig(Section, frozen=True):
-    """Content of `/metrics`: `set` selects all series or those of the default set; whole families
-    that a pattern of `keep` matches come back, and families that match `drop` are left out."""
+    """Contents of `/metrics`: `set` selects all series or the default set, families that match a
+    `keep` pattern are added in full, and families that match a `drop` pattern are removed."""
 
     table = "metrics"
 
@@ -96,7 +98,7 @@ class MetricsConfig(Section, frozen=True):
                     )
 
     def of(self, full: Families, default: Callable[[], Families]) -> Families:
-        """Return the families to export, of all there are and of those of the default set."""
+        """Return the families to export, chosen from all families and the default set."""
         found = full if self.set == "full" else default()
         if self.keep and found is not full:
             kept = {name: its for name, its in full.items() if _matches(self.keep, name)}
@@ -107,7 +109,7 @@ class MetricsConfig(Section, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """Return the metrics that are dropped although boards or rules need them."""
+        """Return the dropped metrics that dashboards or rules need."""
         needed = (metric.name for metric in EXPORTED if metric.shown is not InDefault.FULL)
         return sorted(name for name in needed if _matches(self.drop, name))
 
@@ -117,7 +119,8 @@ def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 
 
 def _expected(pattern: re.Pattern[str]) -> str:
-    """Return the sentence that names the metrics closest to a pattern that matches none."""
+    """Return the description of valid patterns, with the metric names closest to a pattern that
+    matches none."""
     names = [metric.name for metric in EXPORTED]
     from difflib import get_close_matches
 

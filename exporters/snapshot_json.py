@@ -1,4 +1,4 @@
-"""The snapshot as a JSON document, signals included: for programs and the live page."""
+"""The snapshot as a JSON document, including signals, for programs and the live page."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +17,8 @@ from agent.status.words import fact_text, pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""By name and further labels: whether a device has at most one entry, and the entry."""
+"""Entries by metric name and non-GPU labels: whether a device has at most one entry, and the
+entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 SOURCE_KEYS = {
@@ -25,13 +26,13 @@ SOURCE_KEYS = {
     agent_health.READ_SECONDS: "read_seconds",
     agent_health.READ_CPU_SECONDS: "read_cpu_seconds",
 }
-"""The metrics that describe a source, and their names in its entry."""
+"""Metrics that describe a source, with their keys in the source's JSON object."""
 
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """Everything known about a GPU, or about the host, whose `uuid` is empty. Of two equal samples
-    the newer counts."""
+    """All values and absences of a GPU, or of the host, whose `uuid` is empty. The newer of two
+    samples of a series wins."""
 
     uuid: str = ""
     gpu: str = ""
@@ -44,7 +45,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, *without: str) -> Document:
-    """Return the entries of each metric by name; a list if a device may have several."""
+    """Return the entries by metric name, as a list if a device may have several entries."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone and name not in without:
@@ -55,8 +56,8 @@ def document_of(kept: Kept, *without: str) -> Document:
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
-    """Everything fresh at `now` (monotonic seconds), sorted; values unknown to JSON are left
-    out."""
+    """Return all data that is fresh at `now` (monotonic seconds), sorted; values that JSON cannot
+    represent are omitted."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
     verdicts = verdicts_of(snapshot, now)
@@ -91,7 +92,8 @@ def instant(wall: float) -> str:
 
 
 def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Return the state of each GPU and its begin, by UUID: in words, and the values behind them."""
+    """Return the verdict of each GPU by UUID: its start time, its description, and the values
+    behind it."""
     if now - snapshot.at > LONGEST:
         return {}
     return {
@@ -104,8 +106,8 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Samples and absences by UUID, "" for the host; the index of a GPU is the index that was read
-    last, and the labels of an absence are there as far as they are known."""
+    """Return samples and absences by UUID, with "" for the host. A GPU has the index of its latest
+    reading, and an absence has the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}
@@ -141,7 +143,7 @@ def sources_of(samples: SampleStore) -> list[Document]:
 
 
 def fact_document(fact: Fact) -> Document:
-    """A fact in words, and the figures that decided it with their limits."""
+    """Return a fact as a sentence, with the figures that decided it and their limits."""
     return {
         "kind": fact.kind.value,
         "sentence": fact_text(fact),
@@ -155,8 +157,9 @@ def fact_document(fact: Fact) -> Document:
 
 
 def verdict_document(verdict: Verdict, now: float) -> Document:
-    """A verdict in words, with its age at `now` (s), the action to take, and the values behind the
-    words: shares of the last ten seconds by `state/cause`, facts with their figures."""
+    """Return a verdict as text, with its age at `now` (s), the recommended action, and the values
+    behind the text: shares of the last ten seconds by `state/cause` and facts with their
+    figures."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]
     return {

@@ -1,8 +1,8 @@
-"""The web configuration: TLS and passwords, in the YAML format that the Prometheus exporters share
-(exporter-toolkit). An unknown key of that format is refused, never ignored.
+"""The web configuration: TLS and passwords in the YAML format shared by Prometheus exporters
+(exporter-toolkit). Unknown keys are rejected, never ignored.
 
-A thread of its own watches the files: a file system that hangs holds up neither requests nor the
-end of the agent.
+A separate thread watches the files, so that a hanging file system delays neither requests nor the
+agent's shutdown.
 """
 
 import logging
@@ -20,14 +20,15 @@ from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 from exporters.access_control import require_bcrypt
 
-if TYPE_CHECKING:  # an agent without TLS does not load it
+if TYPE_CHECKING:  # not loaded without TLS
     from ssl import SSLContext, SSLObject
 
 log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
-"""Cost, 22 characters of salt (two bits of the last), 31 of hash. A check at cost 14 takes about a
-second of a core, and each step of the cost doubles it."""
+"""Pattern of a bcrypt hash: cost, 22 characters of salt (the last holds two bits), and 31
+characters of hash. A check at cost 14 takes about a second of CPU time, and each cost step doubles
+it."""
 
 Hash = Annotated[
     str,
@@ -41,23 +42,24 @@ File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """`tls_server_config`. Files are absolute or relative to the web configuration."""
+    """`tls_server_config`. Paths are absolute or relative to the web configuration file."""
 
     cert_file: File
     key_file: File
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file; without TLS HTTP is plain, without users the agent asks for no password."""
+    """The web configuration file. Without TLS the agent serves plain HTTP, and without users it
+    requires no password."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
 
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
-    """Return the configuration of a file, and the guards that the file sets or empties explicitly,
-    as `{}`. Raises ConfigError without the content of the file, which may be secret. Certificates
-    are not checked here."""
+    """Return the configuration in a file and the guards that the file sets or explicitly empties
+    with `{}`. Raises ConfigError, which never includes the possibly secret file contents.
+    Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -77,7 +79,8 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
 
 
 def check_keys(root: Any) -> None:
-    """Raise Mismatch if a key appears twice in the file: the last, possibly `{}`, would win."""
+    """Raise Mismatch if a key appears twice, because YAML would use the last value, possibly
+    `{}`."""
     inside = [value for _, value in root.value] if root and root.id == "mapping" else []
     for node in (one for one in (root, *inside) if one and one.id == "mapping"):
         if len({key.value for key, _ in node.value}) < len(node.value):
@@ -85,15 +88,15 @@ def check_keys(root: Any) -> None:
 
 
 def context_of(certificate: str, key: str) -> "SSLContext":
-    """A server's context, of regular files. Raises ConfigError."""
+    """Return a TLS server context loaded from regular files; raises ConfigError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # Without a function for it OpenSSL would ask for a password on the terminal.
+        # Without a password callback, OpenSSL would prompt for a password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
-    except (OSError, ValueError) as error:  # the reason alone: no numbers, no lines of C
+    except (OSError, ValueError) as error:  # reason only, without C source lines
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         reason = str(why).replace("_", " ").lower()
         what = f"{certificate} and {key}: are not a certificate with its key: {reason}"
@@ -102,11 +105,11 @@ def context_of(certificate: str, key: str) -> "SSLContext":
 
 
 def end_of(certificate: str) -> float | None:
-    """Return when the first certificate of a file ends (s since the epoch)."""
+    """Return the expiry time of the first certificate in a file (s since the epoch)."""
     import ssl
 
     try:
-        # The only parser of certificates in the standard library, which its own tests use.
+        # The only certificate parser in the standard library; CPython's own tests use it.
         found = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined] # noqa: SLF001
         return float(ssl.cert_time_to_seconds(found["notAfter"]))
     except (OSError, ValueError, KeyError):
@@ -114,12 +117,13 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two readings of the files. They are small, and any change in them shows."""
+"""Seconds between two readings of the files, which are small and compared in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """A reading: the files by path, the users with their hashes, the context of TLS."""
+    """A loaded web configuration: file contents by path, users with their hashes, and the TLS
+    context."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -134,12 +138,13 @@ class Web:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether answers are encrypted in transit, or a password is required."""
+        """Whether connections are encrypted or a password is required."""
         return self.context is not None or bool(self.users)
 
 
 def load(path: str) -> Web:
-    """Read file and certificates; raises ConfigError. With no path: plain HTTP for everybody."""
+    """Load the file and its certificates; raises ConfigError. Without a path, serve plain HTTP
+    without passwords."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -155,40 +160,42 @@ def load(path: str) -> Web:
 
 
 def check_guards(web: Web, before: Web) -> None:
-    """Raise ConfigError if a guard of `before` is missing and the file does not empty it
-    explicitly: an interrupted writer may have cut the file."""
+    """Raise ConfigError if a guard of `before` is missing and the file does not explicitly empty
+    it, because the file may be truncated by an interrupted write."""
     for key in (key for key, held in before.guards.items() if held and key not in web.said):
         end = "{} for no users" if key == GUARDS[1] else "a restart without it"
         raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
 
 
 def content(file: str) -> bytes:
-    """Return the content of a file; raises ConfigError."""
+    """Return the contents of a file; raises ConfigError."""
     try:
         return Path(file).read_bytes()
-    except (OSError, ValueError) as error:  # a NUL, or half a character
+    except (OSError, ValueError) as error:  # a NUL or an incomplete character
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file}: cannot be read: {why}") from error
 
 
 class WebFile:
-    """Keeps the newest good reading: `now` holds for new connections.
+    """Keeps the latest valid configuration; `now` applies to new connections.
 
-    The start settles whether TLS is served; all else, certificates too, follows the file.
+    Whether TLS is served is decided at startup; all other settings, including certificates, follow
+    the file.
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raises ConfigError, because at the start there is no older reading to keep."""
+        """Raise ConfigError on failure, because at startup there is no earlier configuration to
+        keep."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         if path and not self.now.said:
             log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
-        self._error = ""  # the fault of the present files
+        self._error = ""  # the error in the current files
         self._end = Event()
         self.context = self.now.context  # to listen with
-        if self.context:  # renewed files take effect with the next handshake
+        if self.context:  # renewed certificates take effect at the next handshake
             self.context.sni_callback = self._newest
 
     def _newest(self, connection: "SSLObject", _name: str | None, _: "SSLContext") -> None:
@@ -207,14 +214,14 @@ class WebFile:
         self._end.set()
 
     def poll(self) -> None:
-        """Take the present files, if they changed."""
+        """Load the files if they have changed."""
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:
                 loaded = load(before.path)
                 check_guards(loaded, before)
                 web = loaded
-        except Exception as error:  # whatever is wrong with it, the agent goes on as before
+        except Exception as error:  # on any error, the agent keeps the previous configuration
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
         if web is not before:
             self._take(web)

@@ -1,1 +1,2 @@
-"""The live page: the box's present work, streamed to browsers; MESSAGES.md has the messages."""
+"""The live page: the current activity of the machine, streamed to browsers; MESSAGES.md documents
+the messages."""

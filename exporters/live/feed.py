@@ -1,4 +1,4 @@
-"""The feed of the live page: the status of each tick to open pages, and the history before."""
+"""The live page's feed: sends the history and then the status of each tick to open pages."""
 
 import asyncio
 import secrets
@@ -10,43 +10,45 @@ from agent.model import Snapshot
 from agent.status.build import StatusBoard
 
 Event = bytes
-"""An event as it goes over the wire."""
+"""An encoded server-sent event."""
 
 
 def event(name: str, data: bytes, place: str = "") -> Event:
-    """A server-sent event; a browser that comes back gives `place`."""
+    """Return a server-sent event; a browser that reconnects sends `place` back as its last event
+    ID."""
     mark = f"id: {place}\n" if place else ""
     return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """An open page: the record of the data sent to it. It holds no events, so a slow page costs
-    nothing."""
+    """An open page and its position in the data sent so far. It buffers no events, so a slow page
+    uses no memory."""
 
-    second: int | None = None  # up to which it has the history
+    second: int | None = None  # last second of history sent
     tick: int = -1
 
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """A listener of the poller, after the board. A status is made once a tick, for all pages."""
+    """A poller listener that runs after the status board. The status is built once per tick for all
+    pages."""
 
     board: StatusBoard
-    keepalive: float = 5.0  # s without a tick after which a page hears that the line stands
+    keepalive: float = 5.0  # s without a tick until a keepalive is sent
     deadlines: float = 30.0  # s that a page may take to read its data
     closed: bool = False
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
-    _first: tuple[int, str] = (-1, "[]")  # the first data for a page at a tick
+    _first: tuple[int, str] = (-1, "[]")  # the tick and its initial events
 
     @property
     def pages(self) -> int:
         return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
-        """Take in a tick."""
+        """Wake all streams that wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
 
@@ -60,7 +62,8 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the first events of a page as JSON for HTML, `[[name, data]]`, once a tick."""
+        """Return the initial events of a page as JSON for HTML, `[[name, data]]`; built once per
+        tick."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
@@ -71,12 +74,12 @@ class Feed:
         return msgspec.json.encode(self.board.history.document(since))
 
     def close(self) -> None:
-        """End every stream at once: the agent ends."""
+        """End every stream immediately because the agent is shutting down."""
         self.closed = True
         self._ticked.set()
 
     async def ticked(self, client: Client) -> bool:
-        """Wait for a tick that the page does not have; False if none comes for a while."""
+        """Wait for a tick that has not been sent to the page; return False on timeout."""
         if self.closed or self.board.tick != client.tick:
             return True
         try:
@@ -87,14 +90,14 @@ class Feed:
         return True
 
     def back(self, place: str) -> int | None:
-        """Return the second up to which a page has the history, if it left this run of the
-        agent."""
+        """Return the last second of history that a reconnecting page already has, or None if the
+        page was connected to another run of the agent."""
         run, _, second = place.partition("-")
         return int(second) if run == self._run and second.isascii() and second.isdigit() else None
 
     def news(self, client: Client) -> list[Event]:
-        """Return the events that this page does not have yet, however long it was away; they count
-        as sent."""
+        """Return the events that the page does not have yet, however long it was disconnected, and
+        mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []
         events, newest = [], self.board.history.newest

@@ -1,4 +1,4 @@
-"""The files of the live page, and `/api/v1/stream`: the feed as server-sent events."""
+"""The static files of the live page, and `/api/v1/stream` with the feed as server-sent events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""Place in the index for the first events: the page is complete without waiting."""
+"""Placeholder in the index for the initial events, with which the page is complete on load."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -20,7 +20,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Kinds of files that may be served; all others are not."""
+"""Content types by file extension; files with other extensions are not served."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -34,18 +34,18 @@ HEADERS = {
 
 
 def files(folder: Path = STATIC) -> Mapping[str, Path]:
-    """Every file of the page by its address; `/` is the index."""
+    """Return every file of the page by URL path; `/` is the index."""
     served = (path for path in sorted(folder.iterdir()) if path.suffix in TYPES)
     return {"/" if path.name == INDEX else f"/{path.name}": path for path in served}
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """A route for each file: a file without a route is not served."""
+    """Add a route for each file; a file without a route is not served."""
     for address, path in files().items():
         kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
         if address == "/" and feed is not None:
             router.add_get("/", partial(_serve_index, path.read_text(encoding="utf-8"), feed, kind))
-        else:  # asked for each time: the answer is mostly 304
+        else:  # revalidated on every load, mostly with a 304 response
             headers = kind | {hdrs.CACHE_CONTROL: "no-cache"}
             router.add_get(address, partial(_serve_file, path, headers))
 
@@ -62,13 +62,14 @@ async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) ->
 
 
 MOST_STREAMS = 32
-"""Streams open at once; each costs next to nothing, but a mistake may open thousands."""
+"""Maximum number of open streams. A stream costs almost nothing, but a faulty client may open
+thousands."""
 
 RETRY_LINE = b"retry: 1000\n\n"
-"""Milliseconds after which a browser tries again."""
+"""SSE field with the milliseconds until a browser reconnects."""
 
 STANDING = b": no tick\n\n"
-"""A comment that shows a live connection while the clock stands."""
+"""SSE comment that keeps the connection alive while there are no ticks."""
 
 FEED = web.AppKey("feed", Feed)
 
@@ -80,7 +81,7 @@ STREAM_HEADERS = {
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Send events until the page is closed or the agent ends."""
+    """Send events until the page is closed or the agent shuts down."""
     feed = request.app[FEED]
     if feed.closed or feed.pages >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
@@ -88,7 +89,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=STREAM_HEADERS)
     client = Client(feed.back(request.headers.get("Last-Event-ID", "")))
     await response.prepare(request)
-    if request.transport is not None:  # the kernel's buffer is room enough
+    if request.transport is not None:  # the kernel's buffer is large enough
         request.transport.set_write_buffer_limits(high=0)
     if request.method == hdrs.METH_HEAD:
         return response
@@ -97,15 +98,15 @@ async def stream(request: web.Request) -> web.StreamResponse:
         feed.join(client)
         await send(feed, client, response)
     except (ConnectionError, TimeoutError):
-        pass  # it went away, or does not read
+        pass  # the client disconnected or does not read
     finally:
         feed.leave(client)
     return response
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events to a page each time that it is ready for more; raises TimeoutError if it
-    stays unready for too long."""
+    """Send new events whenever the page is ready to receive them; raises TimeoutError if it is not
+    ready before the deadline."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):
@@ -115,5 +116,5 @@ async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
 
 
 async def close(app: web.Application) -> None:
-    """End all streams, so that the server need not wait for them."""
+    """End all streams so that the server does not have to wait for them."""
     app[FEED].close()
