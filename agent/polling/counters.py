@@ -1,36 +1,38 @@
-"""The filters of raw values: counters wrap, reset and jump, and a driver answers oddly once."""
+"""Filters of raw values: counters wrap, reset, and jump, and drivers sometimes return a single
+wrong reading."""
 
 from dataclasses import dataclass, field
 
 from agent.model import Absent, Kind, Labels, Metric, Reason
 
-LEAP = 1e6  # Events per second beyond which a counter of events is in doubt until the next reading
+LEAP = 1e6  # Events per second above which an event counter is in doubt until the next reading
 FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confirm it")
 
 
 @dataclass(slots=True)
 class CounterFilter:
-    """Follows a raw counter and gives the value to export, or None while it is in doubt.
+    """Follows a raw counter and returns the value to export, or None while the value is in doubt.
 
-    `fastest` is the highest plausible increase per second, in the counter's unit; `None` for
-    events. A fall is a reset when the next reading confirms it: the exported value then falls to
-    the raw value, which Prometheus understands. A fall or a leap that the next reading takes back
-    is a glitch and never exported; so is a plausible value, once the next two readings are back at
-    the level before it. A leap that stays, or a fall to a value that cannot have grown from 0
-    meanwhile, is left out of the exported value; a leap of events that stays is not.
+    `fastest` is the highest plausible increase per second in the counter's unit, or None for event
+    counters. A fall is a reset if the next reading confirms it: the exported value then falls to
+    the raw value, which Prometheus interprets as a counter reset. A fall or leap that the next
+    reading reverts is a glitch and is never exported. A plausible value is also dropped as a glitch
+    if the next two readings return to the previous level. A persistent leap is excluded from the
+    exported value, except for event counters; so is a fall to a value that the counter cannot have
+    reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None
     _value: float | None = None
     _at: float = 0.0
-    _before: tuple[float, float] | None = None  # an earlier value without doubt, and its time
+    _before: tuple[float, float] | None = None  # an earlier confirmed value, and its time
     _doubt: tuple[float, float] | None = None
     _exported: float = 0.0
     _ahead: float = 0.0  # how far the raw counter is ahead of the exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """Return the value to export if the raw value can follow its predecessors, at `at`
-        (monotonic s)."""
+        """Return the value to export if the raw value at `at` (monotonic s) is plausible after its
+        predecessors, else None."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -45,7 +47,7 @@ class CounterFilter:
         return self._accept(raw, at)
 
     def doubt(self, raw: float) -> Absent:
-        """Return the reason why a raw value is in doubt."""
+        """Return the reason why the raw value is in doubt."""
         if self._value is None or raw < self._value:
             return FELL.without_traceback()
         return Absent(Reason.IMPLAUSIBLE, f"the counter leapt from {self._value:g} to {raw:g}")
@@ -57,32 +59,33 @@ class CounterFilter:
         return raw - value <= fastest * max(at - since, 1e-3)
 
     def _accept(self, raw: float, at: float) -> float:
-        if self._value is not None and self._doubt is None:  # else it may be odd itself
+        if self._value is not None and self._doubt is None:  # otherwise it may be wrong
             self._before = self._value, self._at
         self._value, self._at, self._doubt = raw, at, None
         exported = raw - self._ahead
-        if self._ahead:  # floats that large may lose a little: that must not look like a reset
+        if self._ahead:  # float rounding must not look like a reset
             exported = max(exported, self._exported)
         self._exported = exported
         return self._exported
 
 
 FALLS = 5
-"""Readings in a row that are lower, and not 0, until a count of events is taken to have fallen."""
+"""Number of consecutive lower, nonzero readings after which an event count is considered to have
+fallen."""
 
 
 @dataclass(slots=True)
 class Confirmation:
-    """Follows a value that may change by `step` at most unless the next reading has it too: an odd
-    reading that is taken back has no effect. Of a count (`counts`) the smaller of the last two
-    readings is exported, so that no fall and no rise that is taken back looks like new events."""
+    """Follows a value that may change by more than `step` only if the next reading confirms it, so
+    a single wrong reading has no effect. For an event count (`counts`), the smaller of the last two
+    readings is exported, so that neither a fall nor a reverted rise looks like new events."""
 
     step: float
     counts: bool
-    doubtful: bool = False  # whether the next reading decides, and should not wait
+    doubtful: bool = False  # whether the next reading decides and should follow soon
     _last: float | None = None
     _exported: float = 0.0
-    _lower: int = 0  # readings in a row that were
+    _lower: int = 0  # consecutive lower readings
 
     def read(self, raw: float) -> float:
         last, self._last = self._last, raw
@@ -100,20 +103,20 @@ class Confirmation:
         return self._exported
 
 
-SeriesKey = tuple[str, ...]  # A series of a read: the metric's name and the labels of the sample
+SeriesKey = tuple[str, ...]  # Series of a read: metric name and sample labels
 
 
 @dataclass(slots=True)
 class Filters:
-    """The filters of a read's series. A filter is forgotten when a whole run does not mention its
-    series: the device is gone, and another may come by that name."""
+    """The filters of a read's series. A filter is dropped if a complete run does not report its
+    series, because the device is gone and its name may be reused."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """Return the value to export for this series; raises Absent while it is in doubt."""
+        """Return the value to export for the series; raises Absent while the value is in doubt."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:
@@ -134,8 +137,8 @@ class Filters:
             self._now[key] = self._before[key]
 
     def end_run(self) -> bool:
-        """Forget the series that this run did not mention. Return whether the next run, which
-        decides a doubtful series, should come at once."""
+        """Drop the filters of series that this run did not report. Return whether the next run
+        should follow immediately to decide a doubtful series."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
@@ -143,9 +146,10 @@ class Filters:
 
 @dataclass(slots=True)
 class Integral:
-    """A counter of the agent's own: rate times time, from 0 at the agent's start.
+    """A counter that the agent integrates from a rate, starting at 0 when the agent starts.
 
-    `longest` bounds the time (s) that a reading may stand for: a gap is not invented.
+    `longest` is the maximum time (s) that a reading covers, so that no values are invented for
+    gaps.
     """
 
     metric: Metric
@@ -154,8 +158,8 @@ class Integral:
     _at: float | None = None
 
     def add(self, rate: float, at: float) -> float:
-        """Let `rate` (unit per second) have held since the last reading; return the total. Raises
-        Absent if such a rate is impossible."""
+        """Add `rate` (units per second) for the time since the last reading and return the total.
+        Raises Absent if the rate is impossible."""
         rate = self.metric.checked_rate(rate)
         if self._at is not None and 0.0 < at - self._at <= self.longest:
             self.total += rate * (at - self._at)

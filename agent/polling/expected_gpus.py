@@ -1,5 +1,5 @@
-"""Number of GPUs that a machine should have: the most that were ever seen, unless it is
-configured."""
+"""Expected number of GPUs in a machine: the configured number, or the most that have ever been
+seen."""
 
 import logging
 from concurrent.futures import Future
@@ -25,8 +25,8 @@ READING = 2.0  # s
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is a GPU of NVIDIA that belongs to this host; a device given to a
-    virtual machine or to another driver is not the agent's to miss."""
+    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device assigned to
+    a virtual machine or bound to another driver is not expected by the agent."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -35,14 +35,14 @@ def is_given(files: FileTree, device: str) -> bool:
         return False
     try:
         return files.link(f"{device}/driver").rpartition("/")[2] == "nvidia"
-    except OSError:  # no driver took it: it may have failed
+    except OSError:  # bound to no driver: it may have failed
         return True
 
 
 class ExpectedGpus:
-    """The largest number of GPUs that NVML, the driver's folder in /proc and the PCI bus ever
-    listed. A file of `folder` keeps it across restarts, until the file is removed; if `keeps` is
-    false the file is only read."""
+    """The largest number of GPUs that NVML, the driver's /proc directory, and the PCI bus have ever
+    listed. A file in `folder` preserves the number across restarts until the file is removed; if
+    `keeps` is false, the file is only read."""
 
     def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:
         self._files = files
@@ -67,13 +67,13 @@ class ExpectedGpus:
         file = self._file
         try:
             text = in_time(file.read_bytes, READING).decode().strip() if file else ""
-        except (OSError, UnicodeDecodeError):  # a disk that hangs too
+        except (OSError, UnicodeDecodeError):  # includes a disk that hangs
             return 0
         known = whole(text) or 0
         return known if known <= MOST_GPUS else 0
 
     def _keep(self) -> None:
-        """Write on a separate thread: a disk may hang."""
+        """Write the file on a separate thread, because a disk may hang."""
         waits = self._writing is not None and not self._writing.done()
         if self._file is None or not self._keeps or waits or self._most <= self._kept:
             return

@@ -1,4 +1,4 @@
-"""State of the GPUs that sources, the threads that read them and others share."""
+"""GPU state shared by sources, reading threads, and other components."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from agent.model import Absence, GpuIdentity, Labels, Reason
 class GpuProcesses:
     """The compute processes of every GPU by its labels (index, UUID).
 
-    Written by the worker that reads NVML and read by the worker that reads the host; each entry is
-    replaced whole, so neither waits for the other.
+    The NVML worker writes and the host worker reads it. Each entry is replaced as a whole, so
+    neither worker waits for the other.
     """
 
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Keep only the GPUs that answer: forget those that are lost, and those whose index
-        moved."""
+        """Keep only GPUs that respond, and forget GPUs that were lost or whose index has
+        changed."""
         kept = set(gpus)
         for gone in self._by_gpu.keys() - kept:
             del self._by_gpu[gone]
@@ -47,7 +47,7 @@ class GpuProcesses:
 
     @property
     def at_rest(self) -> bool:
-        """True if there are GPUs, and no process is on any of them."""
+        """True if there are GPUs and none of them has a process."""
         there = list(self._by_gpu.values())
         return bool(there) and not any(there)
 
@@ -55,28 +55,28 @@ class GpuProcesses:
         return iter(list(self._by_gpu.items()))
 
 
-WINDOW_SECONDS = 30.0  # Seconds of each of the two windows over which the longest visit is kept
+WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two windows
 
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """State of a GPU that sources detect, and on which its other reads depend."""
+    """State of a GPU that sources detect and that controls the GPU's other reads."""
 
-    has_processes: bool = False  # a compute process is on it: costly reads run more often
-    lost_at: float | None = None  # when it no longer answered, on the agent's clock
-    sm_clock: float | None = None  # MHz at the last tick, None if there was no answer
-    woken: bool = False  # it began or ceased to work: reads that ask for it run at once
-    doubtful: bool = False  # a refusal that may not last decided the reads: query the GPU again
+    has_processes: bool = False  # a compute process uses it, so costly reads run more often
+    lost_at: float | None = None  # when it stopped responding, on the agent's clock
+    sm_clock: float | None = None  # MHz at the last tick; None if the read failed
+    woken: bool = False  # it started or stopped working: run_on_wake reads run at once
+    doubtful: bool = False  # its reads follow from a temporary refusal: query it again
 
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Record of the GPU's answers: only its reading thread writes it, any thread reads it."""
+    """Response statistics of a GPU, written only by its reading thread and read by any thread."""
 
-    failures: int = 0  # reads in which a call failed that is not refused as a rule
-    timeouts: int = 0  # of this turn: the driver gave up waiting
-    longest: tuple[float, float] = (0.0, 0.0)  # visit (real s), of the window before and of this
-    begun: float = 0.0  # this window
+    failures: int = 0  # reads with a failed call, except permanent refusals
+    timeouts: int = 0  # driver timeouts in this turn
+    longest: tuple[float, float] = (0.0, 0.0)  # visit (s) in the last two windows
+    begun: float = 0.0  # start of the current window
 
     def took(self, seconds: float, now: float) -> None:
         if now - self.begun > WINDOW_SECONDS:
@@ -92,7 +92,8 @@ class GpuAnswers:
 
 
 def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
-    """Count the timeouts of this turn as failures, unless all GPUs have some: the driver hangs."""
+    """Count this turn's timeouts as failures unless all GPUs had timeouts, because then the driver
+    hangs."""
     of_gpus = not all(one.timeouts for one in gpus)
     for one in gpus:
         one.failures += one.timeouts * of_gpus
@@ -101,19 +102,19 @@ def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The GPUs that were found; replaced whole, never changed."""
+    """The discovered GPUs; immutable and replaced as a whole."""
 
-    generation: int = 0  # grows with each connection to the driver, and with each GPU found again
+    generation: int = 0  # grows when the driver is connected and when a GPU returns
     driver_version: str = ""
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
-    lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
-    not_answering: Mapping[str, str] = field(default_factory=dict)  # its words, by UUID
-    unmet: int = 0  # GPUs whose first calls have not returned, so that they are not known
-    missing: tuple[int, ...] = ()  # numbers that the driver counts, of GPUs that were never met
-    most: int = 0  # the most GPUs that answered since the agent started
-    reason: Reason = Reason.STALLED  # why there is no driver, ...
-    why_not: str = "the driver has not responded yet"  # ... and in words; empty while connected
+    lost: Mapping[str, float] = field(default_factory=dict)  # loss time (s) by UUID
+    not_answering: Mapping[str, str] = field(default_factory=dict)  # reason by UUID
+    unmet: int = 0  # unidentified GPUs whose first calls have not returned
+    missing: tuple[int, ...] = ()  # indices counted by the driver whose GPUs never responded
+    most: int = 0  # most GPUs that have responded since the agent started
+    reason: Reason = Reason.STALLED  # why the driver is disconnected, ...
+    why_not: str = "the driver has not responded yet"  # ... as text; empty while connected
 
     @property
     def connected(self) -> bool:

@@ -1,10 +1,11 @@
-"""Assignment of threads to GPUs: a thread for all, and another for each GPU whose call hangs.
+"""Assignment of threads to GPUs: one for all GPUs, and a separate one for each GPU whose call
+hangs.
 
-Callers of NVML at the same time spin on the driver's lock, so one thread asks all GPUs in turn. It
-makes a visit to each. A visit that lasts too long is left to its thread, and another thread visits
-the others within the same tick. The GPU stays on its own thread until it has answered promptly for
-some minutes, so that the next call that hangs delays no other GPU at all. Its turn comes after that
-of the others: only calls that hang run beside theirs.
+Concurrent NVML callers spin on the driver's lock, so a single thread visits all GPUs in turn. If a
+visit takes too long, its thread is left with that GPU, and another thread visits the remaining GPUs
+within the same tick. The GPU keeps its own thread until it has responded promptly for some minutes,
+so that its next hanging call does not delay other GPUs. Its reads run after those of the other
+GPUs, so only hanging calls run concurrently with theirs.
 """
 
 import logging
@@ -24,24 +25,26 @@ from agent.polling import intervals
 log = logging.getLogger(__name__)
 
 OVERTAKEN = 0.3
-"""Real seconds of a visit after which another thread goes on with the other GPUs: they are read in
-this tick still. A visit that ends before PATIENCE is over has no further consequence."""
+"""Wall-clock seconds of a visit after which another thread continues with the other GPUs, which are
+still read in this tick. A visit that ends within PATIENCE has no further consequences."""
 
-PATIENCE = 1.0  # Real seconds of a visit from which its GPU does not answer
-PROMPT = 0.5  # Real seconds within which a GPU must answer all that is due, on its own thread
+PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU is not responding
+PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU on its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds between the end of a call that hung and the next attempt; each is twice the last."""
+"""Seconds between the end of a hung call and the next attempt; each pause is twice the previous
+pause."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
-"""Time (in pauses; s) that a GPU that answers again stays on its own thread: 5 min at first."""
+"""Time for which a GPU that responds again keeps its own thread, as a multiple of its pause and as
+a maximum (s); initially 5 min."""
 
-MOST_IN_VAIN = 2  # consecutive GPUs that may hang before any other answers
-FORGOTTEN = 600.0  # Seconds without trouble after which the pauses of a GPU start small again
+MOST_IN_VAIN = 2  # maximum number of consecutive GPUs that hang
+FORGOTTEN = 600.0  # Seconds without hangs after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """This thread was left with a GPU: another thread has all other work."""
+    """This thread was left with a GPU, and another thread has taken over all other work."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -50,7 +53,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A thread asks a GPU; it may be left after so many real seconds."""
+    """A visit of a thread to a GPU; the thread may be left after `patience` wall-clock seconds."""
 
     index: int
     watch: Stopwatch
@@ -60,46 +63,47 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU that has a thread of its own. `why` is why it has no values, None while it answers."""
+    """A GPU with its own thread. `why` is the reason why it has no values, or None while it
+    responds."""
 
     index: int
     pause: float
-    since: float  # when it last answered in time, while it does not
+    since: float  # last prompt response before it stopped responding
     answers_since: float
-    busy: bool  # an attempt runs, or the visit that was left
-    watch: Stopwatch  # of the last of them
+    busy: bool  # an attempt or the abandoned visit is in progress
+    watch: Stopwatch  # of the latest attempt or visit
     why: Absent | None = None
     due: float = 0.0  # next attempt
-    modes: float = 0.0  # when to see whether it answers other questions than before
+    modes: float = 0.0  # when to check whether its supported queries have changed
     attempts: SimpleQueue[bool] = field(default_factory=SimpleQueue)  # False ends the thread
     at_rest: threading.Event = field(default_factory=threading.Event)
 
     @property
     def hung(self) -> bool:
-        """True if a call lasted longer than PATIENCE, rather than only longer than OVERTAKEN."""
+        """True if a call took longer than PATIENCE, not only longer than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property
     def took(self) -> float:
-        """Real seconds that the present visit or attempt takes."""
+        """Wall-clock seconds the current visit or attempt has taken so far."""
         return self.watch.took if self.busy else 0.0
 
 
 class GpuThreads:
-    """Visits, and the GPUs that were left to threads of their own, by index."""
+    """The current visit, and the GPUs with their own threads by index."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._visit: Visit | None = None
-        self.in_vain = 0  # visits that were left since the last visit that ended
-        self._pauses: dict[int, tuple[float, float]] = {}  # last pause, and when it was over
+        self.in_vain = 0  # visits left since the last completed visit
+        self._pauses: dict[int, tuple[float, float]] = {}  # last pause and its end time
         self.left: dict[int, LeftGpu] = {}
-        self.gpus = 0  # how many there are, those that were left included
+        self.gpus = 0  # number of GPUs, including GPUs with their own threads
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Ask this GPU. Raises Left if the others went to another thread meanwhile."""
+        """Visit the GPU; raises Left if another thread has taken over the other GPUs meanwhile."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -112,8 +116,8 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """Leave the present visit to its thread: look again in so many real seconds, 0 if it is
-        done, None if it would be of no use."""
+        """Leave the current visit to its thread. Return the wall-clock seconds until the next
+        check, 0 if the visit was left, or None if leaving it would not help."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -137,13 +141,13 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """No other GPU is there, or two were left and none has answered since: then this GPU waits
-        with them for the driver's lock, and more threads would wait too."""
+        """Return whether more threads would not help: no other GPU is available, or MOST_IN_VAIN
+        visits were left in a row, so that further threads would also wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether the present visit hangs and cannot be left, or all GPUs hang; for any
+        """Return whether the current visit hangs and cannot be left, or all GPUs hang; for any
         thread."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
@@ -151,10 +155,10 @@ class GpuThreads:
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Note, on the thread of a GPU, the end of the visit that was left, or of an attempt. A GPU
-        without an answer (it is lost) is tried again as rarely as other lost GPUs."""
+        """Record, on the GPU's thread, the end of an abandoned visit or of an attempt. A GPU that
+        did not respond because it is lost is retried as rarely as other lost GPUs."""
         with self._lock:
-            now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is free
+            now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is available
             took, left.busy, left.due = left.took, False, now
             if took > PATIENCE:
                 left.pause = min(2 * left.pause, LONGEST_PAUSE)
@@ -177,7 +181,7 @@ class GpuThreads:
         left.why = Absent(Reason.NOT_ANSWERING, f"not responding since {at:%Y-%m-%d %H:%M:%S} UTC")
         log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
 
-    # On the thread of all GPUs
+    # On the shared GPU thread
 
     def judge(self) -> None:
         with self._lock:
@@ -186,8 +190,8 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Let each GPU that has a thread of its own be read, in sequence as long as they answer
-        promptly, or be tried once its pause is over."""
+        """Start the next attempt of each GPU with its own thread whose pause is over. GPUs that
+        respond are read one after the other as long as they are prompt."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
             if not left.busy and self._clock.monotonic() >= left.due:
@@ -198,7 +202,8 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """End the threads of GPUs that were well for long enough, and all `unused` threads."""
+        """Stop the threads of GPUs that have responded for long enough, and with `unused` all idle
+        threads."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

@@ -1,4 +1,4 @@
-"""The NVML worker's turn: connect to the driver, find and lose GPUs, run the reads that are due."""
+"""The NVML worker's turn: connect to the driver, detect new and lost GPUs, and run due reads."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -33,28 +33,29 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of an NVML library. It is connected, with `nvml`, or it is not, and then `inventory`
-    says why. Runs on the NVML worker; `inventory`, `events` and `complete` are for any thread."""
+    """All GPUs of an NVML library. While disconnected, `nvml` is None and `inventory` holds the
+    reason. Runs on the NVML worker; `inventory`, `events`, and `complete` are safe for any
+    thread."""
 
     library: Callable[[], Any]
     build: BuildReads
     clock: Clock
     read_costs: ReadCosts
     gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)
-    asked_back: Callable[[], str] = str  # why the driver is to be released; empty while it is not
+    asked_back: Callable[[], str] = str  # why to release the driver; empty otherwise
     inventory: GpuInventory = field(default_factory=GpuInventory)
     nvml: Nvml | None = None  # while connected
-    # Time (s of the agent's clock) of the next run of each query; 0 is at once
-    next_rediscovery: float = 0.0  # is the driver there, is a lost GPU back
+    # Time of the next run of each query (s, agent's clock); 0 means immediately
+    next_rediscovery: float = 0.0  # checks for the driver and lost GPUs
     next_all_gpus: float = 0.0
-    next_modes: float = 0.0  # do GPUs answer other questions than when they were queried
+    next_modes: float = 0.0  # checks whether supported queries have changed
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
-    """Actions to take after findings of the threads of single GPUs."""
-    _connecting: Nvml | None = None  # while its GPUs are queried
+    """Actions requested by the threads of individual GPUs."""
+    _connecting: Nvml | None = None  # set while its GPUs are queried
     _events: EventSubscription | None = None
-    is_pending: bool = False  # a read of the last turn asked to run again within the tick
+    is_pending: bool = False  # a read requested a second run within the tick
     _first_turn_over: bool = False
 
     def __post_init__(self) -> None:
@@ -62,15 +63,16 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run a turn. A thread that is left with a GPU stays with it until it answers promptly."""
+        """Run a turn. A thread that is left with a GPU stays with it until the GPU responds
+        promptly."""
         try:
             self._turn(emit)
         except Left as left:
             self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """Run every read that is due, then see to the connection and to lost GPUs: if such a call
-        hangs, it delays no read."""
+        """Run every due read, then check the connection and lost GPUs, so that a hanging check
+        delays no read."""
         self.is_pending = False
         if why := self.asked_back():
             self._release(why, emit)
@@ -93,7 +95,7 @@ class GpuWatch:
         self._first_turn_over = True
 
     def complete(self) -> bool:
-        """Return whether every read of every GPU that answers has run at least once."""
+        """Return whether every read of every responding GPU has run at least once."""
         return self._first_turn_over and self.watched.have_run()
 
     def events(self) -> EventSubscription | None:
@@ -109,7 +111,7 @@ class GpuWatch:
                 continue
             reads = [read for _, read in pairs]
             due = self._due(gpu, reads)
-            # After a GPU has just hung, a read of another GPU, due or not, shows whether the
+            # After a GPU has just hung, a read of another GPU, even if not due, shows whether the
             # driver's lock hangs.
             first = next(due, reads[0] if self.threads.in_vain else None)
             if first is not None:
@@ -117,7 +119,7 @@ class GpuWatch:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.watch.took, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
-        for gpu in self.watched.all_gpus():  # the reads that run when a GPU wakes have run
+        for gpu in self.watched.all_gpus():  # its run_on_wake reads have run
             gpu.state.woken &= gpu.index in self.threads.left
 
     def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
@@ -125,7 +127,7 @@ class GpuWatch:
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
-        """Run the due reads of a GPU; a late reading counts as too old."""
+        """Run the due reads of a GPU; the reading of a late read is discarded."""
         for read in due:
             if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return
@@ -144,14 +146,15 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether it answers other questions now, or is lost; its next query shows which."""
+        """Return whether MIG mode has changed or the GPU is lost; the next query determines
+        which."""
         try:
             return gpu.device.mig_switched()
         except Absent:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle the error of a read, which may mean the end of its GPU, or of the driver."""
+        """Handle the error of a read, which may mean that its GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False
@@ -161,11 +164,11 @@ class GpuWatch:
         elif gone:
             self._disconnect(raised, emit)
 
-    # GPUs that were left to threads of their own
+    # GPUs with their own threads
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
-        """Read the GPU, on its own thread, or try it at growing intervals while it does not answer
-        promptly, until its thread is no longer needed."""
+        """Read the GPU on its own thread, or retry at growing intervals while it does not respond
+        promptly, until the thread is no longer needed."""
         answered = True
         while True:
             gpu, took = self.watched.of(left.index), left.took
@@ -177,19 +180,19 @@ class GpuWatch:
             left.watch = Stopwatch(self.clock)
             try:
                 answered = self._try(left, emit)
-            except Exception:  # the thread must live for the next attempt
+            except Exception:  # the thread must survive for the next attempt
                 log.exception(LogEvent("attempt_failed", gpu=left.index))
 
     def _try(self, left: LeftGpu, emit: Emit) -> bool:
-        """Run the due reads of the GPU, or query it if that is still to be done, or if it may
-        answer other questions now. Return False if there is no GPU that could answer."""
+        """Run the due reads of the GPU, or query it if it has not been queried or its MIG mode has
+        changed. Return False if there is no GPU that could respond."""
         gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
             return False
         there = gpu if gpu and gpu.state.lost_at is None and gpu.device.nvml is nvml else None
         if there is not None and now >= left.modes:
             left.modes = now + intervals.LINKS
-            with suppress(Absent):  # a read meets it too
+            with suppress(Absent):  # the reads fail the same way
                 there = None if there.state.doubtful or there.device.mig_switched() else there
         if there is None:
             found = self.watched.query(nvml, left.index)
@@ -221,10 +224,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """Return the answers of each GPU that answers, for any thread: its labels, real seconds of
-        the longest visit of the last half minute, that of a call which hangs included; and failed
-        reads. The UUID of a GPU that has not answered since the start is not known. While the
-        driver hangs altogether, no GPU has answers."""
+        """Yield the response statistics of each GPU, for any thread: its labels, the wall-clock
+        seconds of the longest recent visit, including a call that hangs, and the number of failed
+        reads, or the reason if the GPU does not respond. The UUID of a GPU that has not responded
+        since startup is unknown. While the whole driver hangs, nothing is yielded."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
@@ -253,15 +256,15 @@ class GpuWatch:
                 self._disconnect(absent, emit)
         except Left:
             raise
-        except Exception as error:  # a fault of the agent or its bindings, not of the GPUs
+        except Exception as error:  # an error in the agent or its bindings, not in the GPUs
             if self.nvml is not None:
                 raise
             log.exception(LogEvent("connecting_failed"))
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Query all GPUs every hour, or when the answers of a GPU may have changed; else the
-        missing GPUs, in case they are back."""
+        """Query all GPUs hourly or when the supported queries of a GPU may have changed; otherwise
+        query only missing GPUs, which may have returned."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)
@@ -300,7 +303,7 @@ class GpuWatch:
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
     def _release(self, why: str, emit: Emit) -> None:
-        """Give NVML back: first the thread of the events leaves its wait, and frees its set."""
+        """Release NVML after the event thread has left its wait and freed its event set."""
         if self._events is not None:
             self._events = None
         elif self.nvml is not None and self.nvml.event_set is not None:
@@ -314,7 +317,7 @@ class GpuWatch:
         self.watched.round = None
         self.threads.take_back(unused=True)
         self.watched.close()
-        if self.nvml is not None and not self.threads.left:  # a call that runs needs the library
+        if self.nvml is not None and not self.threads.left:  # a call in progress needs the library
             self.nvml.disconnect()
         for gpu in self.watched.all_gpus():
             self.watched.emit_absent(gpu, why, emit)

@@ -1,4 +1,5 @@
-"""The poller: every tick it starts the workers, gathers their readings, publishes a snapshot."""
+"""The poller: every tick it starts the workers, collects their readings, and publishes a
+snapshot."""
 
 import asyncio
 import logging
@@ -25,8 +26,8 @@ class Observer(Protocol):
     """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in the readings of a tick and the samples of the last seconds; return the snapshot
-        with the observer's additions."""
+        """Process a tick's readings and recent samples; return the snapshot with the observer's
+        additions."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings derived from a snapshot."""
@@ -34,8 +35,8 @@ class Observer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """Runs a part of the tick whose mistakes cost itself alone: the agent goes on, its source is
-    down."""
+    """Runs part of a tick so that an error in it marks only its own source as down and the agent
+    continues."""
 
     source: str
     failure: Failure | None = None
@@ -44,7 +45,7 @@ class Guard:
         """Return the result of `work`, or `otherwise` if it fails."""
         try:
             result, failure = work(), None
-        except Exception as error:  # a bug or a surprise of the hardware must not end the agent
+        except Exception as error:  # a bug or unexpected hardware data must not stop the agent
             result, failure = otherwise, Failure.of(error)
         if failure and not self.failure:
             log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
@@ -54,7 +55,8 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` makes of a snapshot; after a failure, only the failure."""
+        """Return the reading that `work` derives from the snapshot, with the failure of the
+        preceding run, if any."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -64,26 +66,28 @@ class Guard:
 
 
 TURN_SHARE = 0.8
-"""Share of the tick for which the poller waits for its workers before it publishes without them."""
+"""Share of the tick for which the poller waits for its workers before it publishes without their
+readings."""
 
 FIRST_TICKS = 0.2
-"""Seconds between two ticks until every read has run once: a reading that compares two samples has
-its second sample a moment after the start."""
+"""Seconds between ticks until every read has run once, so that readings that compare two samples
+are available soon after startup."""
 
-STALL = 5.0  # Real seconds of a worker's turn from which it is stalled: its sources are down
-ODD_AGAIN = 3600.0  # Seconds between two lines of the log on values of a device that cannot be
+STALL = 5.0  # Wall-clock seconds after which a worker's turn is stalled and its sources are down
+ODD_AGAIN = 3600.0  # Seconds between log lines about impossible values of a device
 LEAST_STEP = 1.0
-"""Seconds that make a step: a time service slews a smaller difference by 0.5 ms a second."""
+"""Minimum difference (s) of a clock step; time services slew smaller differences by 0.5 ms per
+second."""
 
 
 class ClockSteps:
-    """Looks at the clock every tick."""
+    """Detects steps of the wall clock, checked once per tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before: float | None = None
         self.count = 0
-        self.at: float | None = None  # of the newest, monotonic seconds
+        self.at: float | None = None  # time of the latest step, monotonic seconds
 
     def check(self) -> None:
         now = self._clock.offset()
@@ -93,16 +97,17 @@ class ClockSteps:
         self._before = now
 
 
-WAIT_SPAN = 60.0  # Real seconds of the mean
+WAIT_SPAN = 60.0  # Averaging time in wall-clock seconds
 
 
 class ProcessorWaits:
-    """Wait of the agent's threads for a processor; a tick counts less the older it is."""
+    """Time that the agent's threads wait for a CPU; the weight of a tick in the mean decreases with
+    its age."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before = clock.processor_time()
-        self.counted = bool(self._before.threads)  # not by every kernel
+        self.counted = bool(self._before.threads)  # not supported by every kernel
         self.seconds = 0.0
         self.mean = 0.0  # s per second
 
@@ -120,9 +125,8 @@ HEALTH_KEY = ReadKey("agent", "health")
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """Health of the agent: the sources that deliver, the cost of reads, the state of the
-    configuration on disk, the steps of the wall clock, waits for a processor, and when the TLS
-    certificate ends."""
+    """Health of the agent: working sources, cost of reads, configuration file state, wall clock
+    steps, CPU wait time, and TLS certificate expiry."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
@@ -136,8 +140,7 @@ HealthReport = Callable[[Snapshot, AgentHealth], Reading]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return the sources that deliver: none of their reads failed, and their worker is not
-    stuck."""
+    """Return which sources are up: none of their reads failed, and their worker is not stalled."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part == OFF:
@@ -149,15 +152,16 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 Listener = Callable[[Snapshot], None]
-"""Receives the readings of every tick, on the event loop and so in no time; `Poller.latest` has the
-results of observers and the agent's health."""
+"""Receives the readings of every tick on the event loop, so it must be fast; `Poller.latest` has
+the results of observers and the agent's health."""
 
 
 @dataclass(slots=True, eq=False)
 class Poller:
-    """Keeps the newest reading of every read, and publishes all of them once a tick.
+    """Keeps the latest reading of every read and publishes all of them once per tick.
 
-    `samples` has the last seconds of them, for observers and for callers on the event loop.
+    `samples` holds the readings of the last seconds, for observers and for callers on the event
+    loop.
     """
 
     workers: Sequence[Worker]
@@ -168,18 +172,18 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Leaves out the data that may not leave the agent, for all but observers."""
+    """Removes confidential data from snapshots for all consumers except observers."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
-    stuck: frozenset[str] = frozenset()  # names of the workers whose call hangs
+    stuck: frozenset[str] = frozenset()  # names of workers whose call hangs
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
-    _stalled: frozenset[str] = frozenset()  # those, and their sources
+    _stalled: frozenset[str] = frozenset()  # stalled workers and their sources
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
     _understood: threading.Lock = field(default_factory=threading.Lock)
-    _odd: dict[str, float] = field(default_factory=dict)  # when to log a device's values again
+    _odd: dict[str, float] = field(default_factory=dict)  # next log time by device
     _clock_steps: ClockSteps = field(init=False)
     _processor_waits: ProcessorWaits = field(init=False)
     _failed_listeners: list[Listener] = field(
@@ -194,8 +198,8 @@ class Poller:
     def latest(self) -> Snapshot:
         """The last tick's snapshot with the agent's own health.
 
-        Health is put together only when it is asked for. Any thread may ask, and waits while
-        observers take in a tick.
+        Health is computed on demand. Any thread may use this property and waits while observers
+        process a tick.
         """
         with self._understood:
             if self._whole.tick != self._data.tick:
@@ -203,8 +207,8 @@ class Poller:
             return self.disclose(self._whole)
 
     async def run(self) -> None:
-        """Tick for ever, every second of the clock once all was read. Missed ticks are not made up
-        for."""
+        """Tick forever, every second of the agent's clock once all reads have run. Missed ticks are
+        skipped."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
@@ -214,8 +218,8 @@ class Poller:
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:
-        """Start every worker that is free, wait a while, publish the readings."""
-        self._processor_waits.check()  # first: turns begin with the same processor times
+        """Start every idle worker, wait for a while, and publish the readings."""
+        self._processor_waits.check()  # first, so that turns start with the same CPU times
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []
@@ -239,17 +243,19 @@ class Poller:
             self._notify(listener, shown)
 
     async def look_again(self) -> None:
-        """Shortly after a tick start the workers again whose reads asked for it: two samples of a
-        GPU make a short window. The next tick takes their readings in."""
+        """Shortly after a tick, restart workers whose reads requested it, because two GPU samples
+        form a short window. The next tick collects their readings."""
         pending = [worker for worker in self.workers if worker.is_pending()]
         if pending:
             await self.clock.sleep(intervals.WINDOW)
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return the names of the reads that have not run yet; empty when the agent is ready.
+        """Return the workers whose reads have not all run yet, as text; empty when the agent is
+        ready.
 
-        A worker that hangs is not waited for: the rest is worth serving, and an alert reports it.
+        The agent does not wait for a stalled worker: the remaining data are worth serving, and an
+        alert reports the stall.
         """
         waited = [
             worker.name
@@ -268,7 +274,8 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """Log the error of a listener once until it succeeds again; it must not end the agent."""
+        """Log a listener's error once until it succeeds again; the error must not stop the
+        agent."""
         try:
             listener(shown)
         except Exception:
@@ -290,8 +297,8 @@ class Poller:
         self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log impossible values, one value of a device per hour: an ill device has a hundred of
-        them, and has them again each time it returns. dgx_agent_absent_values counts them all."""
+        """Log impossible values, at most one value per device and hour, because a faulty device may
+        report a hundred and repeat them. dgx_agent_absent_values counts all of them."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
@@ -332,15 +339,16 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Wait no longer for turns that hang; their workers go on, and hand over their readings."""
+    """Stop waiting for turns that hang; their workers continue and deliver their readings later."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log a read that begins or ceases to fail, or fails in another way: changes of state, not
-    states. The same error at the same place is the same failure, whatever its message."""
+    """Log when a read starts failing, recovers, or fails differently, but not while its state
+    persists. Errors of the same type at the same place are the same failure, regardless of their
+    messages."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

@@ -1,4 +1,4 @@
-"""Reads: the unit that is scheduled, timed, and allowed to fail alone."""
+"""Reads: units that are scheduled and timed, and whose failures do not affect other reads."""
 
 import threading
 from collections import Counter
@@ -31,37 +31,37 @@ from agent.polling.counters import Filters
 from agent.polling.worker import Emit
 
 LATE = 0.4
-"""Share of the tick after which a read of every tick may run again: a read that was late by up to
-0.6 of a tick runs at the next tick too."""
+"""Share of the tick after which a per-tick read may run again, so that a read that was up to 0.6
+ticks late still runs at the next tick."""
 
-SOONEST = 0.1  # Share of the interval that lies between two runs at least
+SOONEST = 0.1  # Minimum share of the interval between two runs
 MOST_SERIES = 2048
-"""Series of a metric that a read may bring: eight values of each of 256 devices. A source that
-bounds itself, and keeps the important devices first, stays below; a set of labels that grows
-without end is cut."""
+"""Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
+limit their own series, keeping the important devices, stay below it; a set of labels that grows
+without limit is truncated."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons for a value that was never there, but not for a value that goes."""
+"""Reasons that mean a value never existed, but that are suspicious for a value that disappears."""
 
-OFF = "off"  # The part of a source that the settings switch off: it is neither up nor down
+OFF = "off"  # Part of a source disabled in the settings: neither up nor down
 
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects the samples of a read; `labels` (often GPU and UUID) come first on every sample."""
+    """Collects the samples of a read; `labels` (often GPU and UUID) come first in every sample."""
 
     at: float
     labels: tuple[str, ...] = ()
     samples: list[Sample] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
     series: list[TimedSeries] = field(default_factory=list)
-    pending: bool = False  # nothing to say yet: run again at the next tick
-    failure: Failure | None = None  # of a part; the source is down
-    filters: Filters | None = None  # of the counters, if there were readings before
+    pending: bool = False  # no result yet: run again at the next tick
+    failure: Failure | None = None  # failure of a part of the read; the source is down
+    filters: Filters | None = None  # counter filters, if earlier readings exist
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """Add a value, or the reason why there is none; an impossible value is absent."""
-        if isinstance(value, Absent):  # often shared: raised, it would keep each frame
+        """Add a value or the reason for its absence; an impossible value is absent."""
+        if isinstance(value, Absent):  # often shared; raising it would keep stack frames alive
             self.absent(metric, value, *labels)
             return
         try:
@@ -88,10 +88,10 @@ class ReadOutput:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A scheduled read of a source, of one device if it has any.
+    """A scheduled read of a source, possibly for a single device.
 
-    `metrics` are its samples when all goes well; `every` gives its interval (s) again each time; a
-    `run_on_wake` read also runs at once when the device wakes.
+    `metrics` lists the metrics of a successful read, and `every` returns the current interval (s).
+    A `run_on_wake` read also runs immediately when the device wakes.
     """
 
     key: ReadKey
@@ -100,18 +100,18 @@ class Read:
     every: Callable[[], float]
     labels: tuple[str, ...] = ()
     run_on_wake: bool = False
-    stagger: float | None = None  # place of the device in the interval, a share of it; if any
-    varies: bool = False  # the interval may shorten between two runs
+    stagger: float | None = None  # device's offset as a share of the interval, if any
+    varies: bool = False  # the interval may become shorter between runs
     filters: Filters = field(default_factory=Filters)
     due: float = 0.0
     at: float = 0.0  # when it last ran
     runs: int = 0
-    _had: frozenset[str] = frozenset()  # metrics that had values at first, by name
-    _gone: frozenset[str] = frozenset()  # those that had none any more at the last run
+    _had: frozenset[str] = frozenset()  # metrics with values in the first reading, by name
+    _gone: frozenset[str] = frozenset()  # metrics whose values were missing in the last run
 
     def ceased(self, reading: Reading) -> bool:
-        """Return whether a metric that had values has none at this run and the run before, because
-        they are refused or impossible: an ill GPU need not say that a call failed."""
+        """Return whether a metric that used to have values was refused or impossible in this run
+        and the previous run, because a faulty GPU does not always report failed calls."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -122,7 +122,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether the read is due; an interval that has become shorter counts at once."""
+    """Return whether the read is due; a shortened interval takes effect immediately."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -134,9 +134,9 @@ Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """A value of a GPU: its metric with further labels, and the question to NVML: a number by the
-    name of its call (`PowerUsage`) and arguments, a field id and its scope, or a function of the
-    device. The metric's unit is `per` of NVML's, or `times` fewer."""
+    """A GPU value: its metric with further labels, and the NVML query: a call name (`PowerUsage`)
+    with arguments, a field ID with its scope, or a function of the device. The NVML value is
+    multiplied by `times` and divided by `per` to get the metric's unit."""
 
     metric: Metric
     question: Question
@@ -146,17 +146,17 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in their order; fields in one call, for the driver answers neighbouring fields of
-    a link at once. An absent value costs only itself, a lost GPU costs the rest.
+    """Reads rows in order, with all fields in a single call because the driver returns neighboring
+    fields of a link together. An absent value affects only itself; a lost GPU ends the read.
 
-    A refused question is asked again each time: a link that is down may be up at the next read.
+    A refused query is repeated in each run, because a link that is down may be up at the next read.
     """
 
     def __init__(self, device: NvmlDevice, rows: Iterable[GpuRow]) -> None:
         self._device = device
         self.rows = tuple(rows)
-        self.answered = True  # whether the last read got any value, ...
-        self.refused = False  # ... or none for reasons that hold until the next query
+        self.answered = True  # whether the last read returned any value, ...
+        self.refused = False  # ... or none, for reasons that hold until the next query
         self._asked = [(row, _scope(row.question)) for row in self.rows]
 
     def read(self, out: ReadOutput) -> None:
@@ -188,7 +188,7 @@ class GpuRows:
 
 
 def _scope(question: Question) -> Scope | None:
-    """A field id with its scope; None if the question is no field."""
+    """Return the field ID with its scope, or None if the query is not for a field."""
     if isinstance(question, FieldId):
         return question, 0
     if isinstance(question, tuple) and isinstance(question[0], FieldId):
@@ -198,7 +198,7 @@ def _scope(question: Question) -> Scope | None:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Seconds of wall time and of CPU time by source, kept by the threads that pay them."""
+    """Wall-clock and CPU seconds by source, added by the threads that run the reads."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -217,7 +217,7 @@ def everything_absent(
 
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
-    """Run a read, timed; an exception costs that read alone. Returns the reading and the reason
+    """Run and time a read; an exception affects only that read. Return the reading and the reason
     that the read raised."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
@@ -245,8 +245,9 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def bound(out: ReadOutput) -> None:
-    """Leave out the series above MOST_SERIES of a metric, and say so. Evidence for the diagnosis is
-    whole: its series are no answer's, and a job without some of its processes is several jobs."""
+    """Drop series of a metric beyond MOST_SERIES and report how many. Internal metrics are exempt:
+    they are not exported, and the diagnosis would split a job if some of its processes were
+    missing."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)
@@ -260,15 +261,15 @@ def bound(out: ReadOutput) -> None:
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether the read asked to run again at once: its last result stays valid."""
+    """Return whether the read requested another run; its last result stays valid."""
     return read.due <= reading.at
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the time at which the read is due again; devices keep their places in the interval.
+    """Set the next due time of the read; devices keep their offsets within the interval.
 
-    The places are counted from the clock's origin: were they counted from the last read, a turn
-    that takes long would bring all devices together for good.
+    Offsets are relative to the clock's origin. If they were relative to the last read, a slow turn
+    would permanently align all devices.
     """
     read.at = at
     if pending:
@@ -279,7 +280,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
     read.due = at + (every if every > intervals.TICK else LATE * every)
     if read.stagger is not None and every > intervals.TICK:
         read.due -= (at + read.stagger * every) % every
-        if read.due - at < SOONEST * every:  # it ran a little before its place
+        if read.due - at < SOONEST * every:  # it ran shortly before its offset
             read.due += every
 
 
@@ -290,11 +291,11 @@ def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
     return read
 
 
-SOON_SECONDS = 0.05  # A read due within so many seconds runs now: a tick is never exactly on time
+SOON_SECONDS = 0.05  # Reads due within this time run now: ticks are not exactly on time
 
 
 class ReadSchedule:
-    """Reads that share a backend but no device that could be lost (the host's)."""
+    """Reads that share a backend but have no device that could be lost, such as host reads."""
 
     def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
         self.reads = tuple(reads)
@@ -302,7 +303,7 @@ class ReadSchedule:
         self.read_costs = read_costs
 
     def due(self) -> bool:
-        """Return whether a turn would read anything; for any thread."""
+        """Return whether any read is due; for any thread."""
         now = self._clock.monotonic() + SOON_SECONDS
         return any(is_due(read, now) for read in self.reads)
 

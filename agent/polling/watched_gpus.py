@@ -1,4 +1,4 @@
-"""The known GPUs, lost GPUs included, and the order in which their reads run."""
+"""The known GPUs, including lost GPUs, and the order of their reads."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,10 +17,11 @@ from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
 
-MOST_GPUS = 1024  # More than any machine has: a driver that lists more is not to be believed
+MOST_GPUS = 1024  # More than any machine has; a larger count from the driver is invalid
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
-"""Function from a device, its state and the number of the machine's GPUs to its reads."""
+"""Function from a device, its state, and the number of GPUs in the machine to the device's
+reads."""
 
 
 def count_of(nvml: Nvml) -> int:
@@ -49,8 +50,8 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether it answers the same questions as `before`, under the same index, of the
-        same connection to the driver."""
+        """Return whether the GPU supports the same queries as `before`, with the same index and
+        connection to the driver."""
         here, there = self.device, before.device
         return (
             here.nvml is there.nvml
@@ -62,7 +63,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs; another thread continues it when a thread was left with a GPU."""
+    """A query of all GPUs, which another thread continues if its thread is left with a GPU."""
 
     count: int
     unasked: list[int]  # indices
@@ -71,25 +72,25 @@ class QueryRound:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
-    """The GPUs by UUID. They stay through a driver reload, and while they are lost: their readings
-    are absent then. A GPU that the driver no longer lists is forgotten, with its readings. A fault
-    of a GPU costs it alone: only the end of the driver, Absent(no_driver), is raised."""
+    """The GPUs by UUID. They are kept across driver reloads and while they are lost, with absent
+    readings. A GPU that the driver no longer lists is forgotten, including its readings. A GPU
+    fault affects only that GPU; only the loss of the driver, Absent(no_driver), is raised."""
 
     build: BuildReads
     clock: Clock
     threads: GpuThreads
-    in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of the GPUs that answer
+    in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of responding GPUs
     round: QueryRound | None = None
-    unanswered: dict[int, str] = field(default_factory=dict)  # index to why, of the last query
-    doubted: bool = False  # whether the last look found a GPU that answers other questions
+    unanswered: dict[int, str] = field(default_factory=dict)  # reasons from the last query
+    doubted: bool = False  # whether the last check found a GPU with other supported queries
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
-    _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
+    _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # includes GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads of left GPUs whose data expired, with the time at which they last ran."""
+    """Reads of unresponsive GPUs whose data have expired, with the time of their last run."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or go on with the round that another thread began; a GPU that answers as
-        before keeps its reads. Raises Left."""
+        """Query every GPU, or continue a round that another thread started; a GPU whose supported
+        queries are unchanged keeps its reads. Raises Left."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -115,7 +116,8 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """The same, also on a thread of its own."""
+        """Query a GPU, from the shared thread or from the GPU's own thread; return None if it does
+        not respond."""
         device = self._device(nvml, index)
         if device is None:
             return None
@@ -135,8 +137,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver answers for another GPU: it is there, whatever a call of this
-        GPU says."""
+        """Return whether the driver responds for another GPU, which proves that it is loaded,
+        regardless of errors from this GPU."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:
@@ -148,7 +150,7 @@ class WatchedGpus:
         return False
 
     def _refused(self, index: int, error: Exception, nvml: Nvml | None = None) -> None:
-        """Log a GPU that does not answer, once."""
+        """Log once that a GPU does not respond; raise the error if the driver is gone."""
         no_driver = isinstance(error, Absent) and error.reason is Reason.NO_DRIVER
         if no_driver and not (nvml and self.other_answers(nvml, index)):
             raise error
@@ -166,7 +168,7 @@ class WatchedGpus:
                 if self._is_left(gpu):
                     self._gpus[uuid] = gpu
                 elif why is not None:
-                    self._gpus[uuid] = gpu  # listed still, though it does not answer
+                    self._gpus[uuid] = gpu  # still listed, although it does not respond
                     self._mark_lost(gpu, Absent(Reason.LOST, why), emit)
             kept = self._gpus.get(uuid)
             forget_reads(gpu, kept, emit)
@@ -175,14 +177,14 @@ class WatchedGpus:
         self._set_order()
 
     def query_missing(self, nvml: Nvml, index: int, emit: Emit) -> bool:
-        """Take in the GPU of this index if it was lost, or never answered, and answers now."""
+        """Add the GPU with this index if it was lost or had never responded, and responds now."""
         if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
         gpu = self._visited(nvml, index)
         if gpu is None:
             return False
         same = (known for known in self.answering() if known.uuid == gpu.uuid)
-        if (known := next(same, None)) is not None:  # under another index: renumbered, or a double
+        if (known := next(same, None)) is not None:  # renumbered or duplicate
             with self.threads.visit(known.index):
                 other = self._device(nvml, known.index)
             if other is not None:
@@ -193,7 +195,8 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether no other GPU has its UUID: else it is ambiguous, and is closed."""
+        """Return whether no other GPU has the same UUID; otherwise the device is ambiguous and is
+        closed."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -205,7 +208,8 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """Take in a GPU that answers and did not before, or answered otherwise."""
+        """Add a GPU that responds for the first time or again, or whose supported queries have
+        changed."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
@@ -220,13 +224,13 @@ class WatchedGpus:
 
     def lose(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         self._mark_lost(gpu, absent, emit)
-        self.unanswered[gpu.index] = str(absent)  # logged here, and not at each query
+        self.unanswered[gpu.index] = str(absent)  # logged here and not at each query
         self._set_order()
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Report by the next tick that a left GPU does not answer, for each of its readings that is
-        too old; reads that came due meanwhile run as soon as it answers."""
+        """Report that an unresponsive GPU has no values, for each reading that expires before the
+        next tick. Reads that became due meanwhile run as soon as the GPU responds."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
@@ -244,15 +248,15 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Give back the driver's resources of each GPU, before it is disconnected; resources that
-        the thread of a left GPU may be using stay."""
+        """Release each GPU's driver resources before the driver is disconnected, except resources
+        that may be used by a GPU's own thread."""
         for gpu in self._gpus.values():
             if not self._is_left(gpu):
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether a GPU answers other questions now, at two looks in a row: MIG was
-        switched, or its first query met refusals that may pass. Raises Left."""
+        """Return whether two consecutive checks found a GPU with other supported queries, because
+        its MIG mode changed or its first query met temporary refusals. Raises Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
@@ -273,7 +277,7 @@ class WatchedGpus:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def have_run(self) -> bool:
-        """Return whether every read of every GPU that answers has run at least once; for any
+        """Return whether every read of every responding GPU has run at least once; for any
         thread."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
@@ -282,8 +286,8 @@ class WatchedGpus:
         return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """The GPU as it was, if it answers the same questions: its totals go on. A decision made at
-        an odd moment is made again, once that is over."""
+        """Return the previous GPU if its supported queries are unchanged, so that its counters
+        continue. Decisions based on temporary refusals are made again once these are over."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
@@ -302,7 +306,7 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Short intervals first, so that expensive reads delay none of them."""
+        """Sort reads with short intervals first, so that expensive reads do not delay them."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]
@@ -310,7 +314,7 @@ class WatchedGpus:
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
-    """Drop the readings of reads that the GPU no longer has; all if nothing is kept."""
+    """Drop the readings of reads that the GPU no longer has, or all readings if `kept` is None."""
     keys = {read.key for read in kept.reads} if kept else set()
     for read in gpu.reads:
         if read.key not in keys:

@@ -1,4 +1,4 @@
-"""A worker: the daemon thread of a backend. A call that hangs stalls its own worker only."""
+"""A worker: the daemon thread of a backend. A call that hangs stalls only its own worker."""
 
 import asyncio
 import logging
@@ -14,23 +14,25 @@ from agent.model import Reading, ReadKey
 log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading, or the key of a reading to forget because its device is gone."""
+"""Result of a worker: a reading, or the key of a reading to drop because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
-"""Leave the present call to the thread that made it: ask again in so many real seconds (0: it is
-left, and another thread goes on at once), or None if it cannot be left."""
+"""Leaves the current call to its thread. Returns the wall-clock seconds until the next check (0 if
+the call was left and another thread continues), or None if the call cannot be left."""
 
 SHORTEST_WAIT = 0.01
-"""Real seconds between two looks at a call: while the agent has no processor, it takes no time."""
+"""Minimum wall-clock seconds between two checks of a call, whose measured time stands still while
+the agent waits for a CPU."""
 
 
 class Worker:
-    """Runs `work` once a tick on its own thread; hands readings over as they are finished.
+    """Runs `work` once per tick on its own thread and delivers readings as they complete.
 
-    A daemon thread and no executor: a driver call that never returns must not hold up the exit. If
-    `leave` allows it another thread goes on, and the thread that hangs ends with its work.
+    It uses a daemon thread instead of an executor, because a driver call that never returns must
+    not block the exit. If `leave` allows it, another thread takes over, and the hung thread ends
+    with its call.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Worker:
         is_pending: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
-        self.is_pending = is_pending  # whether a second turn within the tick reads anything
+        self.is_pending = is_pending  # whether a second turn within the tick has reads to run
         self._due = due
         self.complete = complete  # whether every read has run at least once
         self.busy = False
@@ -53,16 +55,16 @@ class Worker:
         self._clock = clock
         self._leave = leave
         self._finished: SimpleQueue[Finished] = SimpleQueue()
-        self._lock = threading.Lock()  # of the turn: its thread, and threads that wait for its end
+        self._lock = threading.Lock()  # guards the turn between its thread and waiting threads
         self._turns: SimpleQueue[None] = SimpleQueue()
         self._waiting: list[Callable[[], None]] = []
-        self._threads = 0  # number of threads started: the last of them runs the turns
+        self._threads = 0  # number of threads started; only the latest runs turns
         self._turn: Stopwatch | None = None
         self._relief: asyncio.Future[None] | None = None
         self._start()
 
     def has_work(self) -> bool:
-        """Return whether a turn runs, or is worth waking its thread for."""
+        """Return whether a turn is in progress or reads are due."""
         return self.busy or self._due()
 
     def start_turn(self) -> asyncio.Future[None]:
@@ -70,7 +72,7 @@ class Worker:
         ended = loop.create_future()
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            with suppress(RuntimeError):  # the loop is closed and nothing waits
                 loop.call_soon_threadsafe(_end, ended)
 
         with self._lock:
@@ -89,8 +91,9 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Real seconds that the present turn takes, without waits for a processor."""
-        turn = self._turn  # the worker's thread clears it at any moment
+        """Wall-clock seconds the current turn has taken so far, excluding time spent waiting for a
+        CPU."""
+        turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 
     def _begin(self) -> None:
@@ -98,7 +101,7 @@ class Worker:
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
-        """Let another thread go on as soon as a call that hangs may be left."""
+        """Start another thread as soon as a hung call may be left."""
         while True:
             with self._lock:
                 wait = leave() if self.busy else None
@@ -121,7 +124,7 @@ class Worker:
             self._turn = Stopwatch(self._clock)
             try:
                 self._work(self._finished.put)
-            except Exception:  # whatever it is, the worker must live to take the next turn
+            except Exception:  # the worker must survive to run the next turn
                 if not failing:
                     log.exception(LogEvent("worker_failed", worker=self.name))
                 failing = True
@@ -137,8 +140,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread: its turn is over when `start_turn` returns. For tests, and for
-    readings from memory."""
+    """A worker without a thread: `start_turn` returns after the turn. For tests and in-memory
+    readings."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()
@@ -147,7 +150,7 @@ class InlineWorker(Worker):
         return ended
 
     def _start(self) -> None:
-        """Start nothing."""
+        """Start no thread."""
 
 
 def _end(future: asyncio.Future[None]) -> None:

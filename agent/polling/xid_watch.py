@@ -1,4 +1,4 @@
-"""XID errors: the thread that waits for NVML's events."""
+"""XID errors: the thread that waits for NVML events."""
 
 import ctypes
 import logging
@@ -15,18 +15,18 @@ from agent.polling.gpu_state import EventSubscription
 log = logging.getLogger(__name__)
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
-WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
-PAUSE = 1.0  # s, between attempts if the driver gives no event set
-TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: nothing happened
+WAIT = 2_000  # ms; events arrive at once, so this only limits the delay after a reconnection
+PAUSE = 1.0  # s between attempts if the driver provides no event set
+TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: no event
 
 
 class XidListener(Protocol):
-    """Called with each XID error."""
+    """Receives XID errors."""
 
     refused: Mapping[str, Absent]  # GPUs without events, by UUID
 
     def note(self, uuid: str, code: int) -> None:
-        """An XID error of a GPU."""
+        """Record an XID error of a GPU."""
 
 
 def handle_address(handle: Any) -> Any:
@@ -37,7 +37,7 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits on the event set, and makes a new set after each connection to the driver."""
+    """Waits on the event set and creates a new set after each connection to the driver."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidListener
@@ -49,7 +49,7 @@ class XidWatch:
         self._uuids: dict[Any, str] = {}
 
     def start(self) -> None:
-        """Listen for ever, on a daemon thread."""
+        """Listen forever on a daemon thread."""
         threading.Thread(target=self._loop, name="xid", daemon=True).start()
 
     def _loop(self) -> None:
@@ -58,7 +58,7 @@ class XidWatch:
         while True:
             try:
                 listens = self.poll()
-            except Exception:  # the thread must live: the next event may matter most
+            except Exception:  # the thread must survive: the next event may be critical
                 if not failing:
                     log.exception(LogEvent("xid_watch_failed"))
                 failing, listens = True, False
@@ -68,10 +68,10 @@ class XidWatch:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait once for an event and count it; False if there is no GPU to listen to."""
+        """Wait once for an event and count it; return False if no GPU can be listened to."""
         subscription = self._subscription()
         if subscription is None:
-            if self._nvml is not None:  # before NVML is given back
+            if self._nvml is not None:  # before NVML is released
                 free(self._nvml, self._nvml.event_set)
                 self._nvml.event_set, self._nvml, self._generation = None, None, 0
             return False
@@ -89,7 +89,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to every GPU that supports it; False if none does."""
+        """Listen to every GPU that supports events; return False if none does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
@@ -123,7 +123,7 @@ class XidWatch:
 
 
 def free(nvml: Nvml, events: Any) -> None:
-    """Free an event set; an event set that the driver forgot already is no error."""
+    """Free an event set; a set that the driver has already dropped is not an error."""
     if events is not None:
         with suppress(Absent):
             nvml.call("nvmlEventSetFree", events)
