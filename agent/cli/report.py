@@ -1,4 +1,4 @@
-"""`dgx-telemetry report`: GPU-hours by use and loss, worst first."""
+"""`dgx-telemetry report`: report used and lost GPU-hours, largest losses first."""
 
 import argparse
 import json
@@ -56,17 +56,18 @@ from agent.report.questions import (
 from exporters.settings import HttpConfig
 
 MANY_FAILED = 0.01
-"""Share of scrapes that failed from which a report says so."""
+"""Minimum share of failed scrapes that a report mentions."""
 
 MOST_ROWS = 40
-"""Rows of a table and of a page, which prints on one sheet; --csv and --json have all."""
+"""Maximum number of rows in a table or on the HTML page, which must print on a single sheet. The
+CSV and JSON formats contain all rows."""
 
 POINTS = ".1%"
-"""Form of shares, whose changes are in points."""
+"""Format of shares; their changes are given in percentage points."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask for the rows, print or write them, and end."""
+    """Query the rows, then print them or write them to a file."""
     settings = settings_of(arguments)
     for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
         if url == "":
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.compare:
         print("\n".join(compared(report.rows, report.price, terminal_width())))
     elif arguments.job:
-        for row in report.rows:  # a row for each user with a job of this name
+        for row in report.rows:  # one row per user with a job of that name
             print("\n".join(efficiency(row, report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))
@@ -91,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]:
-    """Two jobs side by side: speed, GPU-hours, their yield, and their time by state. Changes of
-    shares are in points: a per cent of a per cent misleads."""
+    """Yield a side-by-side comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and
+    time by state. Changes of shares are in percentage points, since relative changes mislead."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
         ("steps a second", [job.rate for job in rows], ".3g"),
@@ -119,7 +120,8 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
 
 
 def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
-    """The rows, or of two jobs to compare a row each. Raises BadInput if there are none."""
+    """Return the report, with one row per job if two jobs are compared. Raise BadInput if there are
+    no rows."""
     if not arguments.compare:
         report = _asked(arguments, settings, arguments.job or "")
         if not report.rows:
@@ -133,8 +135,8 @@ def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
 
 
 def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Report:
-    """The rows of Prometheus, or of an agent; a price that is configured here needs no answer.
-    Raises NoAnswer."""
+    """Query a report from Prometheus or from an agent. A locally configured price takes precedence.
+    Raise NoAnswer if the server does not respond."""
     cost = settings[CostConfig]
     known = Price(cost.gpu_hour, cost.currency) if cost.gpu_hour else None
     by = "job" if job else arguments.by
@@ -143,7 +145,7 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
         now = time()
         rows = from_prometheus(url, since, by, job)
         price = known or price_of(url, since)
-        # scrapes do not explain the loss of a job
+        # failed scrapes do not explain the losses of a single job
         failed, share_of_time, before = (
             (0.0, None, None)
             if job or not rows
@@ -154,7 +156,7 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
     agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
     source = "one agent's hourly sums"
-    # The receipt of a job says more than the hours, which nameless jobs are not in.
+    # A job receipt has more details than the hourly sums, which omit unnamed jobs.
     hours = None if job else from_hours(agent, now, since, by, "")
     if hours and hours.begin > now - seconds_of(since):
         source += ", which begin then"
@@ -178,7 +180,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
 
 
 def _columns(price: Price) -> Mapping[str, Callable[[GpuTime], str]]:
-    """The columns of a table after the name, by their titles."""
+    """Return a function for each table column after the name, by column title."""
     each = (price.gpu_hour or 0.0) / HOUR
     money = {
         f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}",
@@ -201,11 +203,11 @@ def _columns(price: Price) -> Mapping[str, Callable[[GpuTime], str]]:
 
 
 DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
-"""Columns that go, in this order, where a terminal is too narrow."""
+"""Columns to omit, in this order, if the terminal is too narrow."""
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """A title, sentences, a table that cuts no name, and notes."""
+    """Yield the title, the summary, a table without truncated names, and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
     for sentence in summary(report):
@@ -226,7 +228,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def as_html(report: Report) -> str:
-    """The same as a page without any other file, which prints on one sheet."""
+    """Return the report as a self-contained HTML page that prints on a single sheet."""
     columns = _columns(report.price)
     cells = [
         (_name(row), *(cell(row) for cell in columns.values())) for row in report.rows[:MOST_ROWS]
@@ -271,7 +273,7 @@ def _name(row: GpuTime) -> str:
 
 
 def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
-    """A job, for its user: the use of its GPUs, and the remedies."""
+    """Yield a job's report for its user: GPU-hours by state, goodput, energy, cost, and advice."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")

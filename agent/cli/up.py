@@ -1,4 +1,4 @@
-"""`dgx-telemetry up`: agent, Prometheus, Alertmanager and Grafana as a local stack."""
+"""`dgx-telemetry up`: run the agent, Prometheus, Alertmanager, and Grafana as a local stack."""
 
 import argparse
 import asyncio
@@ -29,13 +29,13 @@ from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram,
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 EVERY = 2.0
-"""Seconds between two checks."""
+"""Polling interval in seconds."""
 
 Alert = Mapping[str, Any]
 
 
 async def tail_alerts(port: int) -> None:
-    """Print each alert when it arrives, and when it is over."""
+    """Print each alert when it becomes active and when it is resolved."""
     before: dict[str, Alert] = {}
     while True:
         with suppress(NoAnswer):
@@ -50,12 +50,13 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Alerts by their fingerprint, without the watchdog, which always fires."""
+    """Return the alerts by fingerprint, excluding the watchdog alert, which always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """A line per alert; alerts of several GPUs of a node share it, with the text of the first."""
+    """Yield one line per alert. The same alert on several GPUs of a node yields a single line with
+    the first alert's description."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
@@ -73,40 +74,40 @@ def _gpu(alert: Alert) -> int:
 
 
 FALLBACK = "dgx-h100"
-"""System that is simulated on a machine without a GPU; it plays all scenarios in turn."""
+"""System simulated on a machine without a GPU; it plays all scenarios in turn."""
 
 OF_FLEET = "dgx-1-v100"
-"""System of the nodes of a simulated fleet, unless `--simulate` names another."""
+"""Default system for the nodes of a simulated fleet; `--simulate` overrides it."""
 
 WITHOUT = {
     "prometheus": "nothing is kept, no rule is evaluated",
     "alertmanager": "alerts reach no one",
 }
-"""Consequences of programs that are not installed."""
+"""Consequence of each missing program."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """Plan of a stack: the programs to start, and their options."""
+    """Programs of the stack to start, with their options."""
 
     settings: Settings
     agent_flags: Sequence[str]
     simulated: bool
-    speed: float  # of the simulated machine's clock, and of the rules
-    installed: Collection[str]  # names of programs
-    fleet: int = 0  # nodes of a simulated fleet, in the place of the agent
-    system: str = OF_FLEET  # of its nodes
+    speed: float  # speed factor for the simulated machine's clock and the rules
+    installed: Collection[str]  # names of the installed programs
+    fleet: int = 0  # number of simulated nodes that replace the agent; 0 for no fleet
+    system: str = OF_FLEET  # system of the simulated nodes
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start all, print its addresses, end all on Ctrl-C."""
+    """Start the stack, print its addresses, and stop it on Ctrl-C."""
     plan = plan_of(arguments)
     asyncio.run(_until_signal(plan, arguments.data))
     return 0
 
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
-    """Return the plan by the flags and this machine; raises BadInput for an impossible plan."""
+    """Return a plan based on the flags and this machine. Raise BadInput for conflicting flags."""
     from agent import simulator
     from agent.simulator import fleet
     from alerts.receivers import Receivers
@@ -117,7 +118,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     if machine is not None:
         simulator.parse(machine)
     if nodes:
-        fleet.plan(nodes)  # refuses a number that cannot be
+        fleet.plan(nodes)  # rejects an invalid number
         if machine and ":" in machine:
             raise ConfigError("--fleet has its own loads: --simulate may only name the system")
     installed = [name for name in programs.BINARIES if programs.binary(name)]
@@ -176,7 +177,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
 
 
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
-    """The programs to start: the agent, and the installed ones of the rest."""
+    """Return the programs to start: the agent or a simulated fleet, and each installed server."""
     makers = {
         "prometheus": programs.prometheus_program,
         "alertmanager": programs.alertmanager_program,
@@ -192,7 +193,7 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
 
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
-    """The configuration of all programs; the logs of an earlier stack are removed."""
+    """Write the configuration of all programs, and truncate the logs of a previous stack."""
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
@@ -200,11 +201,11 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     settings, usual_alerts = plan.settings, AlertThresholds()
-    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, if it is installed
+    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # default: link to our Grafana
         ours = f"http://{LOOPBACK}:{ports.grafana}" if "grafana" in plan.installed else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
-    if plan.simulated:  # a machine that does not exist wakes nobody
+    if plan.simulated:  # a simulated machine must notify nobody
         settings = settings.including(Receivers())
     texts = {
         **rule_files,

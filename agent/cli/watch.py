@@ -1,5 +1,5 @@
-"""`dgx-telemetry watch`: the content of `once` on the whole terminal every second, keys as in
-top."""
+"""`dgx-telemetry watch`: show the output of `once` full-screen, updated every second, with key
+commands as in top."""
 
 import argparse
 import asyncio
@@ -34,12 +34,12 @@ from agent.report.questions import NoAnswer
 from agent.status.model import GpuStatus, Level
 
 RETRY_SECONDS = 2.0
-"""Seconds after which an agent that no longer answers is asked again."""
+"""Seconds to wait before reconnecting to an agent that stopped responding."""
 
 FIRST_WORDS = "Reading this machine for the first time."
 
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
-"""Signals that end the view as q does: an immediate end would not restore the terminal."""
+"""Signals handled like the q key, because an immediate exit would not restore the terminal."""
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -60,7 +60,7 @@ HELP = (
     "q  end",
 )
 KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""A key: a sequence that a terminal sends, or a letter."""
+"""Pattern for a key press: a terminal escape sequence or a single character."""
 
 SCROLL = {
     **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},
@@ -70,12 +70,12 @@ SCROLL = {
     "\x1b[1~": -999,
     "\x1b[4~": 999,
 }
-"""Lines by which a key scrolls."""
+"""Number of lines to scroll, by key."""
 
 
 @dataclass(slots=True)
 class ViewChoice:
-    """Choices made by keys; `gpu` is an index, `top` the first line of a scrolled view."""
+    """View state set by key presses. `gpu` is a GPU index, and `top` is the first visible line."""
 
     shown: str = "a"
     gpu: int = 0
@@ -84,7 +84,7 @@ class ViewChoice:
     ended: bool = False
 
     def press(self, key: str, gpus: Collection[int] = ()) -> None:
-        """Take a key; a key without a meaning changes nothing."""
+        """Handle a key press; unknown keys have no effect."""
         if key in SCROLL:
             self.top = max(0, self.top + SCROLL[key])
         elif key == "q":
@@ -102,21 +102,22 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the last status with its history, and their origin."""
+    """Content of the screen: the latest status with its history, and its source."""
 
     source: str = ""
     look: StatusView | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, look: StatusView | None, source: str) -> None:
-        """Take in a status, or why there is none: the previous status stays."""
+        """Store a new status and its source. If `look` is None, keep the previous status; `source`
+        then states why there is no new one."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the machine until q or Ctrl-C."""
-    logging.getLogger().addHandler(logging.NullHandler())  # the screen shows the faults
+    """Show the live view until q or Ctrl-C is pressed."""
+    logging.getLogger().addHandler(logging.NullHandler())  # faults appear on the screen
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     able = os.environ.get("TERM", "dumb") != "dumb"
@@ -155,19 +156,19 @@ async def _watch(
     if reading:
         reading.cancel()
         with suppress(asyncio.CancelledError):
-            await reading  # a failure is raised, not swallowed
+            await reading  # raises the task's exception, if any
 
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
-    """Read the frames of an agent on a separate thread, and reconnect whenever it stops."""
+    """Read an agent's status stream on a separate thread, and reconnect whenever it ends."""
     where = f"from the agent at {agent.place}"
-    with suppress(RuntimeError):  # the loop has ended
+    with suppress(RuntimeError):  # the event loop is closed
         while True:
             try:
                 for status in agent.statuses():
                     look = StatusView(status, agent.recent, f"{agent.place}/runbook.html")
                     loop.call_soon_threadsafe(shown.put, look, where)
-            except Exception as error:  # whatever it answers, it may answer rightly again
+            except Exception as error:  # an invalid response may be temporary
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
                 loop.call_soon_threadsafe(shown.put, None, why)
             time.sleep(RETRY_SECONDS)
@@ -201,7 +202,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """The terminal, or, without a terminal, lines below each other."""
+    """Full-screen terminal output, or consecutive plain lines if there is no terminal."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -209,8 +210,8 @@ class Screen:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Take the alternate screen, and each key as it is pressed; restore the terminal
-        afterwards."""
+        """Switch to the alternate screen and to unbuffered key input. Restore the terminal on
+        exit."""
         if not self.whole:
             yield
             return
@@ -226,12 +227,12 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence if there is no frame yet, and nothing among lines."""
+        """Show a sentence in place of a status. Without a terminal, print nothing."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
-        """A status, scrolled to the visible part; the size is asked each time."""
+        """Draw the visible part of a status, using the terminal's current size."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)
@@ -252,7 +253,8 @@ class Screen:
 def text(
     look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """A status: the line of the machine, the chosen view, its source, and the keys."""
+    """Return the machine line, the lines of the selected view, the source line, and the key
+    line."""
     at, machine = f"{local(look.status.at.timestamp()):%H:%M:%S}", look.status.machine
     first = cut(f"{machine.host}  {machine.text}", width - len(at) - 2)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
@@ -261,7 +263,7 @@ def text(
 
 
 def cut(line: str, width: int) -> str:
-    """A line of a row, with a mark if it does not fit."""
+    """Return the line, truncated with an ellipsis if it is longer than `width`."""
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 

@@ -1,1 +1,1 @@
-"""Reports: GPU-hours over days and their losses, by node, job, user or account."""
+"""Reports of used and lost GPU-hours by cluster, node, job, user, account, or namespace."""

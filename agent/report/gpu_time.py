@@ -1,4 +1,5 @@
-"""GPU-seconds by cluster, node, job, user and so on: rows, the largest loss first. Pure."""
+"""Report rows with GPU-seconds per cluster, node, job, or user, largest loss first. This module
+performs no I/O."""
 
 import csv
 import io
@@ -22,21 +23,21 @@ LABELS = {
     "account": ("account",),
     "namespace": ("namespace",),
 }
-"""Groupings of a report, and the labels of each, first the name: two clusters may have nodes and
-jobs of the same name."""
+"""Labels of each report grouping, with the name label first. Nodes and jobs include the cluster,
+because names may be reused in other clusters."""
 
 IN_NAMESPACE = "([^/]+)/.+"
-"""Kubernetes names a job NAMESPACE/POD."""
+"""Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
 
 HARDWARE = ("cluster", "node")
-"""Groupings by hardware, which have hours without a job too."""
+"""Hardware groupings, which also include hours without a job."""
 
 HOUR, KWH = 3600.0, 3.6e6
 MOST_CAUSES = 4
-"""Causes of lost time that a sentence names; the rest are summed up."""
+"""Maximum number of causes of lost time listed in the summary; other causes are combined."""
 
 LEAST_SHARE = 0.01
-"""Part of all hours from which a row is named for its share."""
+"""Minimum share of all GPU-hours for a row to be named as having the largest lost share."""
 
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_PRICES = (
@@ -45,21 +46,21 @@ MANY_PRICES = (
 
 
 class Price(NamedTuple):
-    """Price of a GPU-hour, 0 if none is known, None if nodes differ; the currency may be empty."""
+    """Price of a GPU-hour: 0 if unknown, None if nodes differ. The currency may be empty."""
 
     gpu_hour: float | None = 0.0
     currency: str = ""
 
     def text(self, cost: float | None) -> str:
-        """`12.00 EUR`; a dash if the cost is not known."""
+        """Format a cost, for example, as `12.00 EUR`; a dash if the cost is unknown."""
         return "-" if cost is None else f"{cost:,.2f} {self.currency}".rstrip()
 
 
 class GpuTime(NamedTuple):
-    """GPU-seconds by state and cause of a row; `joules` is None if the energy is not known, and so
-    is `tensor`, seconds at the peak of the tensor cores. Of a job `about` has its labels, `receipt`
-    the agent's report on it, `rate` its steps a second. Of a node some hours are `unassigned`:
-    those without a process."""
+    """A report row with GPU-seconds by state and cause. `joules` is the energy, and `tensor` is the
+    equivalent number of seconds at tensor peak; both are None if unknown. For a job, `about` holds
+    its labels, `receipt` the agent's report, and `rate` its steps per second. If `unassigned` is
+    set, hours without a process count as not allocated to a job."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -69,11 +70,12 @@ class GpuTime(NamedTuple):
     tensor: float | None = None
     rate: float | None = None
     unassigned: bool = False
-    advice: str = ""  # the action for a job that hangs now
-    paid: float | None = None  # cost of a job so far, as its agent counts it
+    advice: str = ""  # recommended action for a job that currently hangs
+    paid: float | None = None  # cost of a job so far, as reported by its agent
 
     def cost(self, price: float | None) -> float | None:
-        """Cost of all hours at so much each, or as the agent counts it; None without a price."""
+        """Return the cost reported by the agent, or else the cost of all hours at the given price.
+        Return None without a price."""
         return (self.paid or self.total / HOUR * price) if price else None
 
     @property
@@ -82,7 +84,7 @@ class GpuTime(NamedTuple):
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the row; the hours of a node without a process count as not allocated."""
+        """Goodput of the row. On a node, hours without a process count as not allocated."""
         idle = self.seconds.get((State.IDLE, Cause.NONE), 0.0) if self.unassigned else 0.0
         return Goodput(self.total - idle, self.of(State.BUSY), self.tensor)
 
@@ -103,9 +105,10 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Rows, the largest loss first, from `begin` to `end` (wall time, s). `covered` is the share of
-    the GPUs' time in between that was counted, None if unknown; `failed` is the share of scrapes
-    that failed, 0 if unknown; `before` is the share lost in the span before, None if unknown."""
+    """Report for the time from `begin` to `end` (Unix timestamps) with the largest loss first.
+    `covered` is the share of GPU time for which there is data, None if unknown. `failed` is the
+    share of failed scrapes, 0 if unknown. `before` is the share of GPU time lost in the preceding
+    period of equal length, None if unknown."""
 
     by: str
     begin: float
@@ -119,7 +122,7 @@ class Report(NamedTuple):
 
 
 def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
-    """Return the cost of rows and of their losses, with the price of an hour."""
+    """Return a sentence with the total cost of the rows, the price, and the cost of lost time."""
     if not price.gpu_hour:
         return MANY_PRICES if price.gpu_hour is None else NO_PRICE
     total = sum(row.cost(price.gpu_hour) or 0.0 for row in rows)
@@ -129,7 +132,8 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """Yield sentences for readers who read no table: given and at work; lost; held; do first."""
+    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, hours held without
+    work, and the first recommended action."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{amount(every.given / HOUR)} of {amount(all_of / HOUR)} GPU-hours were given to jobs"
@@ -175,7 +179,7 @@ def _priced(seconds: float, price: Price) -> str:
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """The sum of the known values; None if no value is known."""
+    """Return the sum of all known values, or None if no value is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -187,8 +191,9 @@ def together(rows: Iterable[GpuTime]) -> Goodput:
 
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Return the rows with the largest loss of GPU-seconds first, then those idle for longest."""
-    kept = (  # names of an agent or a file may hold anything: these are safe for a terminal
+    """Return the rows with the largest loss first; rows with equal losses are sorted by idle time,
+    longest first."""
+    kept = (  # names come from external sources and must be encodable for the terminal
         row._replace(
             name=encodable(row.name), about={k: encodable(v) for k, v in row.about.items()}
         )
@@ -199,7 +204,7 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """None if a newer agent exports a state that is not known here."""
+    """Return the pair for a state and cause, or None if only a newer version knows them."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -207,7 +212,7 @@ def pair_of(state: str, cause: str) -> Pair | None:
 
 
 def document(report: Report) -> Document:
-    """The report for programs; unknown values are null."""
+    """Return the report as a JSON document, with null for unknown values."""
     return {
         "by": report.by,
         "begin": report.begin,
@@ -224,7 +229,7 @@ def document(report: Report) -> Document:
 
 
 def row_document(row: GpuTime, price: float | None) -> Document:
-    """A row; unknown values are null."""
+    """Return a row as a JSON object, with null for unknown values."""
     worst = row.worst
     return {
         "name": row.name,
@@ -260,8 +265,8 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """A line per row; unknown values are empty. A cell that a spreadsheet would take for a formula
-    gets an apostrophe."""
+    """Return the rows as CSV, with empty cells for unknown values. An apostrophe precedes any value
+    that a spreadsheet would interpret as a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -273,5 +278,5 @@ def as_csv(report: Report) -> str:
 
 
 def words(pair: Pair | None) -> str:
-    """A state and its cause; a dash if nothing was lost."""
+    """Return a description of the state and its cause, or a dash if nothing was lost."""
     return SUMMARIES[pair] if pair else "-"

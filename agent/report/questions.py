@@ -1,4 +1,5 @@
-"""Data sources of reports: Prometheus or VictoriaMetrics, and the jobs that an agent remembers."""
+"""Data sources for reports: Prometheus or VictoriaMetrics, and the hourly sums and job receipts of
+an agent."""
 
 import base64
 import http.client
@@ -44,17 +45,18 @@ from agent.report.gpu_time import (
 )
 
 ANSWER_SECONDS = 60.0
-MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # of an answer, and of a read of it
+MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
 JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
 class NoAnswer(BadInput):
-    """Error of a server that does not answer, or answers with something else."""
+    """Raised if a server does not respond, or if its response is invalid."""
 
 
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
-    """GPU-seconds over this time; `job` only of that job. Raises NoAnswer."""
+    """Return GPU-seconds over the period `since`, grouped by `by`, and only for `job` if it is not
+    empty. Raise BadInput for an invalid job name, and NoAnswer if Prometheus does not respond."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
@@ -62,7 +64,8 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     names = LABELS[by]
 
     def summed(records: Sequence[object], *further: str) -> dict[tuple[str, ...], float]:
-        """The sums by name and further labels; the first record has the time of shared GPUs too."""
+        """Return the sums by name and further labels. Hardware groupings use only the first record,
+        which already includes the time of shared GPUs."""
         found: dict[tuple[str, ...], float] = {}
         for record in records[:1] if by in HARDWARE else records:
             sums = f"sum_over_time({record}{chosen}[{since}])"
@@ -96,14 +99,14 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
 
 
 def failed_scrapes(url: str, since: str) -> float:
-    """Share of the scrapes of agents that failed, 0-1: no row counts the time of failed scrapes."""
+    """Return the share (0-1) of agent scrapes that failed. Rows do not include that time."""
     good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
     return _share(url, f"1 - {good} / {all_of}") or 0.0
 
 
 def covered(url: str, since: str) -> float | None:
-    """Share of the GPUs' time in this span that was counted, 0-1, if at any time there were as many
-    GPUs as in its fullest five minutes; None if nothing was."""
+    """Return the share (0-1) of GPU time in the period for which there is data, or None if there is
+    none. The number of GPUs is assumed to equal its maximum over any five minutes of the period."""
     counted = f"sum(sum_over_time({SECONDS_RECORD}[{since}]))"
     fullest = f"max_over_time(sum({SECONDS_RECORD})[{since}:{REPORT_EVERY}])"
     spans = seconds_of(since) / seconds_of(REPORT_EVERY)
@@ -111,7 +114,8 @@ def covered(url: str, since: str) -> float | None:
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:
-    """Share of the GPU time that was lost in the span before this one; None if nothing was."""
+    """Return the share of GPU time lost in the preceding period of equal length, or None if no time
+    was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
     states = "|".join(LOST_STATES)
     lost, whole = (
@@ -127,7 +131,8 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """The price of a GPU-hour that Prometheus has of all nodes. Raises NoAnswer."""
+    """Return the price of a GPU-hour reported by all nodes in Prometheus. Raise NoAnswer if
+    Prometheus does not respond."""
     asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
     found = _query(prometheus, asked)
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
@@ -141,7 +146,8 @@ def price_of(prometheus: str, since: str) -> Price:
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:
-    """The wall time of an agent, and its price of a GPU-hour. Raises NoAnswer."""
+    """Return an agent's wall time in seconds and its price of a GPU-hour. Raise NoAnswer if the
+    agent does not respond."""
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
     try:
         host = snapshot["host"]
@@ -152,8 +158,8 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 
 class Hours(NamedTuple):
-    """Rows of an agent's hourly sums, the time that they span (wall time, s), and the share of its
-    GPUs' time that was counted, None if unknown."""
+    """Rows from an agent, the time range that they cover (Unix timestamps), and the share of GPU
+    time for which there is data, None if unknown."""
 
     begin: float
     end: float
@@ -162,8 +168,9 @@ class Hours(NamedTuple):
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | None:
-    """The hourly sums of an agent, of 7 days at most; None without a row, by job, user, account or
-    namespace also if the agent may not name jobs. Raises NoAnswer."""
+    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Groupings other
+    than by node have rows only if the agent may disclose job names. Raise NoAnswer if the agent
+    does not respond."""
     begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
@@ -200,8 +207,8 @@ def _name(row: Mapping[str, str], by: str) -> str:
 
 
 def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
-    """The jobs that an agent watches, and the last 50 that ended; None without a row. Raises
-    NoAnswer."""
+    """Return rows for the running jobs and the last 50 finished jobs of an agent, or None if there
+    are no rows. Raise NoAnswer if the agent does not respond."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
@@ -216,8 +223,8 @@ def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Merge rows of the same name, but rows of jobs only if the user is the same too: any program
-    may have the name of another user's."""
+    """Merge rows with the same name. Rows of jobs must also have the same user, because different
+    users may use the same job name."""
     merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
         key = row.name, row.about.get("user", "")
@@ -226,9 +233,10 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """All names that people may use for a job: its names on any system, and its processes."""
+    """Return all names that identify a job, including its scheduler's job ID and its process
+    IDs."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
-    first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # its first process
+    first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # the first process ID
     return named | first | {*map(str, receipt.get("pids", ()))}
 
 
@@ -249,13 +257,13 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
-    """Seconds by pair, for the pairs that are known here."""
+    """Return the seconds by state and cause, omitting unknown pairs."""
     pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in seconds_by_pair.items())
     return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
-    # A job may be there a second before Slurm's data on it.
+    # A job can appear a second before its Slurm labels are known.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
     pairs = {*one.seconds, *other.seconds}
     return one._replace(
@@ -281,7 +289,7 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """An address without user name and password."""
+    """Return the address without path, user name, and password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -294,8 +302,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """The JSON at an address, within `timeout` (s). Raises NoAnswer, and BadInput if it is no
-    address."""
+    """Fetch and decode JSON from an address within `timeout` seconds. Raise BadInput for an invalid
+    address, and NoAnswer if the request fails."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
         try:
@@ -312,12 +320,13 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
-    """The answer of an address, which may have USER:PASSWORD@, within `timeout` (s); to be closed.
-    Raises NoAnswer, and BadInput if that is no address."""
+    """Open an address, which may include USER:PASSWORD@, with a `timeout` in seconds. The caller
+    must close the response. Raise BadInput for an invalid address, and NoAnswer if the request
+    fails."""
     try:
         parts = urllib.parse.urlsplit(address)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets, or a port beyond 65535
+    except ValueError:  # unbalanced brackets or a port above 65535
         right = False
     if not right or not (address.isascii() and address.isprintable() and " " not in address):
         given = address.partition("/api/v1/")[0].rpartition("@")[2]
@@ -330,7 +339,7 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
         request.add_header("Authorization", f"Basic {token}")
     where = place(address)
     try:
-        # A proxy of the environment is on the way to other hosts alone.
+        # Ignore proxies from the environment for loopback addresses.
         here = [urllib.request.ProxyHandler({})] if _is_loopback(parts.hostname or "") else []
         opener = urllib.request.build_opener(*here)
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
@@ -342,6 +351,6 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
             raise NoAnswer(f"{where} is another program: it has no {parts.path}") from error
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)  # of a URLError: the system's message
+        reason = getattr(error, "reason", error)  # URLError wraps the system error
         why = getattr(reason, "strerror", None) or reason
         raise NoAnswer(f"{where} does not answer: {why}") from error

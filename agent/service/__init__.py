@@ -1,1 +1,1 @@
-"""The systemd service on this machine, as parts that can be installed and removed again."""
+"""Support for the systemd service: logging, notifications, and the files to install."""

@@ -1,5 +1,5 @@
-"""The agent's output to systemd: logs on standard error, a line per event, on change of state only;
-and news for the service manager (sd_notify)."""
+"""Output to systemd: log lines on standard error, one per state change, and notifications to the
+service manager (sd_notify)."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
-    """Configuration of the agent's log on standard error."""
+    """Configuration of the agent's logging to standard error."""
 
     table = "log"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -26,12 +26,13 @@ class LogConfig(Section, frozen=True):
 
 
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""Priorities of syslog, by level."""
+"""Syslog priority for each log level."""
 
 
 class AgentFormatter(logging.Formatter):
-    """`level=info logger=agent.gpus event=... key=value` on one line, or the same as an object. It
-    begins with the priority, as the journal reads it (`<3>level=error ...`), or the wall time."""
+    """Formats a log record as `level=info logger=agent.gpus event=... key=value`, or as a JSON
+    object. For the journal, the line starts with the syslog priority (`<3>level=error ...`);
+    otherwise, it contains the time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -57,17 +58,18 @@ class AgentFormatter(logging.Formatter):
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether systemd joined the stream to the journal: JOURNAL_STREAM names its device and
-    inode. Both matter, because children inherit the variable and may write elsewhere."""
+    """Return whether the stream is connected to the systemd journal. JOURNAL_STREAM must match the
+    stream's device and inode, because a child process may inherit the variable but write
+    elsewhere."""
     try:
         found = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # closed, or no file at all
+    except (OSError, ValueError):  # closed, or not backed by a file
         return False
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def start_logging(config: LogConfig) -> None:
-    """Send this program's logs to standard error; called again, with another level or format."""
+    """Send all logs to standard error. May be called again to change the level or the format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -76,7 +78,7 @@ def start_logging(config: LogConfig) -> None:
 
 
 TIMEOUT = 0.1
-"""Seconds for which a message may wait for room in the service manager's queue."""
+"""Maximum number of seconds to wait for space in the service manager's socket queue."""
 
 MICROSECONDS = 1e-6
 READY = "READY=1"
@@ -90,9 +92,9 @@ def status(sentence: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class NotifySocket:
-    """The service manager as the environment describes it; without one, nothing is sent.
+    """Notification socket of the service manager. Without a service manager, nothing is sent.
 
-    `watchdog` is the number of seconds after which it takes silence for a hang; 0 for never.
+    `watchdog` is the watchdog timeout in seconds; 0 disables the watchdog.
     """
 
     address: str = ""
@@ -100,17 +102,18 @@ class NotifySocket:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "NotifySocket":
-        """Read NOTIFY_SOCKET, and WATCHDOG_USEC unless WATCHDOG_PID names another process."""
+        """Create the socket from NOTIFY_SOCKET, and from WATCHDOG_USEC unless WATCHDOG_PID names a
+        different process."""
         text = environment.get("WATCHDOG_USEC", "")
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         seconds = int(text) * MICROSECONDS if mine and text.isdecimal() else 0.0
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send news in one message; without a service manager, send none."""
+        """Send the given assignments in one message, or nothing without a service manager."""
         if not self.address or not news:
             return
-        abstract = self.address.startswith("@")  # the kernel writes it with a zero byte
+        abstract = self.address.startswith("@")  # abstract socket: starts with a null byte
         address = f"\0{self.address[1:]}" if abstract else self.address
         with (
             suppress(OSError),
@@ -121,7 +124,8 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Report that a reload begins, and when (systemd compares it with its own request)."""
+        """Report the start and the end of a reload. The start includes a timestamp, because systemd
+        compares it with the time of its reload request."""
         self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)

@@ -1,5 +1,5 @@
-"""The program that runs this, for an environment of its own: its packages, and all distributions
-that it needs. `python -m agent.service.program FOLDER` copies them."""
+"""Copies this program's packages and all required distributions into a separate environment, with
+`python -m agent.service.program FOLDER`."""
 
 import re
 import shutil
@@ -14,25 +14,26 @@ DISTRIBUTION = "dgx-telemetry"
 PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
-"""A wheel has the files of FILES here; a source tree has them in its `deploy`."""
+"""Location of the files listed in FILES if installed from a wheel. A source tree has them in its
+top-level `deploy` directory."""
 
 DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
 UNITS = (DEVICES, SMART, SERVICE)
 KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
-"""The drop-in that hands /dev/kmsg to the service."""
+"""Systemd drop-in file that gives the service access to /dev/kmsg."""
 
 MAKE_ENVIRONMENT = "make-environment"
 FILES = (*UNITS, KERNEL_LOG, "config.toml", MAKE_ENVIRONMENT)
 
 
 def shipped(name: str) -> Path:
-    """The place of a file of FILES."""
+    """Return the path of a file listed in FILES."""
     return SHIPPED / name if SHIPPED.exists() else SOURCE / "deploy" / name
 
 
 def distributions() -> dict[str, metadata.Distribution]:
-    """The distribution of this program, and its requirements as far as they are installed, those of
-    its extras too; by name."""
+    """Return this program's distribution and all of its installed requirements by name, including
+    those of its extras."""
     found: dict[str, metadata.Distribution] = {}
     queue = [DISTRIBUTION]
     while queue:
@@ -48,7 +49,8 @@ def distributions() -> dict[str, metadata.Distribution]:
 
 
 def installed_files(name: str, distribution: metadata.Distribution) -> Iterator[Path]:
-    """The files that pip recorded, below the folder of packages; of this program its metadata."""
+    """Yield the paths of a distribution's installed files, relative to site-packages. For this
+    program's own distribution, yield only its metadata files."""
     for file in distribution.files or ():
         own = name != DISTRIBUTION or file.parts[0].endswith(".dist-info")
         if own and ".." not in file.parts and "__pycache__" not in file.parts:
@@ -56,7 +58,7 @@ def installed_files(name: str, distribution: metadata.Distribution) -> Iterator[
 
 
 def copy_to(folder: Path) -> None:
-    """Copy the program into a folder of packages."""
+    """Copy this program and its requirements into a site-packages directory."""
     for name, distribution in distributions().items():
         for file in installed_files(name, distribution):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

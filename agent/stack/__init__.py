@@ -1,1 +1,1 @@
-"""The stack on one machine: agent, Prometheus, Alertmanager and Grafana as children of `up`."""
+"""Local stack: agent, Prometheus, Alertmanager, and Grafana as child processes of `up`."""

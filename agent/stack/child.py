@@ -1,4 +1,4 @@
-"""The programs of the stack as children: started, waited for, ended together."""
+"""Starts the programs of the stack as child processes, waits for them, and stops them together."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Seconds within which a program must be ready, and within which it must end on request."""
+"""Time limits in seconds for a program to become ready and to exit on request."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
-"""Seconds that an answer may take, and seconds between two checks of a program."""
+"""Timeout of a readiness request and pause between two requests, in seconds."""
 
 OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
@@ -28,8 +28,8 @@ async def run_all(
     once_ready: OnceReady,
     say: Callable[[str], None],
 ) -> None:
-    """Run the programs until `stop`, with their output in `logs`, and call `once_ready` when all
-    are ready. An optional program may fail or end; raises BadInput if another program does."""
+    """Run the programs until `stop` is done, writing their output to `logs`. Once all are ready,
+    call `once_ready`. Optional programs may fail or exit; raise BadInput if any other does."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
@@ -69,8 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start the program in a session of its own, because Ctrl-C in the terminal reaches this
-    process."""
+    """Start the program in a separate session, so that Ctrl-C in the terminal reaches only this
+    process, which stops its children itself."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(
@@ -87,7 +87,7 @@ async def _started(program: StackProgram, log: Path) -> Process:
 
 
 async def _until_ready(program: StackProgram, process: Process) -> str:
-    """Wait until a program is ready; return how it failed, empty if it is ready."""
+    """Wait until a program is ready. Return an empty string, or a description of its failure."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while process.returncode is None:
         if await asyncio.to_thread(_answers, program):
@@ -111,7 +111,7 @@ def _ending(status: int) -> str:
 
 
 async def _end(process: Process) -> None:
-    """Ask the program to end, and kill it if it does not."""
+    """Terminate the program, and kill it if it does not exit in time."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:

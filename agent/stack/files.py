@@ -1,6 +1,6 @@
-"""Files of the stack: its data folder, and the configuration of its Prometheus and Grafana.
+"""Data directory of the stack, and configuration files for its Prometheus and Grafana.
 
-Strings are written as JSON writes them, which is YAML too.
+Strings are encoded as JSON, which is also valid YAML.
 """
 
 import fcntl
@@ -14,17 +14,17 @@ from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Seconds between two scrapes, and two checks of the rules: short, so that changes show soon."""
+"""Scrape and rule evaluation interval in seconds, kept short so that changes appear quickly."""
 
 FLEET_SCRAPE_SECONDS = 15.0
-"""The same for a fleet, as users scrape theirs."""
+"""Scrape and rule evaluation interval for a simulated fleet, as in a typical production setup."""
 
 LEAST_SCRAPE_SECONDS = 1.0
-"""Least interval at any speed of a simulated machine: an interval is also the time limit of an
-answer, and on a busy machine a tenth of it made agents count as down."""
+"""Minimum interval at any simulation speed. The interval is also the scrape timeout, and timeouts
+of 0.1 s caused agents on busy machines to be reported as down."""
 
 JOB_LABEL = "dgx-telemetry"
-"""The job label that boards expect."""
+"""Job label that the dashboards expect."""
 
 
 def duration(seconds: float) -> str:
@@ -34,8 +34,8 @@ def duration(seconds: float) -> str:
 def prometheus(
     ports: FreePorts, interval: float, rules: Sequence[str], *, fleet: bool = False
 ) -> str:
-    """Scrape the agent, or a fleet, every `interval` seconds, judge by `rules`, report to the
-    Alertmanager."""
+    """Return a Prometheus configuration that scrapes the agent or the fleet every `interval`
+    seconds, evaluates `rules`, and sends alerts to Alertmanager."""
     agent = f"{LOOPBACK}:{ports.agent}"
     here = f'static_configs: [{{targets: ["{agent}"]}}]'
     listed = f'http_sd_configs: [{{url: "http://{agent}/targets", refresh_interval: "15s"}}]'
@@ -86,12 +86,12 @@ LOCK = "lock"
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """Yield the named folder, which stays, or a temporary folder. Raises BadInput if it cannot be
-    made, or if another stack uses it."""
+    """Yield `wanted`, which is kept on exit, or a temporary directory if it is None. Raise BadInput
+    if the directory cannot be created or is used by another stack."""
     if wanted is None:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")
-        except FileNotFoundError as error:  # a read-only machine
+        except FileNotFoundError as error:  # no writable temporary directory
             raise BadInput("no temporary folder can be written: --data names another") from error
         with temporary as name:
             yield Path(name)

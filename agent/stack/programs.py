@@ -1,4 +1,4 @@
-"""The programs of the stack: the places of their binaries, and their start on loopback."""
+"""Programs of the stack: finds their binaries and builds their commands for loopback addresses."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """Ports by program."""
+    """Port for each program."""
 
     agent: int = 9935
     prometheus: int = 9090
@@ -28,14 +28,14 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """Return the wanted ports, each replaced by a free port if it is taken."""
-    with ExitStack() as held:  # all until all are chosen, so that no two are the same
+    """Return the wanted ports, replacing each port that is already in use with a free port."""
+    with ExitStack() as held:  # keeps all sockets open, so that no port is chosen twice
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
 
 def _free(port: int, held: ExitStack) -> int:
     candidate = held.enter_context(socket.socket())
-    # Connections of a stack that just ended linger for a minute, and delay no new stack.
+    # Connections of a previous stack in TIME_WAIT must not block the port of a new stack.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((LOOPBACK, port))
@@ -45,28 +45,28 @@ def _free(port: int, held: ExitStack) -> int:
 
 
 SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
-"""Path of this program's packages: the source tree, or the site-packages of an installation."""
+"""Directory with this program's packages: the source tree, or site-packages if installed."""
 
 BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
-"""Generated boards. They are part of the source tree, not of an installed package."""
+"""Directory with the generated dashboards, which exist only in the source tree."""
 
 BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
-"""Folders that are searched for binaries after PATH: this virtual environment, and the usual
-folders of servers."""
+"""Directories searched for binaries after PATH: this virtual environment and common directories for
+server programs."""
 
 GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
-    """A program of the stack: its command, and the sign that it is ready."""
+    """A program of the stack, with its command, port, and readiness endpoint."""
 
     name: str
     arguments: Sequence[str]
     port: int
-    ready: str = "/-/ready"  # path that answers 200 once it is ready
+    ready: str = "/-/ready"  # path that returns 200 once the program is ready
     environment: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = True  # only the agent must run: its page stands alone
+    optional: bool = True  # only the agent is required, because its page works alone
 
     @property
     def address(self) -> str:
@@ -74,18 +74,19 @@ class StackProgram:
 
 
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Words before the command of a child that makes it die with its parent."""
+"""Command prefix that makes the kernel kill a child process when its parent dies."""
 
 BINARIES = {
     "prometheus": ("prometheus",),
     "alertmanager": ("prometheus-alertmanager", "alertmanager"),
     "grafana": ("grafana-server",),
 }
-"""Names of the binary of each program; the first is also the Debian package, if there is one."""
+"""Possible binary names of each program. The first name is also that of the Debian package, if one
+exists."""
 
 
 def binary(program: str) -> str:
-    """The path of a program's binary; empty if it is not installed."""
+    """Return the path of a program's binary, or an empty string if it is not installed."""
     path = os.pathsep.join((os.environ.get("PATH", ""), BINARY_FOLDERS))
     found = (shutil.which(name, path=path) for name in BINARIES[program])
     return next(filter(None, found), "")
@@ -103,8 +104,8 @@ def fleet_program(
 
 
 def _own(name: str, port: int, *module: str) -> StackProgram:
-    """Return the command for a module of these packages; `-P` keeps an `agent` in the current
-    folder out."""
+    """Return a program that runs one of our own modules. The `-P` flag prevents Python from
+    importing a package named `agent` from the current directory."""
     paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
@@ -116,12 +117,13 @@ def prometheus_program(port: int, folder: Path) -> StackProgram:
 
 
 def alertmanager_program(port: int, folder: Path) -> StackProgram:
-    """Return Alertmanager over `folder`, alone: without a cluster address it seeks no peers."""
+    """Return Alertmanager with its files in `folder`. Clustering is disabled by the empty listen
+    address."""
     return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
 
 
 def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> StackProgram:
-    """A program over `folder`; the links of alerts lead to the external URL."""
+    """Return a server program with its files in `folder`. Links in alerts use the external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary(name),
@@ -135,7 +137,8 @@ def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> Sta
 
 
 def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Return Grafana over `folder`; anybody on this machine may view, nobody may change."""
+    """Return Grafana with its files in `folder`. Any local user has read-only access without
+    logging in."""
     server = binary("grafana")
     homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
