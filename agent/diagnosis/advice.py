@@ -37,9 +37,12 @@ def of_each(summary: str) -> str:
     return summary.replace(" by its ", ", each by its ")
 
 
-def hang_advice(who: str = "each rank", pid: str = "PID") -> str:
-    """Return the advice to examine a process of a hung job before its end destroys the evidence."""
-    return str(_TABLE["text"]["find_rank"]).format(who=who, pid=pid)
+def hang_advice(pid: str = "") -> str:
+    """Return the advice to examine a hung job, or a process of it, before its end destroys the
+    evidence."""
+    one = f"Run `py-spy dump --pid {pid}`"
+    each = "`nvidia-smi` lists its processes: run `py-spy dump --pid PID` on each"
+    return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each)
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:

@@ -36,9 +36,10 @@ SPOKEN = frozenset({"sentence", "summary", "do"})
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
     **{f"summary_{state}_{cause}": text for (state, cause), text in advice.SUMMARIES.items()},
-    "hang_advice": advice.hang_advice("it"),
+    "hang_advice": advice.hang_advice("PID"),
     "hang_advice_each": advice.hang_advice(),
-    "mend": advice.peer_advice("").removeprefix("Look at  "),
+    "mend": advice.peer_advice("this GPU"),
+    "mend_unknown": advice.peer_advice("a GPU").replace("once`", "once` on each node of the job"),
     **{f"step_{name}": text for name, text in advice.TEXTS.items()},
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,

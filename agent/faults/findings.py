@@ -60,7 +60,7 @@ def action(finding: Finding) -> str:
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
-    text = text.replace("/dev/DISK", f"/dev/{finding.device}")
+    text = text.replace("DEVICE", finding.device).replace("http://NODE", "")
     if "pid" in fault.names:
         text = text.replace("PID", finding.names[fault.names.index("pid")])
     return text.replace("-i GPU", f"-i {finding.gpu.index}") if finding.gpu else text

@@ -8,14 +8,14 @@ from agent.faults.places import GPU_NUMBER, ON
 
 NODE = ON
 GPU = f"{GPU_NUMBER} of {ON}"
-GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
+GPU_ID = '{{ or $labels.uuid "GPU" }}'
 """Argument for `nvidia-smi -i`, which would select all GPUs if the argument were empty."""
 
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
     "whole": '{{ reReplaceAll "[.].*%" "%" (humanizePercentage $value) }}',
     "duration": "{{ $value | humanizeDuration }}",
-    "speed": "{{ $value | humanize }}B/s",
+    "speed": '{{ reReplaceAll "([kMGT])$" " $1" (humanize $value) }}b/s',
     ".3g": "{{ $value | humanize }}",
 }
 COUNT = '{{ printf "%.0f" $value }}'
@@ -24,7 +24,7 @@ COUNT = '{{ printf "%.0f" $value }}'
 def described(fault: Fault) -> str:
     """Return the description of an alert: its place, its sentence, and the first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
-    do = do.replace("/dev/DISK", "/dev/{{ $labels.device }}")
+    do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:
         do = do.replace("PID", "{{ $labels.pid }}")
     where = GPU if fault.place == "gpu" else NODE

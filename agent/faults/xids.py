@@ -23,10 +23,17 @@ UNUSED = "a code that NVIDIA does not use"
 """Name that the catalogue gives to unused codes."""
 
 BY_UNIT = {
-    XidAction.RESET: first_steps()[XidAction.RESET],
-    XidAction.IGNORE: "No immediate action; if XID 154 follows, do what it requests.",
+    XidAction.RESET: (
+        "fatal link error",
+        "Drain the node, let other jobs end, reset the GPU (`nvidia-smi --gpu-reset -i GPU`). "
+        "If the error returns, open a support case.",
+    ),
+    XidAction.IGNORE: (
+        "minor link error",
+        "Nothing to do, unless XID 154 follows: then do what it requests.",
+    ),
 }
-"""First steps for XIDs 144 to 150, by the action that follows from the unit."""
+"""Events and first steps for XIDs 144 to 150, by the action that follows from the unit."""
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
@@ -52,9 +59,8 @@ def rules() -> Iterator[dict[str, str]]:
 
 def of_units() -> Iterator[dict[str, str]]:
     """Yield a row for each action that follows from an NVLink 5 unit."""
-    texts = {"happened": first_steps("happened")[XidAction.BY_UNIT]}
-    for action, do in BY_UNIT.items():
-        yield {**_row(_of_action(action), action), **texts, "do": do}
+    for action, (what, do) in BY_UNIT.items():
+        yield {**_row(_of_action(action), action), "happened": what, "do": do}
 
 
 def _row(severity: Severity, action: XidAction, codes: str = "") -> dict[str, str]:
@@ -127,16 +133,22 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
         yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
 
 
+def _texts(finding: Finding) -> tuple[str, str]:
+    """Return the event and the first step of a finding."""
+    code = int(finding.device)
+    if code in NVLINK5 and finding.severity is not meaning(code).severity:
+        critical = finding.severity is Severity.CRITICAL
+        return BY_UNIT[XidAction.RESET if critical else XidAction.IGNORE]
+    action = meaning(code).action
+    return first_steps("happened")[action], first_steps()[action]
+
+
 def happened(finding: Finding) -> str:
-    return first_steps("happened")[meaning(int(finding.device)).action]
+    return _texts(finding)[0]
 
 
 def first_step(finding: Finding) -> str:
-    code = int(finding.device)
-    if code in NVLINK5 and finding.severity is not meaning(code).severity:
-        action = XidAction.RESET if finding.severity is Severity.CRITICAL else XidAction.IGNORE
-        return BY_UNIT[action]
-    return first_steps()[meaning(code).action]
+    return _texts(finding)[1]
 
 
 def table() -> Iterator[str]:

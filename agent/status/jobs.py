@@ -79,7 +79,7 @@ def culprit_name(one: Culprit) -> str:
 def hang_action(hang: Hang) -> str:
     """Return the advice for a hang, with the process that blocks the others, if known."""
     first = next(iter(hang.culprits), None)
-    return hang_advice(f"pid {first.pid}", f"{first.pid}") if first else hang_advice()
+    return hang_advice(f"{first.pid}") if first else hang_advice()
 
 
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:

@@ -100,7 +100,7 @@ def rate(moved: float | None, limit: float | None, path: str) -> str:
 FORMS: Mapping[str, Callable[[float], str]] = {
     "percent": "{:.0f} %".format,
     "rate": figure,
-    "speed": lambda value: f"{figure(value)} GB/s",
+    "speed": lambda value: f"{figure(8 * value)} Gb/s",
     "bits": lambda value: figure(8 * value),
     "duration": duration,
 }

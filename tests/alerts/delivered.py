@@ -101,7 +101,7 @@ def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
 def delivered(alerts: Iterable[Fired], folder: Path) -> list[Message]:
     """The messages about alerts, each by itself: in a cluster of its own."""
     sent = [
-        Fired({**one.labels, "cluster": f"c{n}"}, one.annotations) for n, one in enumerate(alerts)
+        Fired({"cluster": f"c{n}", **one.labels}, one.annotations) for n, one in enumerate(alerts)
     ]
     with ExitStack() as stack:
         inbox = stack.enter_context(webhook())

@@ -64,14 +64,14 @@ EXACT = {
     "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15 min (limit 25%), most "
     "for the disk; nothing is broken: tell the job's owner. If it reads: read ahead",
     "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
-    "DgxGpuHot: at the limit": "the core has reached its temperature limit. It slows",
+    "DgxGpuHot: at the limit": "its core has reached its temperature limit. The GPU slows",
     "DgxGpuHot: of a job": "fans, inlet air, dust. Job 7.",
     "DgxLinkSaturated: network, just over": "network port eno1 (receive) was at its limit for 51% "
     "of the last 10 min (limit 50%); nothing is broken: tell the job's owner. If the job reads",
     "DgxGpuStraggler: two wait for one": "2 GPUs wait for it, each for over 25% of the last",
     "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
     "DgxNvlinkDown: one is down": "1 NVLink is down. Drain the node",
-    "DgxDiskFailing: the last copy": "Copy its data first; do not pull it",
+    "DgxDiskFailing: the last copy": "Do not pull the disk: it holds the last good copy",
     "DgxRaidDegraded: one less, by name": "array md0 has lost its member nvme1n1",
 }
 

@@ -80,7 +80,7 @@ def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
     assert shown(looked_at(bench, 4)) == [
-        "network port eno1 runs at 0.12 GB/s, below its rate of 1.2 GB/s"
+        "network port eno1 runs at 1 Gb/s, below its rate of 10 Gb/s"
     ]
 
 
@@ -89,7 +89,7 @@ def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
     bench.machine.driver.xid(0, 62)
     bench.run(8)
     assert shown(bench) == [
-        "GPU 0: XID 62, fatal GPU error (Internal micro-controller halt), seen once, 8 s ago"
+        "GPU 0: XID 62, fatal error (Internal micro-controller halt), seen once, 8 s ago"
     ]
     (later,) = shown(bench.run(120))
     assert later.endswith("seen once, 2 min ago")
