@@ -137,11 +137,16 @@ def _arrived(inbox: Inbox, watched: int, sent: int) -> bool:
     return len(clusters) == sent and min(len(inbox.slack), len(inbox.mails)) >= watched
 
 
+def _says(text: str, description: str) -> bool:
+    """Another description may begin alike."""
+    return text.partition("\n")[0].strip() == description
+
+
 def _message(inbox: Inbox, mails: Sequence[str], alert: Fired) -> Message:
     arrived = next(d for d in inbox.deliveries if d.labels["cluster"] == alert.labels["cluster"])
     description = arrived.annotations["description"]
-    slack = next((s for s in inbox.slack if s["text"].startswith(description)), {})
-    mail = next((text for text in mails if text.startswith(description)), "")
+    slack = next((s for s in inbox.slack if _says(s["text"], description)), {})
+    mail = next((text for text in mails if _says(text, description)), "")
     shown = Fired(arrived.labels, arrived.annotations)
     return Message(shown, slack.get("title", ""), slack.get("text", ""), mail)
 
