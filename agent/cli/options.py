@@ -118,7 +118,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
     await agent.clock.sleep(intervals.TICK)
-    for read in agent.gpus.reads():  # also rerun reads with longer intervals now
+    for read in agent.gpus.reads():  # also rerun reads with longer intervals
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()
