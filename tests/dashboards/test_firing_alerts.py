@@ -17,7 +17,7 @@ CASES = [
 CASES += [
     ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
     ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory and overlap"),
-    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Look at it first with"),
+    ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Run `py-spy dump --pid"),
 ]
 
 

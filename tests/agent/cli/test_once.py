@@ -87,7 +87,7 @@ def test_why_and_what_to_do_is_reported_once_for_all_alike() -> None:
     shown = " ".join(" ".join(lines("dgx-1-v100:starved-peer", seconds=24)).split())
     one_for_all = r"GPUs 1-7: waiting for GPU 0, \d+ % of the last \d0 s; for example GPU 1: "
     assert len(re.findall(one_for_all, shown)) == 1
-    assert shown.count("balance the work") == 1
+    assert shown.count("share the work evenly") == 1
 
 
 def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_digits() -> None:
