@@ -1,1 +1,1 @@
-"""Tapes: the raw answers of a machine, recorded with masks and played back anywhere."""
+"""Recordings: the raw responses of a machine, recorded with masks and replayed anywhere."""

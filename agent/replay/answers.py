@@ -1,10 +1,10 @@
-"""Answers of backends, as JSON and back: values, structures, refusals, and the handle of a GPU; and
-the writer of tapes, which takes answers from several threads, and keeps the changes.
+"""Backend responses encoded as JSON and decoded (values, structures, refusals, and GPU handles),
+and the writer of recordings, which accepts responses from several threads and stores changes.
 
-A refusal is an object with one key: `error` (NVML's code), `mismatch` or `errno`. Every other
-object with one key is a structure, by the names in `REBUILD`. A frame holds the answers of a tick:
-it ends when the backends fall silent for `SILENCE`, after `SPAN`, or when a question comes up again
-with another answer.
+A refusal is an object with a single key: `error` (NVML's code), `mismatch`, or `errno`. Every other
+object with a single key is a structure named in `REBUILD`. A frame holds the responses of a tick.
+It ends after `SILENCE` without calls, after `SPAN`, or when a query gets a second, different
+response.
 """
 
 import ctypes
@@ -34,8 +34,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Bytes that a tape may unpack to, some two hours of eight GPUs; nothing longer is written or read.
-A real tape takes four to seven times as much memory while it is played."""
+"""Maximum unpacked size of a recording in bytes, enough for about two hours of eight GPUs; longer
+recordings are neither written nor read. A real recording takes four to seven times as much memory
+during replay."""
 
 DEEPEST = 20
 WIDEST = 2**64
@@ -48,28 +49,28 @@ UNTAPED = {
     "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
     "nvmlEventSetCreate": "events, which no one asks for",
 }
-"""Functions that are not on a tape; a library that is being recorded or played appears without
+"""Functions that are not recorded; during recording and replay the library appears not to have
 them."""
 
 MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-"""The member of NVML's value union that each value type names."""
+"""Member of NVML's value union by value type."""
 
 
 class TapeError(BadInput):
-    """The player cannot play a file; the sentence names the file and the reason."""
+    """Raised if a file cannot be replayed; the message states the file and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """The handle of a GPU; `real` is the library's own handle, absent on replay."""
+    """A GPU handle; `real` is the library's own handle, which is absent during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def identity(pointer: Any) -> int:
-    """Return a key that distinguishes two opaque NVML pointers: the address, else the object
-    itself."""
+    """Return a key that distinguishes opaque NVML pointers: the address, or the ID of the object if
+    it has no address."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):
@@ -77,34 +78,35 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """Return `name(arguments)`: GPUs by their index, numbers and texts; other arguments are left
-    out."""
+    """Return `name(arguments)` with GPU indices, numbers, and strings; other arguments are
+    omitted."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """Return the same for a function of psutil. The tape has settled whether counters wrap."""
+    """Return the key of a psutil call. `nowrap` is omitted because it applied during recording."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
 def field_key(index: int, field: int | tuple[int, int]) -> str:
-    """`GPU,field,scope`."""
+    """Return `GPU,field,scope`."""
     number, scope = field if isinstance(field, tuple) else (field, 0)
     return f"{index},{int(number)},{int(scope)}"
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """`GPU,metric` for each metric of a request; `GPU,metric,again` if the GPU's first request,
-    which `asked` keeps by its length, was another: a window of 100 ms within each second."""
+    """Return `GPU,metric` for each metric of a request. `,again` is appended if the request differs
+    from the GPU's first request (whose length is kept in `asked`), because it covers a window of
+    100 ms within each second."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
 
 def union_member(value_type: int) -> str:
-    """Return the name of the member. Integers keep all 64 bits of the union, for drivers that name
-    the wrong type."""
+    """Return the name of the union member. Integers use a 64-bit member, because some drivers
+    report the wrong type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
@@ -126,7 +128,7 @@ def _encode_all(values: Mapping[Any, Any]) -> Json:
 
 
 def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
-    """Return any answer as JSON; raises TypeError for an object without attributes."""
+    """Return a response as JSON; raises TypeError for an object without attributes."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -156,8 +158,8 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """Return the answer as its caller expects it; raises ValueError for any other content of a
-    tape."""
+    """Return the response in the form that callers expect; raises ValueError for invalid
+    contents."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):
@@ -205,7 +207,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """Every answer to a question, with the time (ms) from which it holds."""
+    """All responses to a query, each with the time (ms) from which it applies."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -216,16 +218,17 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer: the time (ms) at which each sample was taped, timestamp (us) and value."""
+    """A sample buffer: the recording time (ms), timestamp (us), and value of each sample."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)
     stamps: list[int] = dataclasses.field(default_factory=list)
     values: list[int | float] = dataclasses.field(default_factory=list)
-    _delay: int | None = None  # us from a sample's timestamp to when the driver had it, on the tape
+    _delay: int | None = None  # us from a sample's timestamp to its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch, taped at `at`; raises ValueError if it is older than the newest sample."""
+        """Add a batch recorded at `at`; raises ValueError unless its samples are sorted by time and
+        follow the existing samples."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -235,8 +238,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Samples after `last_seen` that the driver had by `now`, even if the recorded agent asked
-        for them later: the tape does not decide how often a reading comes."""
+        """Return the samples after `last_seen` that the driver had by `now`, even if the recorded
+        agent requested them later, so that the read interval may differ during replay."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)
@@ -245,10 +248,10 @@ class TapedBuffer:
 
 
 SILENCE = 50
-SPAN = 500  # Milliseconds of the clock
+SPAN = 500  # Milliseconds on the agent's clock
 LEVEL = 6
-GZIP = 31  # zlib's word for the largest window in a gzip wrapper
-ROOM = 1024 * 1024  # Bytes left for header and footer
+GZIP = 31  # zlib's wbits value for the largest window with a gzip wrapper
+ROOM = 1024 * 1024  # Bytes reserved for the header and footer
 
 
 def line(content: Json) -> bytes:
@@ -256,13 +259,13 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """A line as a gzip member of its own: a file may hold several members."""
+    """Return a line as a separate gzip member; a file may hold several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 
 
 class TapeWriter:
-    """Answers on their way to a tape. Times are milliseconds since the first question."""
+    """Collects responses for a recording. Times are milliseconds since the first query."""
 
     def __init__(self, clock: Clock, largest: int = TAPE_BYTES) -> None:
         self._clock = clock
@@ -279,12 +282,12 @@ class TapeWriter:
         self.full = False
 
     def begin(self) -> None:
-        """Start the time at the first question."""
+        """Start the recording time unless it has started."""
         with self._lock:
             self._now()
 
     def note(self, section: str, key: str, answer: Json) -> None:
-        """Tape an answer, unless it repeats the last answer to this question."""
+        """Record a response unless it equals the last response to the query."""
         with self._lock:
             self._turn()
             question = (section, key)
@@ -293,7 +296,8 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """Tape the samples of a buffer (timestamp in us, value) that are newer than the last."""
+        """Record the samples of a buffer (timestamp in us, value) that are newer than its last
+        recorded sample."""
         with self._lock:
             self._turn()
             newest = self._newest.get(key, -1)
@@ -306,7 +310,7 @@ class TapeWriter:
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
 
     def content(self) -> bytes:
-        """Return the tape up to now; recording may go on."""
+        """Return the recording so far; recording may continue."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()

@@ -1,5 +1,5 @@
-"""Masks: serials, UUIDs, host names, and names of people, their programs and jobs never reach a
-tape; the same name gets the same mask."""
+"""Masks: recordings never contain serial numbers, UUIDs, host names, or names of people, programs,
+and jobs; equal names get equal masks."""
 
 import re
 import threading
@@ -30,7 +30,7 @@ NAME_MASKS = {
     "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
     "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
 }
-"""Position of a program's name in each file."""
+"""Position of the program name in each file."""
 USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
 HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
 GROUP = re.compile(
@@ -38,7 +38,7 @@ GROUP = re.compile(
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
     r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
 )
-"""Parts of the path of a control group that name no person or job."""
+"""Components of a control group path that do not identify a person or job."""
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
@@ -49,7 +49,7 @@ def untaped(path: str) -> bool:
 
 
 class Masks:
-    """The masks of a recording; from several threads."""
+    """The masks of a recording; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Masks:
         self._pattern: re.Pattern[str] | None = None
 
     def uuid(self, text: str) -> str:
-        """`GPU-00000000-0000-0000-0000-000000000001`; other prefixes stay as they are."""
+        """Return `GPU-00000000-0000-0000-0000-000000000001`; other prefixes are kept."""
         if UUID.search(text):
             return UUID.sub(self._uuid, text)
         return "GPU-" + self._mask("uuid", text)
@@ -75,7 +75,7 @@ class Masks:
                 self._learn(part, self._mask("host", part))
 
     def text(self, text: str) -> str:
-        """Any text without UUIDs, serials and host names."""
+        """Return the text with UUIDs, serial numbers, and host names masked."""
         masked = UUID.sub(self._uuid, text)
         pattern = self._pattern
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked
@@ -89,8 +89,8 @@ class Masks:
         return "/".join(map(self._part, path.split("/")))
 
     def of_process(self, path: str, text: str) -> str:
-        """Return a file of a process without the names of its program, user and job; other files
-        unchanged."""
+        """Return the contents of a process file with the names of its program, user, and job
+        masked; other files are unchanged."""
         found = OF_PROCESS.fullmatch(path)
         if found is None:
             return text
@@ -123,8 +123,7 @@ class Masks:
         return self._mask("unit", part.removesuffix(tail)) + tail
 
     def mounts(self, text: str) -> str:
-        """Return a table of mounts without the names and addresses of file servers, and without
-        users."""
+        """Return a mount table with users and the names and addresses of file servers masked."""
         lines = (REMOTE.sub(self._server, line) for line in text.splitlines(keepends=True))
         masked = "".join(ADDRESS.sub(self._server, line) for line in lines)
         return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)

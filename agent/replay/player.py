@@ -1,5 +1,5 @@
-"""The player: reads a tape whole, bounded, and answers as the machine answered at that time. An
-answer that no machine gives is an error of NVML, or of the file."""
+"""The player: reads a whole recording of limited size and responds as the machine did at that time.
+A response that no machine could give becomes an NVML error or a file error."""
 
 import ctypes
 import gzip
@@ -47,34 +47,34 @@ from agent.replay.answers import (
 )
 
 AHEAD = 250
-"""Milliseconds by which a replay in real time runs ahead of the tape.
+"""Milliseconds by which a real-time replay runs ahead of the recording.
 
-The ticks of recording and replay start equally late after the first question, except for some
-jitter: without this, a tick would find the frame of its own time, or the frame before.
+Recording and replay ticks start equally late after the first query, except for jitter. Without this
+lead, a tick might find the previous frame instead of its own.
 """
 
-TAPE_SECONDS = 10 * 366 * 86400  # Seconds: ten years
+TAPE_SECONDS = 10 * 366 * 86400  # ten years
 
 Time = Annotated[float, Meta(ge=0, le=TAPE_SECONDS)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Title(Struct):
-    """The first line."""
+    """The first line of a recording."""
 
     tape: Literal["dgx-telemetry"]
     version: int
 
 
 class _Footer(Struct):
-    """The last line."""
+    """The last line of a recording."""
 
     frames: int
     seconds: Time
 
 
 class _Frame(Struct):
-    """Answers by question; samples are [type, steps, values] by question."""
+    """Responses by query; samples are [type, steps, values] by query."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -84,7 +84,7 @@ class _Frame(Struct):
 
 
 def begins(path: Path) -> bool:
-    """Return whether the file is a tape by its first line, of any version."""
+    """Return whether the file's first line is that of a recording of any version."""
     start = line({"tape": MAGIC})[:-2]
     try:
         with gzip.open(path) as file:
@@ -94,8 +94,8 @@ def begins(path: Path) -> bool:
 
 
 class Tape:
-    """A recording, `seconds` long: series by section and question, buffers of samples by question.
-    Raises TapeError with a sentence if the file cannot be played."""
+    """A recording of length `seconds`: response series by section and query, and sample buffers by
+    query. Raises TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
@@ -175,7 +175,7 @@ class Tape:
 
 
 class TapeClock:
-    """Milliseconds since the first question, which may be asked from several threads."""
+    """Replay clock: milliseconds since the first query; queries may come from several threads."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -195,7 +195,8 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the present answer to a call; raises the refusal, or `never` without such a call."""
+    """Return the current response to a call; raises the recorded refusal, or `never` if the call
+    was not recorded."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
         raise never
@@ -204,7 +205,7 @@ def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exceptio
 
 
 class TapedNvml:
-    """The functions of an NVML library, answered from a tape; constants are pynvml's."""
+    """The functions of an NVML library, answered from a recording; constants are pynvml's."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape = tape
@@ -236,18 +237,19 @@ class TapedNvml:
                 if (special := self._special.get(name)) is not None:
                     return special(*args, **keywords)
                 return self._answer(key_of(name, args, keywords))
-            except (ArithmeticError, TypeError, ValueError) as error:  # no library answers so
+            except (ArithmeticError, TypeError, ValueError) as error:  # no library returns this
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
         return ask
 
     def _answer(self, key: str) -> Any:
-        """Return the present answer; Function Not Found for a question that was never asked."""
+        """Return the current response; raises Function Not Found if the call was not recorded."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the answers to a call with many questions; refused if each of them was."""
+        """Return the responses to a call with several queries; raises the refusal if all were
+        refused."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -295,7 +297,7 @@ class TapedNvml:
 
     def _gpm_alloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
-        # An address that is never followed: it only distinguishes samples from each other.
+        # An address that is never dereferenced: it only distinguishes samples from each other.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
@@ -319,13 +321,13 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Files as they were, answered from their series; a path that is not on the tape is missing."""
+    """Recorded files; a path that is not in the recording is missing."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
-        """Return the answer on the tape; raises OSError if it has no answer, or an odd answer."""
+        """Return the recorded response; raises OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(ValueError):
             found = answer_of(self._tape, self._clock, key, what, never)
@@ -344,7 +346,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """psutil's counters as they were; the recording settled `nowrap`."""
+    """Recorded psutil counters; `nowrap` applied during recording."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files
@@ -354,7 +356,7 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A taped machine; `nvml` and `host` stand in for the real library and host."""
+    """A recorded machine; `nvml` and `host` replace the real library and host."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self._clock = TapeClock(clock)

@@ -1,4 +1,4 @@
-"""The recorder: stands between sources and hardware, passes every answer on, and tapes it."""
+"""The recorder: passes every response from the hardware to the sources and records it."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library, each answer noted; constants pass through."""
+    """The functions of an NVML library, with every response recorded; constants pass through."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -78,17 +78,18 @@ class RecordingNvml:
         self,
         name: str,
         *args: Any,
-        write: Write = lambda _: None,  # answers that mean something only to the library itself
+        write: Write = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
-        """Ask the library, and note the result of `write` for the answer, or else the refusal."""
+        """Call the library and record the result of `write` for its response, or the refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Ask the library; a refusal is noted for each of `keys`, the caller notes an answer."""
+        """Call the library. A refusal is recorded for each of `keys`; the caller records a
+        response."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
@@ -118,7 +119,7 @@ class RecordingNvml:
         try:
             kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
         except NVML_FAILURES as error:
-            # Nothing newer than the last call is no refusal: the buffer itself answers.
+            # No samples since the last call is not a refusal: the buffer exists.
             empty = getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND
             self._writer.note(CALLS, key, None if empty else refusal(error))
             raise
@@ -142,7 +143,7 @@ class RecordingNvml:
         answer = self._raw(keys, "nvmlGpmMetricsGet", request)
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
-            value = metric.value  # in GPM's precision
+            value = metric.value  # rounded to GPM's precision
             six_digits = float(f"{value:.6g}") if math.isfinite(value) else None
             entry: Json = [0, six_digits] if good else [metric.nvmlReturn]
             self._writer.note(section, key, entry)
@@ -153,7 +154,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Files whose content is noted, without the parts that would identify the machine."""
+    """Files whose contents are recorded without parts that identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files
@@ -164,7 +165,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Ask the host, and note the result of `write` for the answer, or else the errno."""
+        """Query the host and record the result of `write` for its response, or the errno."""
         self._writer.begin()
         try:
             answer = ask()
@@ -202,7 +203,7 @@ class RecordingFiles(FileTree):
 
 
 class RecordingPsutil:
-    """psutil whose counters are noted."""
+    """psutil with recorded counters."""
 
     def __init__(self, psutil: Psutil, files: RecordingFiles) -> None:
         self._psutil = psutil
@@ -216,7 +217,7 @@ class RecordingPsutil:
 
 
 class TapeRecorder:
-    """Wraps a machine's backends; `nvml` and `host` are used in their place."""
+    """Wraps the backends of a machine; use `nvml` and `host` in their place."""
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()
@@ -226,7 +227,7 @@ class TapeRecorder:
         self.host = Host(
             files=files,
             psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
-            kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
+            kernel_log=host.kernel_log,  # not recorded, because it names people's programs
         )
 
     @property
@@ -234,7 +235,7 @@ class TapeRecorder:
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
-        """Write the tape up to now; on failure (BadInput) `path` stays as it was."""
+        """Write the recording so far; on failure (BadInput), `path` is unchanged."""
         atomic_write(Path(path), self.content())
 
     def content(self) -> bytes:
