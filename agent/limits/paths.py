@@ -1,4 +1,4 @@
-"""Utilization of each data path, integrated over every reading instead of sampled."""
+"""Utilization of each data path, integrated over all readings instead of sampled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,9 +26,10 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between two checks of the limits: links go down, GPUs are lost, speeds are negotiated."""
+"""Ticks between two updates of the limits, because links go down, GPUs are lost, and link speeds
+are renegotiated."""
 
-KEPT_S = 3600.0  # for which a path that is gone keeps its seconds: a lost GPU may come back
+KEPT_S = 3600.0  # s for which a missing path is kept, because a lost GPU may return
 NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
 
 NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
@@ -37,8 +38,8 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose growth (or value, for a share) is the traffic of a path in one direction. On
-    GPUs that count payload alone (P100), `payload` replaces the wire."""
+    """A metric whose increase (or value, for a share) is the traffic of a path in a direction. On
+    GPUs that count only payload (P100), `payload` replaces the wire counter."""
 
     metric: Metric
     path: str
@@ -78,7 +79,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """State of a data path in one direction."""
+    """State of a data path in a single direction."""
 
     at: float
     bytes: float
@@ -91,14 +92,14 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Follows every path with a known limit, reading by reading."""
+    """Processes every reading of each path with a known limit."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
-    unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
-    unread: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
+    unlimited: set[PathKey] = field(default_factory=set)  # paths with traffic but no limit
+    unread: dict[PathKey, Absent] = field(default_factory=dict)  # paths without readings
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -119,11 +120,11 @@ class PathAccounts:
         key = key_of(traffic, labels)
         limit = self.limits.get(key)
         if limit is None:
-            if not key.is_link:  # of several links their sum counts
+            if not key.is_link:  # limits apply to the sum of the links
                 self.unlimited.add(key)
             return
         path = self.paths.get(key)
-        if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
+        if limit.bytes_per_second <= 0:  # all links are down, so no ratio exists
             if path is not None:
                 path.ratio = None
             return
@@ -134,10 +135,10 @@ class PathAccounts:
             return
         seconds = point.at - path.at
         grown = moved * seconds if traffic.share else moved - path.bytes
-        longest = EXPIRY_INTERVALS * max(path.every, every)  # a burst shortens the interval
+        longest = EXPIRY_INTERVALS * max(path.every, every)  # bursts shorten the interval
         path.at, path.bytes, path.until, path.every = point.at, moved, point.until, every
         if grown < 0 or not 0 < seconds <= longest:
-            path.ratio = None  # a reset, or a gap, whose traffic is not known
+            path.ratio = None  # a reset, or a gap with unknown traffic
             return
         path.ratio = grown / seconds / limit.bytes_per_second
         path.observed += seconds
@@ -145,7 +146,8 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths of devices that are gone: NICs come and go, under new names."""
+        """Drop the paths of missing devices, because network interfaces come and go under new
+        names."""
         kept = (
             (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
         )
@@ -171,7 +173,7 @@ class PathAccounts:
 
 
 class PathMonitor:
-    """The paths of a machine. Limits are resolved again at an interval; traffic is followed every
+    """The data paths of a machine. Limits are resolved periodically; traffic is processed every
     tick."""
 
     def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
@@ -183,7 +185,7 @@ class PathMonitor:
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self._configuration.current
-        # While the machine is being met, every tick: its GPUs may answer after its NICs do.
+        # During startup, every tick: GPUs may respond later than network interfaces do.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
         if due or settings is not self._resolved_by:
             self._resolved_by = settings

@@ -1,5 +1,5 @@
-"""Capacity of each data path: as configured, else the smaller of the spec sheet and the hardware's
-own figure (active NVLinks, the fastest generation and the present width of the slot, and so on)."""
+"""Capacity of each data path: the configured value, or the smaller of the data sheet value and the
+hardware value (active NVLinks, the slot's highest generation and current width, and so on)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from agent.specs.sheets import (
     pcie_bytes_per_second,
 )
 
-MOST_RATE = 1e18  # Bytes per second; TOML knows no bounds, and floats do
+MOST_RATE = 1e18  # Bytes per second; TOML numbers are unbounded, unlike floats
 
 Path = Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
 Device = Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
@@ -32,7 +32,7 @@ Rate = Annotated[
 
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes per second of a path, device and direction."""
+    """Configured bytes per second of a path, by device and direction."""
 
     path: Path
     device: Device
@@ -46,23 +46,23 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Every configured limit; of two limits of the same path the last counts."""
+    """Configured limits; the last limit of a path wins."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
 
     @property
     def by_path(self) -> dict[tuple[str, str, str], float]:
-        """Bytes per second by path, device and direction."""
+        """Bytes per second by path, device, and direction."""
         return {(one.path, one.device, one.direction): one.bytes_per_second for one in self.limit}
 
 
-DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
+DOUBLE_RATE = 2  # HBM transfers data on both clock edges
 BITS = 8
 
 
 class PathKey(NamedTuple):
-    """A data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
+    """A data path in a single direction; `gpu` and `uuid` are empty for host paths."""
 
     path: str
     device: str
@@ -76,12 +76,12 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a single link of a GPU."""
+        """True for an individual link of a GPU."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
 class Limit(NamedTuple):
-    """Capacity in bytes per second; `origin` is configured, spec or hardware."""
+    """Capacity in bytes per second; `origin` is configured, spec, or hardware."""
 
     bytes_per_second: float
     origin: str
@@ -93,7 +93,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Facts on this machine that its limits follow from; GPUs by index and UUID."""
+    """Data about this machine from which its limits are derived; GPUs by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -108,8 +108,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """Return the links that end at another GPU. Behind a switch all links carry the same, so
-        that their sum counts."""
+        """Links to other GPUs. Individual links behind a switch are not needed, because they carry
+        equal traffic and their sum is sufficient."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":
@@ -118,7 +118,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """Figures on a path that decide its limit: the sheet's and the hardware's."""
+    """The data sheet limit and the hardware limit of a path, which determine its limit."""
 
     key: PathKey
     spec: Limit | None
@@ -132,7 +132,7 @@ def _of_path(
     hardware: Limit | None,
     who: tuple[str, str] = ("", ""),
 ) -> Iterator[PathFigures]:
-    """The figures of each direction."""
+    """Yield the limits of a path for each direction."""
     bandwidths = sheet.bandwidths if sheet else {}
     for direction in PATHS[path]:
         one = bandwidths.get((path, direction))
@@ -141,7 +141,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The number of links from the system's sheet if known, the speed of each from the GPU's."""
+    """Yield the limits of all GPUs' NVLinks: the expected number of links times the data sheet's
+    speed per link, and the number of active links times that speed."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
@@ -174,8 +175,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the memory of each GPU, even if its use is not known: a busy controller is not a full
-    bus."""
+    """Yield the memory of each GPU, even if its bandwidth use is unknown; a busy memory controller
+    does not imply a saturated bus."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -188,7 +189,8 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """The sheet states the rate of the array that holds the data; a single disk has no figure."""
+    """Yield every disk. The data sheet value applies to the array that holds the data; a single
+    disk has no value."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -220,8 +222,8 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
     """Return the limit of every path with a known limit; other paths have neither a limit nor a
-    ratio. The configuration, by path, device and direction, takes precedence; then the smaller of
-    the sheet's and the hardware's figure."""
+    ratio. A configured limit for the path, device, and direction takes precedence over the smaller
+    of the data sheet value and the hardware value."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -1,4 +1,5 @@
-"""The NVLinks found, compared with the system's graph: pairs of GPUs and their number of links."""
+"""Comparison of the detected NVLinks with the system's graph: GPU pairs and their number of
+links."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,11 @@ from agent.series import SampleStore
 from agent.sources import gpu, nvlink, system
 from agent.specs.sheets import LinkGraph, SystemSpec
 
-Weights = tuple[tuple[int, ...], ...]  # Links between every two nodes, as a symmetric matrix
+Weights = tuple[tuple[int, ...], ...]  # Links between each pair of nodes as a symmetric matrix
 
 
 class WrongPair(NamedTuple):
-    """Two GPUs, by index, whose number of links differs from the system's graph."""
+    """A pair of GPUs, by index, whose number of links differs from the system's graph."""
 
     one: int
     other: int
@@ -32,20 +33,20 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
-    """Return the differences under the best matching of two graphs with as many nodes; none if they
-    are equal.
+    """Return the differences under the best matching of two graphs with equal numbers of nodes;
+    empty if the graphs are equal.
 
-    The search is depth first: nodes of `found` take places of `expected` in turn, and it leaves a
-    branch that is no better than the best so far. Each node's own number is tried first, so that of
-    equally good matchings the usual numbering is named. It is meant for eight nodes: 8! placings at
-    worst.
+    The depth-first search assigns nodes of `found` to places of `expected` and prunes branches that
+    are no better than the best matching so far. Each node's own number is tried first, so that the
+    usual numbering wins among equally good matchings. The search is intended for eight nodes, which
+    have at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Place the next node at every place that fits, its own number first."""
+        """Assign the next node to each free place, its own number first."""
         nonlocal best, most
         node = len(taken)
         if node == size:
@@ -57,7 +58,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
 
         for where in sorted(set(range(size)).difference(taken), key=unlikeness):
             apart = (abs(found[node][a] - expected[where][b]) for a, b in enumerate(taken))
-            after = cost + sum(apart)  # links by which it differs from those placed before
+            after = cost + sum(apart)  # differing links to nodes already placed
             if after < most:
                 place((*taken, where), after)
 
@@ -71,18 +72,18 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
 
 
 class LinkEnd(NamedTuple):
-    """The far end of a link that is up: its kind, and the index of a GPU of this machine."""
+    """The remote end of an active link: its kind, and the index if it is a GPU of this machine."""
 
     link: str
     remote: str
     gpu: int | None
 
 
-Ends = Mapping[GpuKey, list[LinkEnd]]  # The far ends of the links of every GPU
+Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of every GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU that end at another kind of device than the links of this system do."""
+    """Links of a GPU whose remote ends are of a different kind than expected in this system."""
 
     gpu: GpuKey
     remote: str
@@ -91,9 +92,9 @@ class StrayLinks(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Return the differences between the graph of links and the system's graph. Other faults report
-    links that are down and GPUs that are gone; a link that does not report its far end cannot be
-    checked."""
+    """Return the differences between the detected link graph and the system's graph. Inactive links
+    and missing GPUs are reported by other faults, and links that do not report their remote ends
+    cannot be checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
@@ -116,7 +117,7 @@ def whole(samples: SampleStore, gpus: int) -> bool:
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """Return the far end of every link that is up, as each GPU reports it."""
+    """Return the remote end of every active link, as reported by each GPU."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
@@ -128,14 +129,14 @@ def far_ends(samples: SampleStore) -> Ends:
         if not samples.value(nvlink.LINK_UP, index, labels["uuid"], link):
             continue
         peer = by_address.get(pci_address(labels["remote_pci_bus_id"]))
-        known = remote != "gpu" or peer is not None  # a guest may see addresses of its host
+        known = remote != "gpu" or peer is not None  # a VM may see host PCI addresses
         gpu_key = GpuKey(int(index), labels["uuid"])
         ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
     return ends
 
 
 def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
-    """Links that end at another kind of device than this system's do, by GPU and kind."""
+    """Yield links whose remote ends are not of the expected kind, by GPU and kind."""
     for key, found in sorted(ends.items()):
         for kind in sorted({end.remote for end in found if end.remote != wanted}):
             links = tuple(end.link for end in found if end.remote == kind)
@@ -143,8 +144,8 @@ def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """The pairs that differ under the best matching. A link counts as often as both its ends report
-    it."""
+    """Return the differing pairs under the best matching. The number of links of a pair is the
+    smaller of the numbers that its two GPUs report."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {
