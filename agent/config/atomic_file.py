@@ -1,4 +1,4 @@
-"""Files written whole or not at all: beside their place, then renamed."""
+"""Atomic file writes: a temporary file in the same directory is renamed to the target."""
 
 import os
 import tempfile
@@ -11,12 +11,12 @@ from stat import S_ISREG
 from agent.errors import BadInput
 
 Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The file to replace, None if its name is free; the path and the writer of a new file."""
+"""The file to replace (None if there is none), and the path and writer of the temporary file."""
 
 
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Make a new file beside the target, which is gone at the end."""
+    """Create a temporary file beside the target and remove it at the end."""
     if str(path) == "-":
         raise BadInput("- stands for no file here, expected the name of a file")
     try:
@@ -36,17 +36,17 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the file that a write to `path` would replace, None if the name is free; raises
-    BadInput if it cannot be replaced."""
+    """Return the status of the file that a write to `path` would replace, or None if there is none;
+    raises BadInput if the file cannot be written."""
     with _beside(path) as (found, _, _):
         return found
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Put `content` at `path`, into folders that are made with `make`; on failure nothing changes.
-    A link is refused: nothing is written to its target.
+    """Write `content` to `path`, creating parent directories if `make` is true; on failure nothing
+    changes. A symbolic link is rejected, and its target is never written.
 
-    Raises BadInput with a sentence.
+    Raises BadInput with a message.
     """
     with _beside(path, make=make) as (_, beside, file):
         file.write(content)

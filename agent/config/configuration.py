@@ -1,6 +1,7 @@
-"""The configuration: a TOML file, then the environment, then flags. An unknown key is an error.
+"""The configuration: a TOML file, overridden by the environment and then by flags. Unknown keys are
+errors.
 
-Packages declare their sections themselves; `deploy/config.toml` is the commented example.
+Packages declare their own sections; `deploy/config.toml` is the commented example.
 """
 
 import logging
@@ -22,15 +23,16 @@ log = logging.getLogger(__name__)
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
 ANY_NAME = "NAME"
-"""Placeholder in a key for every name of a table below the section's own: `alerts.NAME`."""
+"""Placeholder in a key for the name of any table below the section's table: `alerts.NAME`."""
 
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
-"""A key, the value that it is given, and its place: a file, a variable or a flag."""
+"""A key, its value, and its origin: a file, an environment variable, or a flag."""
 
 
 class ConfigError(BadInput):
-    """Error in the configuration, as a sentence: the place, the key, the expected value."""
+    """Error in the configuration; the message states the origin, the key, and the expected
+    value."""
 
 
 def load(
@@ -39,9 +41,10 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings from a file (if any), then the environment, then flags that are not None.
+    """Return the settings from a file (if any), the environment, and flags that are not None; later
+    sources take precedence.
 
-    Raises ConfigError with a sentence that names the place, the key and the expected value.
+    Raises ConfigError with a message that states the origin, the key, and the expected value.
     """
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
@@ -63,21 +66,21 @@ def load(
                 value, field.type, key.removesuffix(f".{ANY_NAME}"), strict=not text
             )
         except Mismatch as wrong:
-            named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
+            named = "--" if where == f"--{key}" else f"{where}: "  # the flag's name is the key
             raise ConfigError(f"{named}{wrong}") from wrong
         places[section] = where
     made = []
     for section, given in values.items():
         try:
             made.append(section(**given))
-        except Mismatch as wrong:  # of several keys: named by the place that set the last
+        except Mismatch as wrong:  # concerns several keys; reported for the origin of the last
             table = f"{section.table}." if section.table else ""
             raise ConfigError(f"{places[section]}: {table}{wrong}") from wrong
     return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
-    """Every key, its table before it with a dot, with its section and its field there."""
+    """Return every key, prefixed with its table and a dot, with its section and field."""
     return {
         ".".join(
             filter(
@@ -125,7 +128,7 @@ def _in_environment(
             yield key, environment[name], name
     for key, (_, field) in keys.items():
         if key.endswith(f".{ANY_NAME}"):
-            continue  # only a file has tables
+            continue  # only files can contain tables
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
             if get_origin(field.type) is tuple:
@@ -134,7 +137,7 @@ def _in_environment(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a file; raises ConfigError."""
+    """Return the contents of a TOML file; raises ConfigError."""
     try:
         text = in_time(path.read_bytes).decode("utf-8-sig")
         content = tomllib.loads(text)
@@ -143,7 +146,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(message) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
-    except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
+    except (ValueError, RecursionError) as error:  # TOML errors or Python's limits
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
     if not text.strip():

@@ -1,6 +1,6 @@
-"""Values that people write into files, decoded by msgspec, whose error gets the place and the words
-of the type: a `Meta(description=...)` or `TextCheck`, the names of a Literal, the keys of a Struct.
-"""
+"""Decoding of user-written values by msgspec. Errors state the key and the description of the
+expected type: a `Meta(description=...)`, a `TextCheck`, the values of a Literal, or the keys of a
+Struct."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ T = TypeVar("T")
 Share = Annotated[float, msgspec.Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 
 LETTERS = 60
-"""Letters of a found value, or of a key, that a message shows."""
+"""Maximum number of characters of a value or key that a message shows."""
 
 
 class Mismatch(ValueError):
-    """Mistake in a key (dotted), in words."""
+    """Error in the value of a (dotted) key; the message describes it."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -27,17 +27,17 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """Condition for a text, noted in the type of a key: `Annotated[str, TextCheck(is_url, "a
-    URL")]`.
+    """Condition for a string, given as an annotation of a key's type: `Annotated[str,
+    TextCheck(is_url, "a URL")]`.
 
-    `holds` may raise ValueError for a text that does not fit.
+    `holds` may also raise ValueError for an invalid string.
     """
 
     holds: Callable[[str], bool]
     description: str
 
     def check(self, text: str, key: str) -> None:
-        """Raise Mismatch if the text does not fit."""
+        """Raise Mismatch if the string is invalid."""
         try:
             if self.holds(text):
                 return
@@ -47,11 +47,12 @@ class TextCheck:
 
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
-    """`value`, as a parser of TOML or YAML gives it, as a `kind`; without `strict` also from text.
+    """Return `value`, as parsed from TOML or YAML, converted to `kind`; strings are also converted
+    unless `strict`.
 
-    Raises Mismatch for the first wrong value; `key` is the name of this value.
+    Raises Mismatch for the first invalid value; `key` is the name of `value`.
     """
-    if get_origin(kind) is dict and isinstance(value, dict):  # msgspec names no key of a mapping
+    if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits a mapping's key
         inner = get_args(kind)[1]
         parts = {name: decode(part, inner, f"{key}.{name}") for name, part in value.items()}
         return cast("T", parts)
@@ -70,7 +71,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
-    """The only type here that msgspec does not know."""
+    """Compile a pattern, the only type here that msgspec does not support."""
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError, TypeError) as error:
@@ -78,7 +79,8 @@ def _pattern(_: Any, value: Any) -> re.Pattern[str]:
 
 
 def _expected(kind: Any, place: str) -> str:
-    """Return the words for the type at a place below `kind`, as `.bolts[0].size`."""
+    """Return the description of the expected type at a path below `kind`, such as
+    `.bolts[0].size`."""
     for name in re.findall(r"\.(\w+)|\[", place):
         kind = _bare(kind)
         kind = fields_of(kind)[name].type if name else get_args(kind)[get_origin(kind) is dict]
@@ -93,7 +95,7 @@ def _expected(kind: Any, place: str) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without notes and without None."""
+    """Return the type without annotations and without None."""
     while get_origin(kind) is Annotated or type(None) in get_args(kind):
         kind = get_args(kind)[0]
     return kind
@@ -110,9 +112,9 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 
 def shown(value: Any) -> str:
-    """A found value as a short text on one line."""
+    """Return a value as a short string on a single line."""
     try:
         text = repr(value)
-    except ValueError:  # Python prints no integer of more than 4300 digits
+    except ValueError:  # Python does not print integers of more than 4300 digits
         return "a number without end"
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."

@@ -1,4 +1,4 @@
-"""The reload of the settings while the agent runs."""
+"""Reload of the settings while the agent runs."""
 
 import asyncio
 import logging
@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reads the settings again whenever it is asked to; `good` tells whether that succeeded.
+    """Reloads the settings on request; `good` is true if the last reload succeeded.
 
-    `read` runs on a thread, because it reads files; it raises BadInput and changes nothing.
-    `follow` gets the settings once they are in force, and `under_way` is entered during a reload.
+    `read` runs on a thread because it reads files. It raises BadInput and has no side effects.
+    `follow` is called with the new settings once they are in force, and the context `under_way` is
+    entered during a reload.
     """
 
     configuration: Configuration
@@ -35,7 +36,7 @@ class Reload:
         self._asked.set()
 
     async def run(self) -> None:
-        """Reload whenever asked, for ever."""
+        """Reload on each request, forever."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -43,11 +44,11 @@ class Reload:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Put the present settings in force, or keep the old settings and say why."""
+        """Put the new settings in force, or keep the old settings and log the reason."""
         try:
             settings = await asyncio.to_thread(self.read)
             settings.check_guards(self.configuration.current)
-        except Exception as error:  # whatever is wrong with them, the agent goes on as before
+        except Exception as error:  # on any error, the agent keeps the previous settings
             why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
             log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
             self.good = False
@@ -57,7 +58,7 @@ class Reload:
         self.configuration.current = settings
         try:
             self.follow(settings)
-        except Exception as error:  # they are in force; the agent does not end over the rest
+        except Exception as error:  # the settings are in force; the agent continues
             log.error(LogEvent("reload_failed", error=str(Failure.of(error))))  # noqa: TRY400
             self.good = False
             return

@@ -1,6 +1,5 @@
-"""The settings in force. A user of a setting asks `configuration.current` each time and keeps no
-copy, from any thread; a reload replaces the settings whole.
-"""
+"""The settings in force. Users of a setting, on any thread, read `configuration.current` each time
+and keep no copy, because a reload replaces the settings as a whole."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,12 +13,12 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of a package: a field is a key, its type the expected type, its default the default.
+    """Settings of a package: each field is a key with its expected type and default value.
 
-    `table` is the TOML table of the keys, empty for the top of the file; sections may share a
-    table. `at_start` names the keys of which another value needs a restart, `guards` the keys that
-    stay in force if a reload no longer has them, `retired` keys that have no effect any more,
-    `subtables` the field that takes every table of another name below `table`.
+    `table` is the TOML table of the keys, empty for the top level; sections may share a table.
+    `at_start` lists keys whose changes require a restart, `guards` keys that stay in force if a
+    reload no longer contains them, and `retired` keys that no longer have an effect. `subtables`
+    names the field that receives all tables with other names below `table`.
     """
 
     table: ClassVar[str]
@@ -31,16 +30,17 @@ class Section(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """The keys that the file of the configuration has."""
+    """The keys that the configuration file contains."""
 
     names: frozenset[str] = frozenset()
 
 
 class Settings:
-    """A configuration, never changed: `settings[DiskConfig].ignore`.
+    """An immutable configuration: `settings[DiskConfig].ignore`.
 
-    A section that it did not get has its defaults. It may also hold an object that follows from the
-    sections alone and is costly to make (the system), found by its type in the same way.
+    Sections that were not given have their defaults. A configuration may also hold an object that
+    is derived only from sections and is costly to create (the system), looked up by its type in the
+    same way.
     """
 
     __slots__ = ("_values",)
@@ -55,11 +55,11 @@ class Settings:
         return cast("T", value)
 
     def including(self, *values: object) -> "Settings":
-        """The same settings with these values in place of those of their types."""
+        """Return a copy of the settings in which the values replace those of the same types."""
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:
-        """The keys whose new value needs a restart: name, value before and value here."""
+        """Yield the keys whose changes require a restart: name, old value, and new value."""
         for kind in {**before.sections, **self.sections}:
             for name in kind.at_start:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)
@@ -67,8 +67,8 @@ class Settings:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
 
     def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput if the file no longer has a guard of `before`, not even empty, or any key:
-        its writer may have been interrupted."""
+        """Raise BadInput if the file no longer contains a guard of `before`, not even as an empty
+        value, or any key, because its writer may have been interrupted."""
         here = self[FileKeys].names
         if before[FileKeys].names and not here:
             raise BadInput("the configuration has no key any more; a restart takes the defaults")
