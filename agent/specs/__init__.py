@@ -1,6 +1,6 @@
-"""Spec sheets: the abilities of systems and GPUs by their makers' figures, each with its source.
+"""Data sheets: manufacturers' specifications of systems and GPUs, each with its source.
 
-A TOML file per system or GPU; the file's name is its name. A source that begins with [P] is a
-public data sheet or transcript, a source with [U] was not verified; the others are the papers on
-these systems, by title.
+There is a TOML file per system or GPU, named after it. Sources starting with [P] are public data
+sheets or transcripts, and sources starting with [U] are unverified. All other sources are papers
+about these systems, cited by title.
 """

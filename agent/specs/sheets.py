@@ -1,6 +1,6 @@
-"""The spec sheets: abilities of systems and GPUs by their makers' figures, each with its source.
+"""Data sheets: manufacturers' specifications of systems and GPUs, each with its source.
 
-A TOML file per system or GPU; the file's name is its name. tests/agent/specs checks their content.
+There is a TOML file per system or GPU, named after it. tests/agent/specs checks their contents.
 """
 
 import tomllib
@@ -24,14 +24,14 @@ _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
 }
 _PCIE[6] = 64e9 * 236 / 256
-"""Bits per second and lane after line coding: 8b/10b, from generation 3 on 128b/130b. Generation 6
-sends units of 256 bytes, 20 of which are its link layer's and for error correction."""
+"""Bits per second and lane after line coding: 8b/10b, or 128b/130b since generation 3. Generation 6
+uses 256-byte units, of which 20 bytes are link layer and error correction data."""
 
 PCIE_SOURCE = "PCI Express Base Specification: transfers per second, times lanes, times line coding"
 
 
 def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
-    """Bytes per second in each direction; None for a generation not known here."""
+    """Return bytes per second in each direction, or None for an unknown generation."""
     per_lane = _PCIE.get(generation)
     return per_lane * lanes / 8 if per_lane is not None else None
 
@@ -39,7 +39,8 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of a unit in its base unit (bytes, bytes per second, watts); the others are base units."""
+"""Size of a unit in its base unit (bytes, bytes per second, or watts); other units are base
+units."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -51,11 +52,11 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "network": BOTH_WAYS,
     "infiniband": BOTH_WAYS,
 }
-"""Data paths with their directions."""
+"""Directions of each data path."""
 
 
 class SpecValue(Struct, frozen=True):
-    """A figure as its source prints it."""
+    """A value as printed in its source."""
 
     value: float
     unit: str
@@ -64,43 +65,43 @@ class SpecValue(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """Return the figure in base units: bytes, bytes per second, watts; sizes as their maker
-        counts them."""
+        """The value in base units: bytes, bytes per second, or watts; sizes use the manufacturer's
+        prefixes."""
         return self.value * UNITS.get(self.unit, 1.0)
 
 
 class Names(Struct, frozen=True):
-    """Names of a device in a driver or firmware, and the places that showed them."""
+    """Names of a device in a driver or firmware, and the source of the names."""
 
     names: tuple[str, ...]
     source: str
 
 
 class SpecBandwidth(NamedTuple):
-    """Bandwidth of a data path in one direction, for each GPU, link, port or array."""
+    """Bandwidth of a data path in a single direction, per GPU, link, port, or array."""
 
     bytes_per_second: float
     source: str
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """`[gpu]`; `models` are its names in NVML, `values` its figures by their keys, `bandwidths` are
-    by path and direction, that of NVLink for one link."""
+    """`[gpu]`; `models` are its NVML names, `values` holds its specifications by key, and
+    `bandwidths` is keyed by path and direction, with NVLink's value per link."""
 
     name: str
     title: str
     models: Names
-    card: bool = False  # alone in a machine it is a system of its name
-    integrated: bool = False  # shares the memory of its host, and has no PCIe slot
+    card: bool = False  # a machine with a single card is a system of the same name
+    integrated: bool = False  # shares host memory and has no PCIe slot
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
 
 
 class LinkGraph(Struct, frozen=True):
-    """`[system.nvlink_graph]`: NVLinks between GPUs, `pairs` of (GPU, GPU, links); empty if a
-    switch joins them all.
+    """`[system.nvlink_graph]`: NVLinks between GPUs, as `pairs` of (GPU, GPU, links); empty if a
+    switch connects all GPUs.
 
-    Machines number their GPUs differently: compare graphs, not index pairs.
+    GPU numbering differs between machines, so compare graphs instead of index pairs.
     """
 
     kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
@@ -110,15 +111,15 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """`[system]`; `gpu` is the sheet of its GPUs, `products` are patterns of its DMI product name,
-    `values` and `bandwidths` as those of a GPU."""
+    """`[system]`; `gpu` names the data sheet of its GPUs, `products` are patterns of its DMI
+    product name, and `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
     title: str
     gpu: str
     gpu_alternatives: tuple[str, ...] = ()
     products: Names | None = None
-    rack: bool = False  # known by its GPUs' place in a rack, even if some of them are missing
+    rack: bool = False  # identified by its GPUs' rack position, even if GPUs are missing
     nvlink_graph: LinkGraph | None = None
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
@@ -134,13 +135,14 @@ class SystemSpec(Struct, frozen=True, kw_only=True):
 
 
 class Specs(NamedTuple):
-    """All spec sheets, by name."""
+    """All data sheets by name."""
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
 
     def gpu(self, model: str) -> GpuSpec | None:
-        """The sheet of a GPU by its name in NVML, with or without the maker's name before it."""
+        """Return the data sheet of a GPU by its NVML name, with or without the manufacturer
+        prefix."""
         named = (s for s in self.gpus.values() if _plain(model) in map(_plain, s.models.names))
         return next(named, None)
 
@@ -151,7 +153,7 @@ def _plain(name: str) -> str:
 
 @cache
 def load() -> Specs:
-    """Read the shipped sheets, in the order of their names."""
+    """Read the bundled data sheets, sorted by name."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
     sheets = Path(__file__).parent.glob("*.toml")
@@ -171,8 +173,8 @@ def load() -> Specs:
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
-    """A table of a file with its figures and bandwidths apart; a figure without a source has the
-    table's source. Both directions of a GPU's slot come from its generation and width."""
+    """Return a data sheet table with its values and bandwidths separated; a value without a source
+    has the table's source. The PCIe bandwidths of a GPU follow from its generation and lanes."""
     source = {"source": table.get("source", "")}
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
@@ -194,11 +196,11 @@ def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
 def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
-    """The system of these GPUs (names in NVML) and this DMI product name; `racked` if a GPU reports
-    the chassis that it sits in.
+    """Return the system with the given GPU models (NVML names) and DMI product name; `racked` is
+    true if a GPU reports its chassis.
 
-    `configured` overrules both; raises ConfigError if no sheet has that name. GPUs may be missing,
-    but none may be of another model; a box without NVIDIA's product name is no DGX.
+    `configured` overrides both; raises ConfigError if it names no data sheet. GPUs may be missing,
+    but all must be of the system's model. A machine without an NVIDIA product name is not a DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -214,13 +216,13 @@ def recognise(
         if found <= {system.gpu, *system.gpu_alternatives}
         and _fits(system, len(models), _plain(product), racked=racked)
     ]
-    # If no GPU decides between two systems of the same product name, neither is known.
+    # Without GPUs, systems that share a product name cannot be told apart.
     ambiguous = not found and len(fitting) > 1
     return fitting[-1] if fitting and not ambiguous else None
 
 
 def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
-    """Return whether product name and number of GPUs are those of the system."""
+    """Return whether the product name and the number of GPUs match the system."""
     if system.products is None:
         some_missing = system.rack and racked and gpus < system.gpus
         return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
@@ -229,7 +231,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """Names of the system and its GPUs; without them the agent recognises and counts them."""
+    """Name of the system and number of its GPUs; by default the agent detects both."""
 
     table = ""
     retired = ("specs",)
@@ -238,14 +240,14 @@ class SpecConfig(Section, frozen=True):
 
 
 class SaturationConfig(Section, frozen=True):
-    """The share of its limit at or above which a path is saturated."""
+    """Share of its limit from which each path counts as saturated."""
 
     table = "saturation"
-    # V100 peers were seen at 47.9 of 50 GB/s and P100 peers at 73.06 of 80 GB/s ([P] Dell
-    # measurements): a full wire may read a little below nominal.
+    # V100 peers reached 47.9 of 50 GB/s and P100 peers 73.06 of 80 GB/s ([P] Dell
+    # measurements): a saturated link may stay slightly below its nominal bandwidth.
     nvlink: Share = 0.85
-    pcie: Share = 0.80  # headers and flow control take 10 to 20 % of the wire
-    hbm: Share = 0.90  # up to 95 % in use: NVIDIA DGX Station Architecture WP-V01, section 2.1
+    pcie: Share = 0.80  # headers and flow control use 10 to 20 % of the bandwidth
+    hbm: Share = 0.90  # up to 95 % utilization: NVIDIA DGX Station Architecture WP-V01, section 2.1
     disk: Share = 0.90
     network: Share = 0.90
     infiniband: Share = 0.90
@@ -253,20 +255,20 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """The system of this machine, by its product name and GPUs; part of Settings."""
+    """The system of this machine, determined by its product name and GPUs; part of Settings."""
 
     product: str = ""
     system: str = ""  # as configured
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return the specs for a machine of this product name. Raises ConfigError if the configured
-        system does not exist."""
+        """Return the specs for a machine with the product name. Raises ConfigError if the
+        configured system does not exist."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the system that these GPUs make of this machine."""
+        """Return the system that consists of the GPUs in this machine."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

@@ -1,7 +1,7 @@
 """XID errors: the name of each code, its severity, and the first action.
 
-The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, whose action depends on
-other parts of the line in the kernel's log: the unit, whether it was fatal, and two words.
+`codes.toml` holds the table and its sources. NVLink 5 reports XIDs 144 to 150, whose action depends
+on further fields of the kernel log line: the unit, whether the error was fatal, and two words.
 """
 
 import tomllib
@@ -23,27 +23,27 @@ class XidAction(StrEnum):
     WATCH = "watch"
     RESTART_JOB = "restart_job"
     RESTART_THEN_SERVICE = "restart_then_service"
-    RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU when it is free
+    RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU once it is idle
     RESET_LATER = "reset_later"
     RESET = "reset"
-    MEMORY = "memory"  # reset, and then look whether the memory could be fixed
-    DETAILS = "details"  # of XID 48, which names the action
+    MEMORY = "memory"  # reset, then check whether the memory was repaired
+    DETAILS = "details"  # see XID 48 for the action
     REBOOT = "reboot"
     RESTART_VM = "restart_vm"
-    LINKS = "links"  # look at both ends of the link, then reset
-    FOLLOW = "follow"  # the error that came with it
-    RECOVERY = "recovery"  # the action that the driver requests
-    BY_UNIT = "by_unit"  # NVLink 5: the kernel's log says which
+    LINKS = "links"  # check both ends of the link, then reset
+    FOLLOW = "follow"  # see the accompanying error
+    RECOVERY = "recovery"  # the action requested by the driver
+    BY_UNIT = "by_unit"  # NVLink 5: given in the kernel log
     CHECK_UVM = "check_uvm"  # reset if unified memory or vGPU is used
     ENABLE_ECC = "enable_ecc"
-    POWER = "power"  # the board's cable
-    UPDATE = "update"  # the driver
+    POWER = "power"  # check the board's power cable
+    UPDATE = "update"  # update the driver
     SERVICE = "service"
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """A code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is its name on
-    GPUs up to Volta if that differs, else empty."""
+    """An XID code; `generations` is `all`, `from ampere`, `until volta`, ...; `older` is its name
+    on GPUs up to Volta, or empty if that does not differ."""
 
     code: int
     name: str
@@ -57,14 +57,14 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 """Architectures whose memory retires pages; newer architectures remap rows."""
 
-NVLINK5 = range(144, 151)  # Codes of NVLink 5
+NVLINK5 = range(144, 151)  # NVLink 5 codes
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
-"""Sub-codes of a link that went down which need no action on the GPU: bits 20 to 25 of the first
-word; the far end, or the host, was reported to [C]."""
+"""Link-down subcodes that require no action on the GPU, in bits 20 to 25 of the first word; the
+remote end or the host reported the error to [C]."""
 
-HARMLESS_MANAGED = 3  # Status of a MFDE event that means nothing
+HARMLESS_MANAGED = 3  # MFDE event status without significance
 
 
 @cache
@@ -74,13 +74,13 @@ def _table() -> dict[str, Any]:
 
 @cache
 def first_steps(table: str = "first_step") -> Mapping[XidAction, str]:
-    """The first steps, or another table of texts by action."""
+    """Return the first steps, or another table of texts, by action."""
     return convert(_table()[table], dict[XidAction, str])
 
 
 @cache
 def catalogue() -> Mapping[int, XidMeaning]:
-    """Every code of the table."""
+    """Return the meaning of every code in the table."""
     return {
         code: convert({**row, "code": code}, XidMeaning)
         for row in _table()["xid"]
@@ -89,8 +89,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """Return the meaning of a code; a code that the table does not have gets a meaning that says
-    so."""
+    """Return the meaning of a code; an unknown code gets a generic meaning."""
     return catalogue().get(code) or XidMeaning(
         code=code,
         name="a code that this table does not have",
@@ -108,15 +107,15 @@ def name(code: int, architecture: str = "") -> str:
 
 @cache
 def critical() -> tuple[int, ...]:
-    """The codes that need action now, in order."""
+    """Return the sorted codes that require immediate action."""
     return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
-    """Return the action after an XID of NVLink 5: by unit, severity, first word and status.
+    """Return the action after an NVLink 5 XID, based on unit, severity, first word, and status.
 
-    An error that is not fatal needs nothing, or else XID 154 follows and says so; a fatal error
-    needs a reset, except for links whose far end is the reason.
+    A nonfatal error requires no action, or is followed by XID 154 with the action. A fatal error
+    requires a reset, unless the remote end of the link caused it.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
         return XidAction.IGNORE
