@@ -1,1 +1,1 @@
-"""Warn: from the catalogue to Prometheus rules."""
+"""Alerts: Prometheus rules generated from the catalogue."""

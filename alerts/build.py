@@ -1,4 +1,4 @@
-"""Everything that this package generates, as texts by file name."""
+"""All generated files of this package, as text by file name."""
 
 import re
 import sys
@@ -20,11 +20,11 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Instance with the agent's usual port, if its name has no port."""
+"""Instance with the agent's default port added if it has no port."""
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes a repeated address as an alias of its first occurrence."""
+    """Writes repeated URLs as aliases of their first occurrence."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -43,12 +43,12 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
 
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
-    """An alerting rule."""
+    """Return a Prometheus alerting rule."""
     assert fault.rule
     place, thresholds = PLACES.get(fault.place), parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
     if OWN in thresholds.runbook and (fault.place in ("", "rack") or fault.alert == DOWN):
-        # no agent of this alert serves it: the board of the agents has its page
+        # no agent can serve this page: link to the agent dashboard
         book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
@@ -65,7 +65,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     }
     texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}
     if board:
-        texts["dashboard"] = texts["dashboard_url"]  # its name up to 0.2
+        texts["dashboard"] = texts["dashboard_url"]  # the annotation's name up to version 0.2
     return {
         "alert": fault.alert,
         "expr": expr,
@@ -76,30 +76,30 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Seconds of a hold from which an alert names no job: it would begin again with each job."""
+"""Hold (s) above which an alert does not name a job, because it would restart with each job."""
 
 DOWN = "DgxAgentDown"
 
 
 def owned(expr: str) -> str:
-    """PromQL for an alert of a GPU with the labels of its job."""
+    """Return PromQL for a GPU alert with the labels of the GPU's job."""
     return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) instance_gpu:job_info:owner"
 
 
 def once(expr: str) -> str:
-    """PromQL without the rows that a second name of the same agent repeats."""
+    """Return PromQL without duplicate rows from an agent that is scraped under two names."""
     return f"({expr}) unless on ({NODE}) instance:up:doubled"
 
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Blanks within the brackets of a template, which make a hundredth of the files."""
+"""Spaces inside template braces, which make up 1 % of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Return every group of rules, patched by `[alerts.NAME]`. `scale` multiplies every range and
-    `for`, and nothing else."""
+    """Return every rule group, patched by `[alerts.NAME]`. `scale` multiplies only ranges and
+    `for`."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
 
@@ -116,14 +116,15 @@ def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """File name to text of the Alertmanager configuration; `scale` multiplies its times."""
+    """Return the Alertmanager configuration by file name; `scale` multiplies its durations."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Relative path to text of every file of this package that `dgx-telemetry build` writes."""
+    """Return all files that `dgx-telemetry build` writes for this package, as text by relative
+    path."""
     book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},

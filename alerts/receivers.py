@@ -1,4 +1,4 @@
-"""Receivers of alerts: the `[alertmanager]` table. Secrets are named by file, never written."""
+"""Alert receivers: the `[alertmanager]` table. Secrets are referenced by file and never written."""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 
 
 class Receivers(Section, frozen=True):
-    """Empty keys switch a receiver off. Files are read by Alertmanager, at each message."""
+    """Empty keys disable a receiver. Alertmanager reads the secret files for each message."""
 
     table = "alertmanager"
-    webhook_url: Url = ""  # no secret: the token goes into the file below
+    webhook_url: Url = ""  # not secret; the token is in the file below
     webhook_token_file: SecretFile = ""
-    watchdog_url: Url = ""  # a service that raises the alarm when it hears nothing
+    watchdog_url: Url = ""  # a service that alerts when it receives no messages
     watchdog_token_file: SecretFile = ""
     email_to: Email = ""
     email_from: Email = ""
@@ -39,11 +39,11 @@ NEEDS = {
     "slack_channel": ("slack_url_file",),
     "slack_url_file": ("slack_channel",),
 }
-"""A setting, and the settings that it needs."""
+"""Settings and the other settings that they require."""
 
 
 def missing(receivers: Receivers) -> str:
-    """Return the settings that are incomplete, in words; empty if there are none."""
+    """Return a description of the first incomplete setting; empty if all are complete."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -53,7 +53,8 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """A webhook. Alertmanager 0.25 takes no URL from a file, so the file holds a token."""
+    """Return a webhook configuration. Alertmanager 0.25 cannot read a URL from a file, so the file
+    holds a token."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}
@@ -80,7 +81,7 @@ TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """Return the receivers that reach a person; a pager only if `page`."""
+    """Return the receivers that notify a person, including a pager only if `page` is true."""
     found: dict[str, list[dict[str, Any]]] = {}
     if r.webhook_url:
         found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]

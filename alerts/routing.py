@@ -1,10 +1,10 @@
-"""The Alertmanager configuration: routes, repeat intervals, and alerts that silence others: one
-message per fault.
+"""The Alertmanager configuration: routes, repeat intervals, and inhibitions, so that each fault
+causes a single message.
 
-An alert that silences another must be there before that is sent. So the rules hold in steps: counts
-of every second and lost data (0 to 2 min), links and the driver's requests (3 min), lesser errors
-(5 min), faults that only wait for a reset (8 min and more). tests/alerts/test_inhibitions.py holds
-them to it.
+An inhibiting alert must fire before the alert that it silences is sent. Therefore rules have
+staggered hold times: per-second counts and lost data (0 to 2 min), links and driver requests (3
+min), lesser errors (5 min), and faults that only wait for a reset (8 min and longer).
+tests/alerts/test_inhibitions.py enforces this order.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from alerts.receivers import Receivers, missing, ways, webhook
 
 
 class Route(NamedTuple):
-    """Route of the alerts of a severity to their receiver, which is named after it."""
+    """Route for alerts of a severity to the receiver of the same name."""
 
     severity: str
-    wait: str  # for more of the same rack and cause before the first message
-    interval: str  # between two messages about them
-    repeat: str  # until a message without a reaction is sent again
+    wait: str  # for more alerts of the same rack and cause before the first message
+    interval: str  # between messages about these alerts
+    repeat: str  # until an unresolved message is repeated
 
 
 ROUTES = (
@@ -34,7 +34,8 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""A single message for a common cause: a switch with four nodes behind it, a room that gets hot."""
+"""Labels by which alerts share a message for a common cause, such as a switch with four nodes
+behind it or a hot room."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 
@@ -73,7 +74,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: receivers with equal settings are written out."""
+    """Writes YAML without anchors: receivers with equal settings are repeated."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""RUNBOOK.md: a section per alert, from its page and its rules; and a page with the same content
-that every agent serves, as the target of the links of alerts."""
+"""RUNBOOK.md, with a section per alert from its page and rules, and an HTML page with the same
+content, which every agent serves as the target of runbook links."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from agent.model import CAUSES, State
 
 
 def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
-    """The whole text."""
+    """Return the text of RUNBOOK.md."""
     generated = {
         "{XIDs}": "\n".join(table()),
         **{
@@ -32,7 +32,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
         if faults and group.title:
             lines += ["", f"# {group.title}"]
         for alert in dict.fromkeys(fault.alert for fault in faults):
-            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups have rules of it
+            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups have rules for the alert
                 continue
             page = (PAGES / f"{alert}.md").read_text(encoding="utf-8").rstrip()
             for mark, text in generated.items():
@@ -50,7 +50,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
 
 
 def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each part with its alerts; a group without a title belongs to the part before it."""
+    """Yield each part with its alerts; a group without a title belongs to the preceding part."""
     parts: dict[str, list[str]] = {}
     title, seen = "", set[str]()
     for group in groups:
@@ -75,7 +75,7 @@ RULE = re.compile(r"\|[-| ]+\|")
 
 
 def runbook_page(markdown: str) -> str:
-    """Return RUNBOOK.md as HTML; it uses few forms of Markdown."""
+    """Return RUNBOOK.md as HTML; only the Markdown subset used in it is supported."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
     whole = TEMPLATE.read_text(encoding="utf-8")
     return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
@@ -101,7 +101,8 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading. If a link names it, the name is an anchor, also in small letters."""
+    """Return a heading. If links refer to it, its name is an anchor in its original form and in
+    lowercase."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):
