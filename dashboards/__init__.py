@@ -1,1 +1,1 @@
-"""Show: from the catalogue to Grafana dashboards."""
+"""Dashboards: Grafana dashboards generated from the catalogue."""

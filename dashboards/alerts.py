@@ -1,4 +1,4 @@
-"""The table of firing alerts, which several boards have: each alert with its first step."""
+"""The table of firing alerts with their first steps, which several dashboards contain."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dashboards.promql import aggregated, scoped
 from dashboards.tables import Column, Table
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
-"""Severities, the worst first, as the table lists them."""
+"""Colours of the severities, most severe first, in the order of the table."""
 
 _COLOURS = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
 COLOURED = {
@@ -22,13 +22,13 @@ COLOURED = {
 }
 
 DECIDING = ("severity", "window", "sign", "action", "cause")
-"""Labels whose values select the steps of an alert."""
+"""Labels whose values determine the first step of an alert."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
-    """A text of each alert, by a pattern of its name and of those labels."""
+    """Return a text for each alert, keyed by a pattern of its name and deciding labels."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
@@ -39,15 +39,15 @@ def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
 
 
 def summary(fault: Fault) -> str:
-    """The summary of an alert without the labels, which have their own columns."""
+    """Return the summary of an alert without labels that have their own columns."""
     text = fault.rule.summary if fault.rule else ""
     text = re.sub(r" {{ \$labels\.(\w+) }}$", r" a \1", text)
     return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
-    """Return the table of firing alerts, the worst first, with these labels. A name links to its
-    page of the runbook, if the runbook has an address."""
+    """Return the table of firing alerts with the labels `by`, most severe first. Alert names link
+    to their runbook pages if the runbook has a URL."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
     steps = texts(lambda fault: fault.do, ON_ITS_PAGE)
@@ -88,7 +88,8 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
-    """Yield a row for each alert; alerts of many GPUs, devices or links share a row."""
+    """Return PromQL with a row for each alert; more than three alerts that differ only in GPU,
+    device, or link share a row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
     if rest == by:
@@ -98,7 +99,7 @@ def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
 
 
 WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
-"""Settings for Grafana 13, and for versions before it."""
+"""Settings for Grafana 13 and for earlier versions."""
 
 WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
 WIDTHS |= {"path": 85, "link": 50, "xid": 50, "what": 190, "Alerts": 65, "Alert since": 130}

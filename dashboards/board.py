@@ -1,4 +1,5 @@
-"""Parts of a board: rows that ask questions, panels that answer them, variables, colours."""
+"""Dashboard components: rows that ask questions, panels that answer them, variables, and
+colours."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,13 @@ from typing import Any, NamedTuple
 from agent.model import Cause, Pair, State
 
 LOOKS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("looks.toml").read_text("utf-8"))
-"""Colours, and settings of panels that never change."""
+"""Colours and constant panel settings."""
 
 COLOURS: dict[str, str] = LOOKS["colours"]
 GOOD, WARNING, BAD = COLOURS["good"], COLOURS["warning"], COLOURS["bad"]
 PLAIN = COLOURS["plain"]
 PAINTLESS = "transparent"
-"""Colour behind a good figure of a table: bad figures stand out."""
+"""Background of good values in a table, so that bad values stand out."""
 
 STATES: dict[Pair, str] = {
     (State(state), Cause(cause)): COLOURS.get(colour, colour)
@@ -25,14 +26,14 @@ STATES: dict[Pair, str] = {
 
 
 def name_of(pair: Pair) -> str:
-    """A state and its cause in the words of the boards: `starved: disk`, `busy`."""
+    """Return the dashboard name of a state and its cause: `starved: disk`, `busy`."""
     state, cause = pair
     word = LOOKS["words"].get(cause, cause.value)
     return state.value if cause is Cause.NONE else f"{state.value}: {word}"
 
 
 class Step(NamedTuple):
-    """The colour of figures from a value on; None is the lowest."""
+    """The colour of values from a threshold; None is the lowest threshold."""
 
     value: float | None
     colour: str
@@ -44,7 +45,7 @@ STEPS: Mapping[str, Steps] = {
     name: (Step(None, COLOURS[lowest]), *(Step(value, COLOURS[name]) for value, name in higher))
     for name, (lowest, *higher) in LOOKS["steps"].items()
 }
-"""Colours of figures by their name in the files of the boards."""
+"""Colour thresholds by their name in the dashboard files."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 Json = dict[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -52,30 +53,30 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels that answer one question, which is the title."""
+    """Panels that answer the question in the row's title."""
 
     question: str
-    panels: Sequence[Json]  # as Grafana reads them, but for their places
+    panels: Sequence[Json]  # in Grafana's format, except for their positions
     collapsed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a board: a value of a label, several or all."""
+    """A dashboard variable: a label value, several values, or all values."""
 
     name: str
     label: str
     query: str
-    all: str | None = ""  # the meaning of All: "" each value that is there; None: there is no All
+    all: str | None = ""  # value of All: "" for every existing value; None for no All option
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A board. The annotation marks when alerts began."""
+    """A dashboard with an annotation that marks when alerts started."""
 
     title: str
     uid: str
     about: str
     rows: Sequence[Row]
     variables: Sequence[Variable]
-    alerts: str  # the expression of the annotation
+    alerts: str  # PromQL expression of the annotation

@@ -1,10 +1,11 @@
-"""All boards as files, through grafanalib: the only file that imports it, and corrects its output.
+"""All dashboards as files, created with grafanalib. This is the only module that imports grafanalib
+and corrects its output.
 
-grafanalib 0.7.1 gives the frame: boards, targets, variables, links. Its panels use layouts of
-Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever changes), its
-graphs are limited to 100 points, and its schema version sets off migrations that overwrite these
-settings. So panels are written here as Grafana 10 to 13 read them, and obsolete parts of the frame
-are dropped.
+grafanalib 0.7.1 provides the outer structure: dashboards, targets, variables, and links. Its panels
+use layouts of Grafana 6 to 8, its thresholds start with the string "null" (so that colours never
+change), its graphs are limited to 100 points, and its schema version triggers migrations that
+overwrite these settings. Therefore panels are written here in the format of Grafana 10 to 13, and
+obsolete parts are dropped.
 """
 
 import json
@@ -31,11 +32,11 @@ OF_VARIABLE = {
     *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
     *("refresh", "sort", "options", "regex"),
 }
-"""Keys that Grafana reads of each part; it ignores the other keys of grafanalib."""
+"""Keys that Grafana reads in dashboards and variables; it ignores grafanalib's other keys."""
 
 
 def text_of(board: Board) -> str:
-    """The text of a board's JSON."""
+    """Return a dashboard as JSON text."""
     made = core.Dashboard(
         title=board.title,
         uid=board.uid,
@@ -79,7 +80,8 @@ def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Return rows below each other: panels follow an open row, a collapsed row contains its own."""
+    """Return the rows in vertical order: panels follow an open row, and a collapsed row contains
+    its panels."""
     out: list[Json] = []
     top, ids = 0, count(1)
     for row in rows:
@@ -98,7 +100,7 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Place panels from left to right, in as many lines as they need; return the end of the last
+    """Place panels from left to right on as many lines as needed; return the bottom of the last
     line."""
     out = []
     left = tallest = 0
@@ -117,8 +119,8 @@ SOURCE = core.Template(
 
 
 def _template(variable: Variable) -> Json:
-    """Return a variable. It is read again with each time range, because nodes come and go; without
-    All it begins with its first value."""
+    """Return a variable. It is refreshed when the time range changes, because nodes come and go;
+    without All its initial value is the first value."""
     made = core.Template(
         name=variable.name,
         label=variable.label,
@@ -137,7 +139,7 @@ def _template(variable: Variable) -> Json:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls, which override Grafana's defaults, except from the base of thresholds."""
+    """Remove nulls, which override Grafana's defaults, except in the base thresholds."""
     if isinstance(value, Mapping):
         return {
             k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None
@@ -148,8 +150,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Relative path to text of everything that this package generates; `book` is the address of the
-    runbook, as alerts have it."""
-    of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
+    """Return all files that this package generates, as text by relative path; `book` is the runbook
+    URL as used in alerts."""
+    of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(board(name, runbook)) for name in BOARDS}

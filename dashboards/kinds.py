@@ -1,6 +1,6 @@
-"""The kinds of panels: what the files of the boards say of each, and how Grafana draws it.
+"""Panel types: their keys in the dashboard files and their Grafana representation.
 
-Expressions become Grafana's through `scope`.
+`scope` translates expressions to Grafana's PromQL.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,24 +25,24 @@ from dashboards.board import (
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
 LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
-"""Smallest range of an axis by unit: Grafana's axis of zeros would go to 100 (10000 %)."""
+"""Minimum axis range by unit, because Grafana's axis for zeros would extend to 100 (10000 %)."""
 
 DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Decimals of figures by unit: 0.0193 % tells nothing, and `increase` makes 1.02 of a single
-error."""
+"""Decimals of values by unit: 0.0193 % is not informative, and `increase` turns a single error into
+1.02."""
 
 Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Override properties of fields, by their name, type or query."""
+    """Return an override of field properties, matched by name, type, or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Texts for the values of a label. Keys are regular expressions, of which the first match
-    counts."""
+    """Return an override with texts for label values. Keys are regular expressions, and the first
+    match wins."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())
@@ -57,11 +57,11 @@ OF_STATES = [
     )
     for (state, cause), colour in STATES.items()
 ]
-"""Name and colour of every state and cause, for series called `state/cause`."""
+"""Name and colour of every state and cause, for series named `state/cause`."""
 
 
 class Query(Struct):
-    """An expression for Grafana on a panel, and the look of its series."""
+    """A Grafana expression on a panel and the appearance of its series."""
 
     expr: str
     legend: str = ""
@@ -81,26 +81,26 @@ class Query(Struct):
 
 
 class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A panel of any kind. Width in 24ths of the board, height in units of 30 px.
+    """A panel of any type. Width is in 24ths of the dashboard, height in units of 30 px.
 
-    `empty` names the hardware or the situation that leaves the panel empty.
+    `empty` describes the hardware or situation in which the panel is empty.
     """
 
     title: str
     about: str
-    unit: str = ""  # Grafana's
+    unit: str = ""  # a Grafana unit
     width: int = 12
     height: int = 8
     empty: str = ""
-    states: bool = False  # series have the names and colours of states
-    reasons: bool = False  # the label `reason` in words
+    states: bool = False  # series use state names and colours
+    reasons: bool = False  # the label `reason` is shown as text
     more: tuple[Json, ...] = ()  # overrides
-    widths: dict[str, int] = {}  # of columns, in pixels
+    widths: dict[str, int] = {}  # column widths in pixels
 
     def _made(
         self, kind: str, queries: Sequence[Query], defaults: Json, options: Json, **more: object
     ) -> Json:
-        """Return the panel as Grafana 10 to 13 read it, without its place."""
+        """Return the panel in the format of Grafana 10 to 13, without its position."""
         word = "None" if self.empty.startswith("while") else "Empty"
         named = list(zip(queries, ascii_uppercase, strict=False))
         return {
@@ -144,20 +144,20 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Graph(Panel, kw_only=True):
-    """Lines over time, or stacked areas."""
+    """Time series as lines or stacked areas."""
 
     lines: dict[str, str] = {}  # expressions by legend
-    limits: dict[str, str] = {}  # dashed
+    limits: dict[str, str] = {}  # dashed lines by legend
     stacked: bool = False
-    whole: bool = False  # a share, on an axis that goes to 1
-    legends: bool = True  # below; with a hundred names, the tooltip reports them
-    figures: bool = False  # a legend beside, with the last, mean and highest value of each
+    whole: bool = False  # a share on an axis up to 1
+    legends: bool = True  # legend below; off for a hundred names, which the tooltip shows
+    figures: bool = False  # legend beside, with last, mean, and maximum values
     every: str = ""
-    """Least time between two points, for metrics that the agent reads less often than Prometheus
-    scrapes it; the window of `rate` grows with it."""
+    """Minimum interval between points, for metrics that the agent reads less often than Prometheus
+    scrapes them; the window of `rate` grows with it."""
 
     def drawn(self, scope: Scope) -> Json:
-        # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its
+        # Stacked shares may exceed 1 slightly because of rounding; a path can exceed its
         # limit.
         ends: Json = {"min": 0, "max": 1} if self.whole and self.stacked else {"min": 0}
         if self.unit == "none" or self.figures:
@@ -165,7 +165,7 @@ class Graph(Panel, kw_only=True):
         custom = {
             **LOOKS["line"],
             "lineWidth": 0 if self.stacked else 1,
-            "fillOpacity": 80 if self.stacked else 0,  # eight areas over each other are mud
+            "fillOpacity": 80 if self.stacked else 0,  # overlapping areas would be unreadable
             "stacking": {"mode": "normal" if self.stacked else "none", "group": "A"},
             "axisSoftMax": 1.0 if self.whole else LEAST.get(self.unit),
         }
@@ -188,7 +188,7 @@ class Graph(Panel, kw_only=True):
 
 
 class OfFigures(Panel, kw_only=True):
-    """A panel with a figure for each series, coloured by its value."""
+    """A panel with a value for each series, coloured by threshold."""
 
     expr: str
     legend: str = ""
@@ -202,7 +202,7 @@ class OfFigures(Panel, kw_only=True):
 
 
 class Number(OfFigures, kw_only=True):
-    """A figure, or a figure for each series."""
+    """A single value, or a value for each series."""
 
     width: int = 4
     height: int = 4
@@ -215,7 +215,7 @@ class Number(OfFigures, kw_only=True):
 
 
 class Bars(OfFigures, kw_only=True):
-    """A bar for each series, at present or over the board's time range."""
+    """A bar for each series, with the current value or a value over the time range."""
 
     most: int = 1
 
@@ -228,7 +228,7 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return thresholds; `good` is the colour behind a good figure."""
+    """Return thresholds; `good` is the background of good values."""
     colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
     listed = [{"color": colour, "value": value} for colour, value in colours]
     return {"mode": "absolute", "steps": listed}

@@ -1,8 +1,8 @@
-"""The PromQL of boards: a metric is held to the variables of its board, and a name that a board
-defines stands for an expression.
+"""Dashboard PromQL: metrics are restricted by the variables of their dashboard, and names defined
+in a dashboard are replaced by their expressions.
 
-The files of the boards have `sum by (gpu) (dgx_gpu_processes)`; Grafana gets the metric with
-`{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
+The dashboard files contain `sum by (gpu) (dgx_gpu_processes)`; in Grafana's expression the metric
+has the selector `{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
 """
 
 import re
@@ -20,7 +20,8 @@ FOREIGN = (
     counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat"),
     gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat"),
 )
-"""Metrics on the boards besides the catalogue: Prometheus' own, and the agent's process."""
+"""Metrics on the dashboards that are not in the catalogue: Prometheus' own metrics and the agent's
+process metrics."""
 
 RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}
@@ -30,23 +31,23 @@ GIVEN: Definitions = {
     "LOSING": f'state=~"{WHAT_LOST}"',
     "BUSY_DISK": f"{records.BUSY_DISK:g}",
 }
-"""Definitions that every board has: the states whose time is lost, and a disk that is full."""
+"""Definitions for all dashboards: states in which time is lost, and a busy disk's threshold."""
 
 PLACES_OF_NODES = 'instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Alerts of racks and clusters too, which have no instance."""
+"""Also matches rack and cluster alerts, which have no instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
-"""Data paths that belong to a GPU; the label `gpu` of the others is empty."""
+"""Data paths that belong to a GPU; other paths have an empty `gpu` label."""
 
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
 OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Names that only a metric of the agent, a record of its rules or a definition can have."""
+"""Names that must be an agent metric, a recording rule, or a definition."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
-    """Return PromQL for Grafana; raises ValueError for an unknown metric, name or label."""
+    """Return Grafana PromQL; raises ValueError for an unknown metric, name, or label."""
 
     def replaced(found: re.Match[str]) -> str:
         name, given = found[1], found[2] or ""
@@ -65,7 +66,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Operator and quoted value by label; a defined name stands for matchers."""
+    """Return the operator and quoted value by label; a defined name is replaced by its matchers."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
@@ -77,7 +78,7 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
         if label not in metric.labels:
             raise ValueError(f"{metric} has no label {label}")
     own = [f"{label}{operator}{value}" for label, (operator, value) in matchers.items()]
-    if metric.name.startswith("ALERTS"):  # of ours, without the alert that always fires
+    if metric.name.startswith("ALERTS"):  # the agent's alerts, except the watchdog
         ours = ['alertname=~"Dgx.+"', 'alertname!="DgxWatchdog"']
         if "alertstate" in metric.labels:
             ours.insert(0, 'alertstate="firing"')
@@ -88,8 +89,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the matchers of the chosen GPUs; if kinds of paths are mixed, also those of the
-    host."""
+    """Return the matchers for the selected GPUs; they also match host paths if path types are
+    mixed."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

@@ -1,5 +1,5 @@
-"""Boards out of their files in `boards/`: rows that ask questions, panels that answer them in
-PromQL. A panel of `shared.toml` stands in several boards by its name."""
+"""Dashboards read from their files in `boards/`: rows with questions and panels that answer them in
+PromQL. Several dashboards may refer to a panel of `shared.toml` by name."""
 
 import re
 import tomllib
@@ -26,27 +26,27 @@ KINDS: dict[str, Kind] = {
     "table": Table,
     "matrix": Matrix,
 }
-"""Kind of a panel, by the key of its title."""
+"""Panel type by the key of its title."""
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row; `alerts.py` makes the panel of firing alerts, by these labels."""
+    """A row; `firing_alerts` lists the labels of its firing alerts panel from `alerts.py`."""
 
     question: str
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
-    pages: tuple[str, ...] = ()  # of the runbook, of alerts for which no agent serves it
+    pages: tuple[str, ...] = ()  # runbook pages of alerts for which no agent serves them
 
 
 class BoardTable(Struct, forbid_unknown_fields=True):
-    """A file."""
+    """A dashboard file."""
 
     title: str
     about: str
     variables: tuple[str, ...]
     row: tuple[RowTable, ...]
-    define: dict[str, str] = {}  # names in expressions; {*} takes the matchers that are given
+    define: dict[str, str] = {}  # names in expressions; {*} is replaced by the given matchers
 
 
 def _file(name: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _file(name: str) -> dict[str, Any]:
 
 
 def board(name: str, runbook: str = "") -> Board:
-    """A board; `runbook` is the address of the runbook."""
+    """Return a dashboard; `runbook` is the runbook URL."""
     found, shared = convert(_file(name), BoardTable), _file("shared")
     scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
     places = PLACES_OF_FLEET if name == "fleet" else PLACES_OF_NODES
@@ -79,7 +79,7 @@ def _page(alert: str, width: int) -> Json:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """Replace the name of a metric in braces by its meaning."""
+    """Return a panel in which metric names in braces are replaced by their meanings."""
     (kind,) = asked.keys() & KINDS.keys()
     title = asked.pop(kind)
     about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])

@@ -1,4 +1,5 @@
-"""The boards, their variables, and links between them that keep time and choice."""
+"""The dashboards, their variables, and links between them that preserve the time range and
+selection."""
 
 from agent.model import Metric
 from agent.sources import agent_health, gpu
@@ -11,31 +12,31 @@ BOARDS = {
     "gpu": ("instance", "gpu"),
     "agent": ("instance",),
 }
-"""Every board, with the labels of a row that a link to it selects."""
+"""Every dashboard, with the row labels that a link to it selects."""
 
 
 def _values_of(label: str, metric: Metric, scope: str = "", every: str | None = "") -> Variable:
-    """A variable over the values of a label, within the variables before it."""
+    """Return a variable with the values of a label, restricted by the preceding variables."""
     title = {"instance": "Node", "gpu": "GPU"}.get(label, label.capitalize())
     return Variable(label, title, f"label_values({metric}{scope}, {label})", every)
 
 
 UP = METRICS["up"]
 VARIABLES = {
-    # jobs of agents: All selects each of them, and no other target of Prometheus
+    # agent jobs: All selects every agent and no other Prometheus targets
     "job": _values_of("job", agent_health.BUILD_INFO),
-    # labels that targets may have: All of them selects targets without such a label too
+    # optional target labels: All also selects targets without the label
     "cluster": _values_of("cluster", UP, '{job=~"$job"}', ".*"),
     "rack": _values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
-    # nodes that do not answer are included: Prometheus has `up` of each that it scrapes
+    # includes nodes that do not respond, because every scraped target has `up`
     "nodes": _values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$rack"}'),
-    "node": _values_of("instance", UP, '{job=~"$job"}', None),  # begins with one
+    "node": _values_of("instance", UP, '{job=~"$job"}', None),  # initially a single node
     "gpu": _values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+"),
 }
 
 
 def link_to(board: str) -> str:
-    """Return the address of a board for the node (and GPU) of a row, at the same time."""
+    """Return the URL of a dashboard for the node (and GPU) of a row, with the same time range."""
     if board not in BOARDS:
         raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])

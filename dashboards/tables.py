@@ -1,4 +1,4 @@
-"""Tables: rows of labels with figures beside them, or two labels against each other."""
+"""Tables: rows of labels with values beside them, or a matrix of two labels."""
 
 import re
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ LABEL_ORDER = (
     *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
     *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
 )
-"""Order of the label columns on the left; other labels follow in alphabetical order."""
+"""Order of the label columns from left to right; other labels follow alphabetically."""
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""A label that a row lacks: otherwise its cell would show the text of an empty panel."""
+"""Blank cell for a missing label, which would otherwise show the text of an empty panel."""
 
 
 class Column(Struct, forbid_unknown_fields=True):
-    """A column of a table: a figure with its own unit and colours."""
+    """A table column: a value with its own unit and colours."""
 
     title: str
     expr: str
     unit: str
     steps: str = "neutral"
-    absent: str = "-"  # why a row has no figure, or a figure that is no number
+    absent: str = "-"  # text for a missing value or NaN
 
     def drawn(self) -> Json:
         steps = STEPS[self.steps]
@@ -46,13 +46,13 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A row for each set of labels, the worst of the first column on top."""
+    """A row for each label set, sorted by the first column with the worst value on top."""
 
     columns: tuple[Column, ...]
-    links: dict[str, str] = field(default_factory=dict)  # by label: a board, or an address
+    links: dict[str, str] = field(default_factory=dict)  # by label: a dashboard or URL
     hidden: tuple[str, ...] = ()
     ascending: bool = False
-    as_asked: bool = False  # in the order of the query's answer instead
+    as_asked: bool = False  # keep the order of the query result instead
     cells: str = "sm"
 
     def drawn(self, scope: Scope) -> Json:
@@ -80,7 +80,8 @@ class Table(Panel, kw_only=True):
         yield from super()._overrides()
 
     def _merged(self, asked: str) -> list[Json]:
-        """A table of all queries: rows by their labels, columns by their titles."""
+        """Return the transformations that merge all queries: rows by label set, columns by
+        title."""
         titles = [column.title for column in self.columns]
         values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
         merge: list[Json] = [{"id": "merge", "options": {}}]
@@ -96,8 +97,8 @@ class Table(Panel, kw_only=True):
 
 
 class Matrix(OfFigures, kw_only=True):
-    """A table of two labels, those of rows and of columns; each cell is a coloured value, else
-    0."""
+    """A table of two labels, for rows and columns; each cell is a coloured value, or 0 if
+    missing."""
 
     width: int = 24
     of: tuple[str, str]
