@@ -146,7 +146,7 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in order, with all fields in a single call because the driver returns neighboring
+    """Reads rows in order, with all fields in a single call because the driver returns neighbouring
     fields of a link together. An absent value affects only itself; a lost GPU ends the read.
 
     A refused query is repeated in each run, because a link that is down may be up at the next read.
