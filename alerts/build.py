@@ -123,8 +123,7 @@ def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return all files that `dgx-telemetry build` writes for this package, as text by relative
-    path."""
+    """Return all files that `dgx-telemetry build` writes for this package, by relative path."""
     book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},

@@ -53,8 +53,8 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """Return a webhook configuration. Alertmanager 0.25 cannot read a URL from a file, so the file
-    holds a token."""
+    """Return a webhook configuration. Its file holds a token: Alertmanager 0.25 reads no URL from a
+    file."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}

@@ -34,8 +34,7 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""Labels by which alerts share a message for a common cause, such as a switch with four nodes
-behind it or a hot room."""
+"""Labels that group alerts with a common cause into a single message, such as a hot room."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 

@@ -101,8 +101,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading. If links refer to it, its name is an anchor in its original form and in
-    lowercase."""
+    """Return a heading. If links refer to it, its name and its lowercase name are anchors."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

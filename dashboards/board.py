@@ -1,5 +1,4 @@
-"""Dashboard components: rows that ask questions, panels that answer them, variables, and
-colours."""
+"""Dashboard components: rows with questions, panels with answers, variables, and colours."""
 
 import tomllib
 from collections.abc import Mapping, Sequence

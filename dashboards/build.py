@@ -80,8 +80,8 @@ def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Return the rows in vertical order: panels follow an open row, and a collapsed row contains
-    its panels."""
+    """Return the rows from top to bottom: panels follow an open row; a collapsed row contains
+    them."""
     out: list[Json] = []
     top, ids = 0, count(1)
     for row in rows:

@@ -20,8 +20,7 @@ FOREIGN = (
     counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat"),
     gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat"),
 )
-"""Metrics on the dashboards that are not in the catalogue: Prometheus' own metrics and the agent's
-process metrics."""
+"""Dashboard metrics outside the catalogue: Prometheus' own and the agent's process metrics."""
 
 RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}

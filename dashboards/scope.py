@@ -1,5 +1,4 @@
-"""The dashboards, their variables, and links between them that preserve the time range and
-selection."""
+"""The dashboards, their variables, and links that preserve the time range and selection."""
 
 from agent.model import Metric
 from agent.sources import agent_health, gpu

@@ -80,8 +80,7 @@ class Table(Panel, kw_only=True):
         yield from super()._overrides()
 
     def _merged(self, asked: str) -> list[Json]:
-        """Return the transformations that merge all queries: rows by label set, columns by
-        title."""
+        """Return the transformations that merge all queries into rows by label set."""
         titles = [column.title for column in self.columns]
         values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
         merge: list[Json] = [{"id": "merge", "options": {}}]

@@ -29,8 +29,7 @@ ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def require_bcrypt() -> None:
-    """Raise ConfigError if bcrypt is not installed, because passwords cannot be checked without
-    it."""
+    """Raise ConfigError if bcrypt, which is needed to check passwords, is not installed."""
     try:
         import bcrypt  # noqa: F401
     except ImportError as error:
@@ -86,8 +85,8 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether the password matches the hash; deliberately slow, but other threads can run
-    meanwhile."""
+    """Return whether the password matches the hash; deliberately slow, but releases the interpreter
+    lock."""
     import bcrypt
 
     try:
@@ -98,8 +97,7 @@ def matches(password: str, stored: str) -> bool:
 
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site for requests from the agent's own page and for URLs that the user
-typed."""
+"""Values of Sec-Fetch-Site for requests from the agent's own page and for typed URLs."""
 
 
 OURS = ("localhost", os.uname().nodename)

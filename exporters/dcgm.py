@@ -34,16 +34,14 @@ SLICE = re.compile(r"\d+c\.")
 """Profile name prefix of a compute instance that covers only part of its GPU instance."""
 
 EXACT = 6
-"""Number of decimals to which a value is rounded before it is rounded down, because 29 / 100 * 100
-is less than 29 in floating point."""
+"""Number of decimals to which a value is rounded before `floor`, because 29 / 100 * 100 < 29."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """Values by metric name and labels."""
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """Conversion from the agent's unit to the DCGM unit: the divisor `per`, and whether values are
-    integers."""
+    """Conversion to a DCGM unit: the divisor `per`, and whether values are integers."""
 
     per: float
     whole: bool = False
@@ -73,8 +71,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield each distinct name that the setting `names` selects, and whether it is the name
-        since version 4.9."""
+        """Yield the distinct names that `names` selects, and whether each is used since version
+        4.9."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False
@@ -82,8 +80,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """Return the sum of the field's metrics by UUID; a GPU without one of the metrics has no
-        value."""
+        """Return the sum of the field's metrics by UUID, without GPUs that lack a metric."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -98,8 +95,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`; each label takes its value from the named entry of
-    `DcgmRow.says`."""
+    """The contents of `dcgm.toml`; label values are entries of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -164,8 +160,8 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field under each of its names; MIG instances have two additional
-        labels."""
+        """Yield the lines of a field under each of its names, with two more labels for MIG
+        instances."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []

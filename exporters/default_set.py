@@ -18,8 +18,7 @@ from exporters.settings import Families
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
 ROUNDING = 1e-9
-"""Values up to this threshold, such as 1e-19 s in a state, are rounding errors of a sum and count
-as 0."""
+"""Values up to this threshold, such as a state of 1e-19 s, are rounding errors and count as 0."""
 
 CLIENTS_COUNTED = 64
 """Maximum number of clients whose responses are counted for a new series."""
@@ -28,8 +27,7 @@ DIRECTION = "direction"
 
 
 class NewPart(NamedTuple):
-    """A series that is still exported as 0: its start time (s) and the number of responses per
-    client."""
+    """A series that is still exported as 0: its start (s) and the responses per client."""
 
     since: float
     answers: Counter[str]
@@ -37,12 +35,10 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Selects series from each snapshot. The selection is remembered because a series must not
-    disappear once it has been exported."""
+    """Selects series from each snapshot, always including series that it selected before."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices seen before, by metric; a device is identified by its labels except the metric's
-    `parts`."""
+    """Devices seen before, by metric, identified by the labels that are not in its `parts`."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
@@ -114,8 +110,7 @@ class DefaultSet:
         return True
 
     def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Return the series that have ever been 0, such as links that are down or sources that do
-        not respond."""
+        """Return the series that have ever been 0, such as inactive links and failed sources."""
         kept = self._kept.setdefault(metric.name, set())
         kept |= {sample.labels for sample in samples if not sample.value}
         return [sample for sample in samples if sample.labels in kept]
@@ -138,8 +133,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit is, or ever was, below the data sheet
-        value."""
+        """Return the series of paths whose hardware limit was ever below the data sheet value."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]
@@ -158,8 +152,7 @@ class DefaultSet:
 
 
 def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
-    """Return a series at 0 with empty `parts` labels for each device, which shows that the device
-    is monitored."""
+    """Return a series at 0 with empty `parts` labels per device, to show that it is monitored."""
     parts = [label in metric.parts for label in metric.labels]
     devices = dict.fromkeys(
         tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))

@@ -38,9 +38,8 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetServer:
-    """Serves the nodes. `pages` holds each scenario's exposition, and `awaited` names the pending
-    reads until all agents are ready. Nodes in `dark` drop connections, as a node without power
-    would."""
+    """Serves the nodes. `pages` holds an exposition per scenario, and `awaited` names the pending
+    reads until all agents are ready. Nodes in `dark` drop connections, like nodes without power."""
 
     def __init__(
         self,

@@ -9,8 +9,7 @@ from exporters.snapshot_json import Document, instant
 
 
 def jobs_document(jobs: WatchedJobs) -> Document:
-    """Return all jobs: running jobs ordered by their first GPU and ended jobs, most recent
-    first."""
+    """Return all jobs: running jobs by their first GPU, then ended jobs, most recent first."""
     return {
         "running": [job_document(job) for job in jobs.running],
         "ended": [receipt_document(receipt) for receipt in jobs.ended],

@@ -1,6 +1,5 @@
-"""The `process_*` metrics of the agent, as exported by Prometheus client libraries. The Python
-client library provides them too, but it imports OpenSSL, which costs an agent without TLS 6 MB of
-memory."""
+"""The `process_*` metrics of the agent, as in Prometheus client libraries. The Python library would
+also import OpenSSL, which costs an agent without TLS 6 MB of memory."""
 
 import os
 from collections.abc import Iterator

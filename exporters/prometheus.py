@@ -91,8 +91,7 @@ def line(start: str, value: float) -> str:
 
 
 class _WrittenFamily(NamedTuple):
-    """The last rendering of a family: its samples, its text, and the text before the value of each
-    line."""
+    """The last rendering of a family: its samples, its text, and each line up to its value."""
 
     samples: list[Sample]
     text: str
@@ -168,8 +167,7 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds that a rendered page may be served while ticks are delayed, because expired data must
-disappear."""
+"""Seconds that a page may be served without a new tick, because expired data must disappear."""
 GZIP_LEVEL = 1
 
 

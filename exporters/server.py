@@ -39,8 +39,7 @@ class Listener(socket.socket):
     """A listening socket that limits connections, because asyncio and aiohttp do not."""
 
     def __init__(self, listening: socket.socket, working: Set[int]) -> None:
-        """Replace `listening`; `working` holds the descriptors of connections with a request in
-        progress."""
+        """Replace `listening`; `working` holds the descriptors of connections that are busy."""
         super().__init__(fileno=listening.detach())
         self._working = working
         self._open: dict[socket.socket, str] = {}  # clients by connection, oldest first

@@ -40,9 +40,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """`listen` is HOST:PORT, `web_config_file` is the path of a file with TLS settings and
-    passwords or empty, and `allowed_hosts` lists host names that are accepted on loopback in
-    addition to localhost."""
+    """`listen` is HOST:PORT, `web_config_file` is a file with TLS settings and passwords or empty,
+    and `allowed_hosts` lists names that are accepted on loopback in addition to localhost."""
 
     table = ""
     at_start = ("listen", "web_config_file")
@@ -71,8 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether to export the traffic and limits of individual NVLinks. Totals are always
-    exported."""
+    """Whether to export traffic and limits of individual NVLinks, in addition to the totals."""
 
     table = "nvlink"
 
@@ -119,8 +117,7 @@ def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 
 
 def _expected(pattern: re.Pattern[str]) -> str:
-    """Return the description of valid patterns, with the metric names closest to a pattern that
-    matches none."""
+    """Return the description of a valid pattern, with the most similar metric names."""
     names = [metric.name for metric in EXPORTED]
     from difflib import get_close_matches
 

@@ -17,8 +17,7 @@ from agent.status.words import fact_text, pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""Entries by metric name and non-GPU labels: whether a device has at most one entry, and the
-entry."""
+"""Entries by metric name and other labels, and whether a device has at most one entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 SOURCE_KEYS = {
@@ -92,8 +91,7 @@ def instant(wall: float) -> str:
 
 
 def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Return the verdict of each GPU by UUID: its start time, its description, and the values
-    behind it."""
+    """Return the verdict of each GPU by UUID: start time, text, and underlying values."""
     if now - snapshot.at > LONGEST:
         return {}
     return {
@@ -157,8 +155,8 @@ def fact_document(fact: Fact) -> Document:
 
 
 def verdict_document(verdict: Verdict, now: float) -> Document:
-    """Return a verdict as text, with its age at `now` (s), the recommended action, and the values
-    behind the text: shares of the last ten seconds by `state/cause` and facts with their
+    """Return a verdict as text, with its age at `now` (s), the recommended action, and the
+    underlying values: shares of the last ten seconds by `state/cause` and facts with their
     figures."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]

@@ -26,9 +26,8 @@ if TYPE_CHECKING:  # not loaded without TLS
 log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
-"""Pattern of a bcrypt hash: cost, 22 characters of salt (the last holds two bits), and 31
-characters of hash. A check at cost 14 takes about a second of CPU time, and each cost step doubles
-it."""
+"""Bcrypt hash: cost, 22 characters of salt (two bits in the last), and 31 characters of hash. A
+check at cost 14 takes about a second of CPU time, and each cost step doubles it."""
 
 Hash = Annotated[
     str,
@@ -49,8 +48,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web configuration file. Without TLS the agent serves plain HTTP, and without users it
-    requires no password."""
+    """The web configuration file; without TLS it is HTTP, without users there are no passwords."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
@@ -79,8 +77,7 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
 
 
 def check_keys(root: Any) -> None:
-    """Raise Mismatch if a key appears twice, because YAML would use the last value, possibly
-    `{}`."""
+    """Raise Mismatch if a key appears twice: YAML would use the last value, possibly `{}`."""
     inside = [value for _, value in root.value] if root and root.id == "mapping" else []
     for node in (one for one in (root, *inside) if one and one.id == "mapping"):
         if len({key.value for key, _ in node.value}) < len(node.value):
@@ -122,8 +119,7 @@ POLL_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """A loaded web configuration: file contents by path, users with their hashes, and the TLS
-    context."""
+    """A loaded web configuration: file contents by path, users with hashes, and TLS context."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -143,8 +139,8 @@ class Web:
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates; raises ConfigError. Without a path, serve plain HTTP
-    without passwords."""
+    """Load the file and its certificates; raises ConfigError. No path means plain HTTP without
+    users."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -179,13 +175,11 @@ def content(file: str) -> bytes:
 class WebFile:
     """Keeps the latest valid configuration; `now` applies to new connections.
 
-    Whether TLS is served is decided at startup; all other settings, including certificates, follow
-    the file.
+    Whether TLS is served is decided at startup; all other settings follow the file.
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raise ConfigError on failure, because at startup there is no earlier configuration to
-        keep."""
+        """Raise ConfigError on failure, because at startup there is no earlier configuration."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:

@@ -1,5 +1,4 @@
-"""The configuration: a TOML file, overridden by the environment and then by flags. Unknown keys are
-errors.
+"""The configuration: a TOML file, then the environment, then flags. Unknown keys are errors.
 
 Packages declare their own sections; `deploy/config.toml` is the commented example.
 """
@@ -31,8 +30,7 @@ Entry = tuple[str, Any, str]
 
 
 class ConfigError(BadInput):
-    """Error in the configuration; the message states the origin, the key, and the expected
-    value."""
+    """A configuration error; its message states the origin, the key, and the expected value."""
 
 
 def load(
@@ -41,8 +39,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings from a file (if any), the environment, and flags that are not None; later
-    sources take precedence.
+    """Return the settings from a file (if any), the environment, and flags; later sources win.
 
     Raises ConfigError with a message that states the origin, the key, and the expected value.
     """

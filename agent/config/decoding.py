@@ -47,8 +47,8 @@ class TextCheck:
 
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
-    """Return `value`, as parsed from TOML or YAML, converted to `kind`; strings are also converted
-    unless `strict`.
+    """Return `value` from a TOML or YAML parser as a `kind`; without `strict`, also convert
+    strings.
 
     Raises Mismatch for the first invalid value; `key` is the name of `value`.
     """
@@ -79,8 +79,7 @@ def _pattern(_: Any, value: Any) -> re.Pattern[str]:
 
 
 def _expected(kind: Any, place: str) -> str:
-    """Return the description of the expected type at a path below `kind`, such as
-    `.bolts[0].size`."""
+    """Return the description of the type at a path below `kind`, such as `.bolts[0].size`."""
     for name in re.findall(r"\.(\w+)|\[", place):
         kind = _bare(kind)
         kind = fields_of(kind)[name].type if name else get_args(kind)[get_origin(kind) is dict]

@@ -39,8 +39,7 @@ class Settings:
     """An immutable configuration: `settings[DiskConfig].ignore`.
 
     Sections that were not given have their defaults. A configuration may also hold an object that
-    is derived only from sections and is costly to create (the system), looked up by its type in the
-    same way.
+    is derived from sections and costly to create (the system), looked up by its type.
     """
 
     __slots__ = ("_values",)
@@ -67,8 +66,8 @@ class Settings:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
 
     def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput if the file no longer contains a guard of `before`, not even as an empty
-        value, or any key, because its writer may have been interrupted."""
+        """Raise BadInput if the file lost all keys, or a guard of `before` without an explicit
+        empty value, because its writer may have been interrupted."""
         here = self[FileKeys].names
         if before[FileKeys].names and not here:
             raise BadInput("the configuration has no key any more; a restart takes the defaults")

@@ -26,8 +26,7 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between two updates of the limits, because links go down, GPUs are lost, and link speeds
-are renegotiated."""
+"""Ticks between limit updates, because links go down, GPUs are lost, and speeds change."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, because a lost GPU may return
 NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
@@ -146,8 +145,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths of missing devices, because network interfaces come and go under new
-        names."""
+        """Drop the paths of missing devices, because network interfaces may change their names."""
         kept = (
             (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
         )

@@ -189,8 +189,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield every disk. The data sheet value applies to the array that holds the data; a single
-    disk has no value."""
+    """Yield every disk. The data sheet value applies only to the array that holds the data."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"

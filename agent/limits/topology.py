@@ -1,5 +1,4 @@
-"""Comparison of the detected NVLinks with the system's graph: GPU pairs and their number of
-links."""
+"""Comparison of detected NVLinks with the system's graph: GPU pairs and their link counts."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,5 @@
-"""Filters of raw values: counters wrap, reset, and jump, and drivers sometimes return a single
-wrong reading."""
+"""Filters of raw values: counters wrap, reset, and jump, and drivers return single wrong
+readings."""
 
 from dataclasses import dataclass, field
 
@@ -70,8 +70,7 @@ class CounterFilter:
 
 
 FALLS = 5
-"""Number of consecutive lower, nonzero readings after which an event count is considered to have
-fallen."""
+"""Consecutive lower, nonzero readings after which an event count is considered to have fallen."""
 
 
 @dataclass(slots=True)

@@ -92,8 +92,8 @@ class GpuAnswers:
 
 
 def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
-    """Count this turn's timeouts as failures unless all GPUs had timeouts, because then the driver
-    hangs."""
+    """Count this turn's timeouts as failures unless all GPUs had some, because the driver hangs
+    then."""
     of_gpus = not all(one.timeouts for one in gpus)
     for one in gpus:
         one.failures += one.timeouts * of_gpus

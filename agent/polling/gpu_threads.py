@@ -1,11 +1,10 @@
-"""Assignment of threads to GPUs: one for all GPUs, and a separate one for each GPU whose call
-hangs.
+"""Assignment of threads to GPUs: one for all GPUs, and another for each GPU whose call hangs.
 
 Concurrent NVML callers spin on the driver's lock, so a single thread visits all GPUs in turn. If a
-visit takes too long, its thread is left with that GPU, and another thread visits the remaining GPUs
+visit takes too long, its thread is left with that GPU, and another thread visits the other GPUs
 within the same tick. The GPU keeps its own thread until it has responded promptly for some minutes,
-so that its next hanging call does not delay other GPUs. Its reads run after those of the other
-GPUs, so only hanging calls run concurrently with theirs.
+so that its next hanging call delays no other GPU. Its reads run last, so only hanging calls run
+concurrently with those of other GPUs.
 """
 
 import logging
@@ -32,8 +31,7 @@ PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU is not respo
 PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU on its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds between the end of a hung call and the next attempt; each pause is twice the previous
-pause."""
+"""Seconds between the end of a hung call and the next attempt, doubled after each hang."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
 """Time for which a GPU that responds again keeps its own thread, as a multiple of its pause and as
@@ -63,8 +61,7 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. `why` is the reason why it has no values, or None while it
-    responds."""
+    """A GPU with its own thread. `why` is why it has no values, or None while it responds."""
 
     index: int
     pause: float
@@ -202,8 +199,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """Stop the threads of GPUs that have responded for long enough, and with `unused` all idle
-        threads."""
+        """Stop the threads of GPUs that have recovered, and with `unused` all idle threads."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

@@ -33,7 +33,7 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of an NVML library. While disconnected, `nvml` is None and `inventory` holds the
+    """All GPUs of an NVML library. While `nvml` is None (disconnected), `inventory` holds the
     reason. Runs on the NVML worker; `inventory`, `events`, and `complete` are safe for any
     thread."""
 
@@ -63,8 +63,7 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run a turn. A thread that is left with a GPU stays with it until the GPU responds
-        promptly."""
+        """Run a turn. A thread that is left with a GPU stays until the GPU responds promptly."""
         try:
             self._turn(emit)
         except Left as left:
@@ -146,8 +145,7 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether MIG mode has changed or the GPU is lost; the next query determines
-        which."""
+        """Return whether MIG mode has changed or the GPU is lost; the next query shows which."""
         try:
             return gpu.device.mig_switched()
         except Absent:

@@ -1,5 +1,4 @@
-"""The poller: every tick it starts the workers, collects their readings, and publishes a
-snapshot."""
+"""The poller: every tick it starts workers, collects readings, and publishes a snapshot."""
 
 import asyncio
 import logging
@@ -55,8 +54,7 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` derives from the snapshot, with the failure of the
-        preceding run, if any."""
+        """Return the reading that `work` derives from the snapshot, with any failure of `run`."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -66,8 +64,7 @@ class Guard:
 
 
 TURN_SHARE = 0.8
-"""Share of the tick for which the poller waits for its workers before it publishes without their
-readings."""
+"""Share of the tick for which the poller waits for its workers before it publishes."""
 
 FIRST_TICKS = 0.2
 """Seconds between ticks until every read has run once, so that readings that compare two samples
@@ -76,8 +73,7 @@ are available soon after startup."""
 STALL = 5.0  # Wall-clock seconds after which a worker's turn is stalled and its sources are down
 ODD_AGAIN = 3600.0  # Seconds between log lines about impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum difference (s) of a clock step; time services slew smaller differences by 0.5 ms per
-second."""
+"""Minimum clock step (s); time services slew smaller differences by 0.5 ms per second."""
 
 
 class ClockSteps:
@@ -101,8 +97,7 @@ WAIT_SPAN = 60.0  # Averaging time in wall-clock seconds
 
 
 class ProcessorWaits:
-    """Time that the agent's threads wait for a CPU; the weight of a tick in the mean decreases with
-    its age."""
+    """Time that the agent's threads wait for a CPU; older ticks have less weight in the mean."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -160,8 +155,7 @@ the results of observers and the agent's health."""
 class Poller:
     """Keeps the latest reading of every read and publishes all of them once per tick.
 
-    `samples` holds the readings of the last seconds, for observers and for callers on the event
-    loop.
+    `samples` holds recent samples for observers and for callers on the event loop.
     """
 
     workers: Sequence[Worker]
@@ -251,11 +245,11 @@ class Poller:
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return the workers whose reads have not all run yet, as text; empty when the agent is
+        """Return the workers with reads that have not run yet, as text; empty when the agent is
         ready.
 
-        The agent does not wait for a stalled worker: the remaining data are worth serving, and an
-        alert reports the stall.
+        Stalled workers are not included: the other data are worth serving, and an alert reports a
+        stall.
         """
         waited = [
             worker.name
@@ -274,8 +268,7 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """Log a listener's error once until it succeeds again; the error must not stop the
-        agent."""
+        """Log a listener's error once until it succeeds again; errors must not stop the agent."""
         try:
             listener(shown)
         except Exception:
@@ -347,7 +340,7 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
     """Log when a read starts failing, recovers, or fails differently, but not while its state
-    persists. Errors of the same type at the same place are the same failure, regardless of their
+    persists. Errors of the same type at the same place are the same failure, whatever their
     messages."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):

@@ -41,7 +41,8 @@ limit their own series, keeping the important devices, stay below it; a set of l
 without limit is truncated."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons that mean a value never existed, but that are suspicious for a value that disappears."""
+"""Reasons that are normal for a metric without values, but indicate a fault if it had values
+before."""
 
 OFF = "off"  # Part of a source disabled in the settings: neither up nor down
 
@@ -246,8 +247,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 def bound(out: ReadOutput) -> None:
     """Drop series of a metric beyond MOST_SERIES and report how many. Internal metrics are exempt:
-    they are not exported, and the diagnosis would split a job if some of its processes were
-    missing."""
+    they are not exported, and the diagnosis would split jobs whose processes are incomplete."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)

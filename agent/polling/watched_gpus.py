@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 MOST_GPUS = 1024  # More than any machine has; a larger count from the driver is invalid
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
-"""Function from a device, its state, and the number of GPUs in the machine to the device's
-reads."""
+"""Function from a device, its state, and the machine's number of GPUs to the device's reads."""
 
 
 def count_of(nvml: Nvml) -> int:
@@ -116,8 +115,8 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query a GPU, from the shared thread or from the GPU's own thread; return None if it does
-        not respond."""
+        """Query a GPU, on the shared thread or its own thread; return None if it does not
+        respond."""
         device = self._device(nvml, index)
         if device is None:
             return None
@@ -195,8 +194,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether no other GPU has the same UUID; otherwise the device is ambiguous and is
-        closed."""
+        """Return whether no other GPU has the same UUID; otherwise close the ambiguous device."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -208,8 +206,7 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """Add a GPU that responds for the first time or again, or whose supported queries have
-        changed."""
+        """Add a GPU that responds for the first time or again, or with other supported queries."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return

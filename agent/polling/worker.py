@@ -91,8 +91,7 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Wall-clock seconds the current turn has taken so far, excluding time spent waiting for a
-        CPU."""
+        """Wall-clock seconds the current turn has taken so far, excluding waits for a CPU."""
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 

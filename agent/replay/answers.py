@@ -34,9 +34,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum unpacked size of a recording in bytes, enough for about two hours of eight GPUs; longer
-recordings are neither written nor read. A real recording takes four to seven times as much memory
-during replay."""
+"""Maximum unpacked size of a recording in bytes, about two hours of eight GPUs; longer recordings
+are neither written nor read. A real recording takes four to seven times as much memory when
+replayed."""
 
 DEEPEST = 20
 WIDEST = 2**64
@@ -227,8 +227,8 @@ class TapedBuffer:
     _delay: int | None = None  # us from a sample's timestamp to its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch recorded at `at`; raises ValueError unless its samples are sorted by time and
-        follow the existing samples."""
+        """Add a batch recorded at `at`; raises ValueError unless all samples are in chronological
+        order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -296,8 +296,8 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """Record the samples of a buffer (timestamp in us, value) that are newer than its last
-        recorded sample."""
+        """Record the buffer samples (timestamp in us, value) that are newer than the last
+        sample."""
         with self._lock:
             self._turn()
             newest = self._newest.get(key, -1)

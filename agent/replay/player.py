@@ -195,8 +195,8 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the current response to a call; raises the recorded refusal, or `never` if the call
-    was not recorded."""
+    """Return the current response to a call; raises its refusal, or `never` if it was not
+    recorded."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
         raise never
@@ -248,8 +248,7 @@ class TapedNvml:
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to a call with several queries; raises the refusal if all were
-        refused."""
+        """Return the responses to several queries; raises the refusal if all were refused."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]

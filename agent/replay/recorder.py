@@ -88,8 +88,7 @@ class RecordingNvml:
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Call the library. A refusal is recorded for each of `keys`; the caller records a
-        response."""
+        """Call the library. A refusal is recorded for each of `keys`, a response by the caller."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:

@@ -39,8 +39,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of a unit in its base unit (bytes, bytes per second, or watts); other units are base
-units."""
+"""Size of a unit in bytes, bytes per second, or watts; other units are base units."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -141,8 +140,7 @@ class Specs(NamedTuple):
     gpus: Mapping[str, GpuSpec]
 
     def gpu(self, model: str) -> GpuSpec | None:
-        """Return the data sheet of a GPU by its NVML name, with or without the manufacturer
-        prefix."""
+        """Return the data sheet of a GPU by NVML name, with or without the manufacturer prefix."""
         named = (s for s in self.gpus.values() if _plain(model) in map(_plain, s.models.names))
         return next(named, None)
 

@@ -14,8 +14,7 @@ Event = bytes
 
 
 def event(name: str, data: bytes, place: str = "") -> Event:
-    """Return a server-sent event; a browser that reconnects sends `place` back as its last event
-    ID."""
+    """Return a server-sent event; a reconnecting browser sends `place` as its last event ID."""
     mark = f"id: {place}\n" if place else ""
     return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
 
@@ -31,8 +30,7 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """A poller listener that runs after the status board. The status is built once per tick for all
-    pages."""
+    """A poller listener that runs after the status board and shares each status with all pages."""
 
     board: StatusBoard
     keepalive: float = 5.0  # s without a tick until a keepalive is sent
@@ -62,8 +60,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the initial events of a page as JSON for HTML, `[[name, data]]`; built once per
-        tick."""
+        """Return the initial events as JSON for HTML, `[[name, data]]`; built once per tick."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)

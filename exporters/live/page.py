@@ -62,8 +62,7 @@ async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) ->
 
 
 MOST_STREAMS = 32
-"""Maximum number of open streams. A stream costs almost nothing, but a faulty client may open
-thousands."""
+"""Maximum number of open streams; each is cheap, but a faulty client may open thousands."""
 
 RETRY_LINE = b"retry: 1000\n\n"
 """SSE field with the milliseconds until a browser reconnects."""
