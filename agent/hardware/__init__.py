@@ -1,1 +1,1 @@
-"""Hardware behind one seam: real, simulated and taped machines answer the same questions."""
+"""Hardware behind a common interface: real, simulated, and recorded machines look alike."""

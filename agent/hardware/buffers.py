@@ -1,4 +1,4 @@
-"""The driver's sample buffers, which keep the events between two reads."""
+"""The driver's sample buffers, which keep all samples taken between two reads."""
 
 import logging
 from struct import Struct
@@ -14,21 +14,22 @@ POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. One call
-unpacks it, because each GPU gives fifty a second and an attribute of pynvml's costs 2 us."""
+"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. A single
+call unpacks it, because each GPU yields 50 samples per second and each access to a pynvml attribute
+takes 2 us."""
 
-LONGEST_SAMPLE = 1.0  # A hole in the buffer longer than this (s) is a gap: no sample stands for it
+LONGEST_SAMPLE = 1.0  # Seconds; no sample accounts for a longer gap in the buffer
 EMPTY_READS = 4
-"""Readings without a new sample after which the driver's clock is suspect; idle GPUs may give
-none."""
+"""Consecutive reads without a new sample after which the driver's clock is suspect. An idle GPU may
+legitimately yield none."""
 
 
 LONGEST_BUFFER = 60e6
-"""Microseconds that no buffer reaches back: a sample that is so far ahead of others is not real."""
+"""Microseconds, more than any buffer spans; a sample further ahead of the others is discarded."""
 
 
 class TimedValue(NamedTuple):
-    """A sample in the metric's unit, the seconds that it stands for, its time (s, driver's
+    """A sample in the metric's unit, the seconds it covers, and its timestamp (s, driver's
     clock)."""
 
     value: float
@@ -37,22 +38,22 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """A buffer of `nvmlDeviceGetSamples`, drained: it gives each sample once. A value that `metric`
-    cannot have is left out; its unit is `per` of NVML's."""
+    """Drains a buffer of `nvmlDeviceGetSamples` and returns each sample once. Values outside the
+    range of `metric` are dropped. `per` is the number of NVML units per unit of the metric."""
 
     def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
         self._device = device
         self._kind = kind
         self._per = per
         self._metric = metric
-        self._odd = False  # whether a value came that cannot be
+        self._odd = False  # whether an impossible value has been logged
         self._last = 0  # microseconds, the driver's clock
         self._empty = 0  # consecutive readings without a new sample
 
     def take(self) -> list[TimedValue]:
-        """Samples since the last call, oldest first; none at the first, which sets the mark.
+        """Return the samples since the last call, oldest first. The first call returns none.
 
-        Raises Absent if the driver does not support the buffer; an empty buffer is an empty list.
+        Raises Absent if the driver does not support the buffer; an empty buffer gives no samples.
         """
         fresh = [s for s in self._newer_than(self._last) if s[0] > self._last]
         taken = self._timed(fresh) if self._last else []
@@ -60,7 +61,7 @@ class SampleBuffer:
         if fresh:
             self._last = fresh[-1][0]
         elif self._empty % EMPTY_READS == 0:
-            # The driver's clock may have stepped back: go on from its newest sample.
+            # The driver's clock may have stepped back, so continue from its most recent sample.
             newest = max((at for at, _ in self._newer_than(0)), default=self._last)
             self._last = min(self._last, newest)
         return taken

@@ -1,4 +1,4 @@
-"""A GPU: its identity, the state that all sources share, and calls in NVML's words."""
+"""A GPU: its identity, the state shared by all sources, and calls by NVML function name."""
 
 import ctypes
 import re
@@ -14,10 +14,10 @@ Scope = tuple[FieldId, int]
 
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Member of the value's union by `nvmlValueType_t`."""
+"""Member of the `nvmlValue_t` union for each `nvmlValueType_t`."""
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
-SMALLEST = 1e-300  # A double below this is an integer that the driver tagged as a double
+SMALLEST = 1e-300  # A smaller double is an integer that the driver labeled as a double
 _NAMES = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
 ARCHITECTURES = dict(enumerate(_NAMES.split(), 2))  # `nvmlDeviceGetArchitecture`
 
@@ -25,16 +25,16 @@ BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
-"""More links than any GPU has; the agent asks each GPU for its number."""
+"""Upper bound on the number of links; the agent queries each GPU for the actual number."""
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
 CHASSIS_AT = slice(20, 36)
-"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis."""
+"""Bytes of `nvmlPlatformInfo_v2_t` that hold the chassis serial number."""
 
 
 def text_of(structure: Any, name: str) -> str:
-    """A text that NVML writes into a structure; newer bindings decode it when it is asked for."""
+    """Return a string field of an NVML structure; newer bindings decode the field on access."""
     try:
         raw = getattr(structure, name)
     except UnicodeDecodeError as error:
@@ -43,7 +43,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class NvmlDevice:
-    """A GPU of a connected library. Raises Absent whenever NVML does not answer."""
+    """A GPU of a connected library. Methods raise Absent if the NVML call fails."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
@@ -68,7 +68,7 @@ class NvmlDevice:
             raise self._in_mig(absent) from absent
 
     def memory(self, handle: Any) -> Any:
-        """Memory (bytes) of this GPU, or of a MIG device of it; raises Absent."""
+        """Return the memory (bytes) of this GPU or of one of its MIG devices. Raises Absent."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
@@ -82,7 +82,7 @@ class NvmlDevice:
         return info
 
     def _racked(self) -> bool:
-        """Return whether it reports the serial number of a chassis of trays (Blackwell)."""
+        """Return whether the GPU reports the serial number of a rack chassis (Blackwell)."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
         return any(
@@ -90,9 +90,9 @@ class NvmlDevice:
         )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Values of field ids, in order; an id without an answer is an Absent with its reason.
+        """Return the values of field IDs in order, with an Absent for each field without a value.
 
-        Raises Absent only if every further question would fail: the GPU, or the driver, is gone.
+        Raises Absent only if every further call would fail because the GPU or the driver is gone.
         """
         driver = self.nvml.driver
         known = [q for q in questions if may_ask(q[0], driver)]
@@ -116,7 +116,7 @@ class NvmlDevice:
         return [*values, *[missing] * len(known)][: len(known)]
 
     def field(self, field: FieldId, scope: int = 0) -> float:
-        """The value of a field; raises Absent."""
+        """Return the value of a field. Raises Absent."""
         value = self.fields([(field, scope)])[0]
         if isinstance(value, Absent):
             raise value
@@ -138,19 +138,21 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the reason for a divided GPU: its driver shows the total memory to root alone."""
+        """Return the reason why a value is absent on a GPU in MIG mode: MIG, if NVML does not
+        support the call or denies it; otherwise the original reason."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
 
     def link_state(self, link: int) -> float:
-        """Return the state of an NVLink: 0 down, 1 up, 2 asleep, 3 up with its traffic disabled.
-        Raises Absent."""
+        """Return the state of an NVLink: 0 is down, 1 is up, 2 is sleeping, and 3 is up with
+        traffic disabled. Raises Absent."""
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:
-        """The NVLinks that this GPU has, up or down: those that report their state, asked once a
-        query. Raises Absent if it has no links, or no link reports for a reason that may pass."""
+        """Return the NVLinks of this GPU that report a state, whether up or down. The result is
+        cached until `ask_again`. Raises Absent if the GPU has no links, or if no link reports a
+        state because of a temporary error."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):
@@ -172,8 +174,7 @@ class NvmlDevice:
         self._links = None
 
     def on_close(self, release: Callable[[], None]) -> None:
-        """Register a function to call when the device closes, unless it has released its resources
-        before."""
+        """Register a function to call when the device closes, unless `released` removes it."""
         self._releases.append(release)
 
     def released(self, release: Callable[[], None]) -> None:
@@ -184,7 +185,7 @@ class NvmlDevice:
             self._releases.pop()()
 
     def mig_switched(self) -> bool:
-        """Return whether MIG was switched on or off since it was queried."""
+        """Return whether MIG mode has been enabled or disabled since it was last queried."""
         return self.mig != self._mig_mode()
 
     def _mig_mode(self) -> bool:
@@ -195,7 +196,7 @@ class NvmlDevice:
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
-            return self.mig and absent.reason is Reason.IMPLAUSIBLE  # as it was
+            return self.mig and absent.reason is Reason.IMPLAUSIBLE  # keep the previous mode
 
     def _identity(self, index: int) -> GpuIdentity:
         nvml, uuid = self.nvml, str(self.get("UUID"))

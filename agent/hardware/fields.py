@@ -1,18 +1,18 @@
-"""NVML field ids in use: an own table, because names moved between releases of nvidia-ml-py.
+"""NVML field IDs used here, in a separate table because nvidia-ml-py releases renumbered them.
 
-Ids 251-273 changed twice, so a symbolic name from another binding asks a different question of the
-driver. Each id here says from which driver on it may be asked.
+IDs 251-273 changed twice, so a symbolic name from a different release may query a different field.
+`SINCE` lists the first driver version that supports each ID.
 """
 
 from enum import IntEnum
 
-ALL_LINKS = 0xFFFFFFFF  # Scope of the NVLink fields that sums over the links of a GPU
+ALL_LINKS = 0xFFFFFFFF  # Scope that sums an NVLink field over all links of a GPU
 
 
 class FieldId(IntEnum):
-    """`nvmlDeviceGetFieldValues` ids, in their order, with the unit that NVML gives."""
+    """`nvmlDeviceGetFieldValues` IDs in numerical order, with NVML's units."""
 
-    POWER_CAP_TIME = 74  # ns, as all times below
+    POWER_CAP_TIME = 74  # ns, like all times below
     SYNC_BOOST_TIME = 76
     BOARD_LIMIT_TIME = 77
     RELIABILITY_TIME = 79
@@ -24,7 +24,7 @@ class FieldId(IntEnum):
     NVLINK_REPLAYS = 161  # scope: link
     NVLINK_RECOVERIES = 162
     NVLINK_CRC_ERRORS = 163
-    NVLINK5_TRANSMITTED = 202  # bytes; scope: link, as up to 221
+    NVLINK5_TRANSMITTED = 202  # bytes; the scope is a link for IDs 202 to 221
     NVLINK5_RECEIVED = 204
     NVLINK5_MALFORMED_PACKETS = 206
     NVLINK5_BUFFER_OVERRUNS = 207
@@ -42,20 +42,20 @@ class FieldId(IntEnum):
     POWER_BRAKE_TIME = 271
 
 
-# README.md beside this says which ids of NVLink 5 and C2C are not read, and why.
+# README.md in this folder explains which NVLink 5 and C2C IDs are not read, and why.
 SINCE: dict[FieldId, tuple[int, ...]] = {
     field: since
     for first, last, since in (
-        (138, 141, (450,)),  # bytes of NVLink
-        (161, 163, (520,)),  # its errors
+        (138, 141, (450,)),  # NVLink bytes
+        (161, 163, (520,)),  # NVLink errors
         (202, 221, (560,)),  # NVLink 5
-        (230, 230, (570,)),  # the action that recovers the GPU
-        (269, 271, (580, 82)),  # before that these ids meant other things
+        (230, 230, (570,)),  # GPU recovery action
+        (269, 271, (580, 82)),  # in older drivers, these IDs had other meanings
     )
     for field in FieldId
     if first <= field <= last
 }
-"""First driver that may be asked; ids not listed are older than every driver supported (R450)."""
+"""First driver version that supports each ID; all supported drivers (R450+) know IDs not listed."""
 
 
 def may_ask(field: FieldId, driver: tuple[int, ...]) -> bool:

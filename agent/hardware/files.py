@@ -1,4 +1,4 @@
-"""Files below an injectable root: /proc and /sys of this machine, of a fixture, of a tape."""
+"""Files below an injectable root: /proc and /sys of this machine, a fixture, or a recording."""
 
 import os
 import resource
@@ -8,30 +8,30 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-COUNTER_END = 2**64 - 1  # No counter of the kernel reaches this: all bits set mean no value
+COUNTER_END = 2**64 - 1  # No kernel counter reaches this; all bits set means no value
 MOST_OPEN = 2048
-"""Files of /proc that stay open, because to open a file costs five times as much as to read it;
-never more than half of the descriptors that the process may have."""
+"""Maximum number of /proc files kept open, because opening a file takes five times as long as
+reading it. The agent never uses more than half of its file descriptor limit for them."""
 
-LONGEST_LINE = 4096  # Bytes of a file of /proc/PID that is read again and again
+LONGEST_LINE = 4096  # Maximum bytes of a /proc/PID file that is read repeatedly
 
 
-READ_BYTES = 65_536  # Bytes per call when a file is longer
+READ_BYTES = 65_536  # Bytes per read call for longer files
 
 
 class FileTree(Protocol):
-    """Protocol of the file system that sources read. Paths are absolute, as on the real machine."""
+    """Interface to the file system that sources read. Paths are absolute, as on a real machine."""
 
     def read(self, path: str) -> str:
-        """The text of a file. Raises OSError as the real file does."""
+        """Return the contents of a file. Raises OSError."""
 
     def reread(self, path: str) -> str:
-        """Return the text of a file of /proc that is read every second. The file may stay open
-        until it is gone. Raises OSError."""
+        """Return the contents of a /proc file that is read every second. The file may be kept open
+        until it disappears. Raises OSError."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
-        """Sorted names in a folder. Raises OSError as the real folder does."""
+        """Return the sorted names of the entries in a directory. Raises OSError."""
 
     def link(self, path: str) -> str:
         """Return the target of a symbolic link. Raises OSError."""
@@ -42,8 +42,8 @@ class RealFiles:
 
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
-        self._above = str(self.root).rstrip("/")  # hundreds of files are read a second
-        self._open: OrderedDict[str, int] = OrderedDict()  # descriptors, the longest unused first
+        self._above = str(self.root).rstrip("/")  # a string, as hundreds of files are read a second
+        self._open: OrderedDict[str, int] = OrderedDict()  # descriptors, least recently used first
         self._most_open = min(MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def read(self, path: str) -> str:
@@ -67,7 +67,7 @@ class RealFiles:
             self._open.move_to_end(path)
         try:
             return os.pread(descriptor, LONGEST_LINE, 0).decode(errors="replace")
-        except OSError:  # the process has ended; another with its number is another file
+        except OSError:  # the process has exited; a new process with its PID has a different file
             del self._open[path]
             os.close(descriptor)
             raise
@@ -91,7 +91,7 @@ def absent_from(error: OSError, path: str) -> Absent:
 
 
 def read_text(files: FileTree, path: str) -> str:
-    """The stripped text of a file; raises Absent with the reason."""
+    """Return the stripped contents of a file. Raises Absent with the reason."""
     try:
         return files.read(path).strip()
     except OSError as error:
@@ -99,7 +99,7 @@ def read_text(files: FileTree, path: str) -> str:
 
 
 def text_or_nothing(files: FileTree, path: str) -> str:
-    """Return the stripped text of a file; empty if it is not readable."""
+    """Return the stripped contents of a file, or an empty string if the file is not readable."""
     try:
         return read_text(files, path)
     except Absent:
@@ -107,7 +107,7 @@ def text_or_nothing(files: FileTree, path: str) -> str:
 
 
 def read_int(files: FileTree, path: str) -> int:
-    """The integer in a file; raises Absent with the reason."""
+    """Return the integer in a file. Raises Absent with the reason."""
     text = read_text(files, path)
     try:
         value = int(text, 0)
@@ -119,13 +119,14 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """Return the number in a text of at most so many decimal digits; None for any other text.
-    Python refuses to parse thousands of digits, and takes a superscript for a digit."""
+    """Return the number in a string of at most `digits` decimal digits; None for any other string.
+    The checks are needed because Python refuses to parse thousands of digits and treats a
+    superscript as a digit."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """The names in a folder; empty if the folder does not exist."""
+    """Return the names of the entries in a directory; empty if the directory is not readable."""
     try:
         return files.names(path)
     except OSError:

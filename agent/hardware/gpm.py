@@ -1,4 +1,4 @@
-"""GPM, the GPU performance monitor of Hopper and newer: means between two samples."""
+"""GPU Performance Monitoring (GPM), for Hopper and newer: mean values between two samples."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -12,32 +12,32 @@ from agent.model import Absent, Reason, checked
 from agent.ranges import FASTEST_PCIE, Range
 
 SHORTEST_SECONDS = 0.15
-"""Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
-shorter exists. On an H200 (driver 580.159) the counters are refreshed every 100.0 ms: of windows of
-2.5, 5, 10 and 20 ms only the window that contains the refresh reads a value, all others 0 or NaN.
-There a sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
+"""Minimum seconds between two samples, because NVML requires more than 100 ms. On an H200 (driver
+580.159), the counters are refreshed every 100.0 ms: with windows of 2.5, 5, 10, and 20 ms, only the
+window that contains the refresh has a value, and all other windows read 0 or NaN. On that GPU, a
+sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to 1.5 ms."""
 
-WINDOW = 0.1  # Seconds in which the counters advance once
+WINDOW = 0.1  # Counter refresh interval (s)
 
 SAME_TICK = 0.5
-"""Seconds for which a measurement serves all sources of its GPU; the next tick measures again."""
+"""Seconds for which all sources of a GPU share a measurement; the next tick takes a new one."""
 
 PCIE_UNIT = 1_054_800.0
-"""Bytes of wire traffic in a unit of GPM's PCIe figures, which NVML documents as MiB.
+"""Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB.
 
-Measured on two H100s against the GPU's own byte counters: 1.0547e6 and 1.0548e6. With it a copy to
-the GPU reads 1.078 of its payload and a copy from the GPU 1.094: 20 and 24 bytes around each 256.
+The byte counters of two H100s give 1.0547e6 and 1.0548e6. With this unit, copies to the GPU measure
+1.078 times their payload and copies from it 1.094 times: 20 and 24 bytes of overhead per 256 bytes.
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
+"""Bytes per unit of GPM's NVLink metrics, also documented as MiB; measured on H200 GPUs."""
 
 
 class GpmId(IntEnum):
-    """`nvmlGpmMetricsGet` ids.
+    """`nvmlGpmMetricsGet` IDs.
 
-    100 to 103, traffic of C2C, are left out: NVML documents them in MiB, as it does those of PCIe
-    and NVLink, whose units measured otherwise; there was no GPU with a Grace to measure on.
+    IDs 100 to 103 (C2C traffic) are omitted. NVML documents them in MiB, but the PCIe and NVLink
+    metrics turned out to use other units, and no Grace system was available for measurements.
     """
 
     GRAPHICS = 1  # %
@@ -45,9 +45,9 @@ class GpmId(IntEnum):
     OCCUPANCY = 3  # %
     TENSOR = 5  # %
     DRAM = 10  # % of the memory bandwidth
-    PCIE_TRANSMITTED = 20  # PCIE_UNIT a second
+    PCIE_TRANSMITTED = 20  # PCIE_UNIT per second
     PCIE_RECEIVED = 21
-    NVLINK_RECEIVED = 60  # NVLINK_UNIT a second, payload
+    NVLINK_RECEIVED = 60  # NVLINK_UNIT of payload per second
     NVLINK_TRANSMITTED = 61
 
 
@@ -59,19 +59,20 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""The means that are summed up, and their possible values: any other is the driver's mistake."""
+"""The metrics that are integrated over time, with their valid ranges; other values are driver
+errors."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
-"""The means of a window: each costs 0.1 ms of CPU."""
+"""The metrics of a window; each takes 0.1 ms of CPU time."""
 
 
 def _question(library: Any, metrics: Collection[GpmId]) -> Any:
-    """Return the part of a request that never changes, without the samples: writing it costs as
-    much as asking."""
+    """Return the constant part of a request, without the samples. It is reused because filling it
+    in takes as long as the call itself."""
     question: Any = library.c_nvmlGpmMetricsGet_t()
     question.version = library.NVML_GPM_METRICS_GET_VERSION
     question.numMetrics = len(metrics)
@@ -81,22 +82,22 @@ def _question(library: Any, metrics: Collection[GpmId]) -> Any:
 
 
 class Measurement(NamedTuple):
-    """Means over the `seconds` that ended at `at` (monotonic), as GPM gives them; the caller checks
-    a value as a reading of its metric. Absent ids have no value."""
+    """Mean values over the `seconds` that ended at `at` (monotonic), as reported by GPM. The caller
+    checks each value against the range of its metric. IDs that GPM did not report have no entry."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """A mean, in GPM's unit; raises Absent."""
+        """Return a mean in GPM's unit. Raises Absent."""
         try:
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
     def share(self, metric: GpmId) -> float | Absent:
-        """A mean in percent as a share of 1, or why there is none."""
+        """Return a percentage as a fraction of 1, or the reason why it is absent."""
         try:
             return self.value(metric) / 100
         except Absent as absent:
@@ -104,8 +105,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """The two samples of a GPU, or of a GPU instance under MIG, taken in turns, and a third that
-    ends a window. Raises Absent if GPM does not answer."""
+    """Two alternating samples of a GPU or MIG GPU instance, and a third sample that ends a window.
+    Raises Absent if a GPM call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -133,7 +134,7 @@ class Gpm:
             raise
         self._since = now()
         self.latest: Measurement | None = None
-        self._failure: Absent | None = None  # why the last attempt gave nothing
+        self._failure: Absent | None = None  # why the last attempt failed
         self._tried = -inf
         self._totals = dict.fromkeys(COUNTABLE, 0.0)
 
@@ -144,12 +145,12 @@ class Gpm:
     def close(self) -> None:
         self._device.released(self.close)
         while self._samples:
-            with suppress(Absent):  # the driver may be gone, and its memory with it
+            with suppress(Absent):  # the driver and its memory may be gone
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """Return the measurement of this tick: another source's of a moment ago, or the means since
-        the last measurement; None if too little time has passed. Raises Absent."""
+        """Return the measurement of this tick, which covers the time since the previous measurement
+        and is shared by all sources. Return None if too little time has passed. Raises Absent."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:
@@ -173,21 +174,21 @@ class Gpm:
         return measurement
 
     def total(self, which: GpmId) -> float:
-        """The integral of a mean, in GPM's unit times seconds, over all measurements of all
-        sources; raises Absent if the last measurement lacks it, or has an impossible value."""
+        """Return the integral of a metric over all measurements, in GPM units times seconds.
+        Raises Absent if the latest measurement has no value for the metric or an impossible one."""
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
 
     @property
     def links_carry(self) -> bool:
-        """Whether NVLink carried a megabyte a second, as between the GPUs of a job."""
+        """Whether NVLink traffic reached 1 MB/s, which suggests a job that uses several GPUs."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return activity, and SM and DRAM activity (0-1), since the newest measurement: NaN if
-        unknown, None if too little time has passed. Raises Absent."""
+        """Return graphics, SM, and DRAM activity (0-1) since the latest measurement, with NaN for
+        unknown values. Return None if too little time has passed. Raises Absent."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

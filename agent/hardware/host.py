@@ -1,4 +1,4 @@
-"""The host behind its seam: psutil for disks, NICs and CPU times, files for the rest; logins."""
+"""Interface to the host: psutil for disks, NICs, and CPU times, files for the rest, and logins."""
 
 import pwd
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
 from agent.threads import on_a_thread
 
-FIRST_NAME_SECONDS = 0.05  # for the first question of a user's name: enough for /etc/passwd
+FIRST_NAME_SECONDS = 0.05  # Timeout for the first lookup of a user name; enough for /etc/passwd
 
 
 def of_system(uid: int) -> str:
@@ -22,7 +22,7 @@ def of_system(uid: int) -> str:
 
 
 class Logins:
-    """Names that were found. Each user is looked up once, on a separate thread."""
+    """Cache of user names. Each user is looked up once, on a separate thread."""
 
     def __init__(self, find: Callable[[int], str] = of_system) -> None:
         self._find = find
@@ -30,7 +30,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """Return the name of a user, or the number while the name is unknown."""
+        """Return the name of a user, or the user ID while the name is unknown."""
         return self._names.get(uid) or self._ask(uid)
 
     def _ask(self, uid: int) -> str:
@@ -44,22 +44,22 @@ class Logins:
 
 
 class Psutil(Protocol):
-    """The part of psutil in use; a simulated or taped host is an object with these functions."""
+    """The psutil functions used here, which a simulated or recorded host implements too."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Per device: read_bytes, write_bytes, busy_time (ms), ... since boot."""
+        """Return read_bytes, write_bytes, busy_time (ms), and more per device since boot."""
 
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Per NIC: bytes_sent, bytes_recv, ... since boot."""
+        """Return bytes_sent, bytes_recv, and more per NIC since boot."""
 
     def cpu_times(self) -> Any:
-        """Seconds since boot: user, nice, system, idle, iowait, irq, softirq, steal."""
+        """Return user, nice, system, idle, iowait, irq, softirq, and steal seconds since boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (else the number), the kernel's log, and the schedulers that give GPUs to jobs."""
+    """A host: `files` below its root, `psutil` for its counters, `login` to map a user ID to a user
+    name (or the ID as a string), the kernel log, and the schedulers that assign GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -69,8 +69,8 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """Return this machine. `history` is the number of past seconds of the kernel's log to read
-    first; `kept` is a file with the place at which an earlier agent stopped."""
+    """Return this machine. `history` is the number of past seconds of the kernel log to read
+    first; `kept` is a file with the log position at which a previous agent stopped."""
     import psutil
 
     return Host(

@@ -1,9 +1,9 @@
-"""The kernel's log (/dev/kmsg, handed over by systemd or opened, else a reason) and the lines of
-NVIDIA's drivers in it: XID errors, NVSwitch errors, lost GPUs.
+"""The kernel log (/dev/kmsg, passed by systemd or opened by the agent) and the messages of NVIDIA
+drivers in it: XID errors, NVSwitch errors, and lost GPUs.
 
-Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
-pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
-with MIG `(PCI:0000:3b:00 GPU-I:03)`."""
+The format depends on the driver: `Xid (0000:3b:00): 48, ...` before R440, then
+`Xid (PCI:0000:3b:00): 31, pid=1234, Ch ...`, and since R510 `pid=1234, name=python, Ch ...` or
+`pid='<unknown>', name=<unknown>`. With MIG, the address is `(PCI:0000:3b:00 GPU-I:03)`."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from typing import NamedTuple, Protocol
 from agent.model import Absent, Reason
 
 DEVICE = "/dev/kmsg"
-KMSG = (1, 11)  # Major and minor number of the device, on every Linux
-RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
+KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
+RECORD = 8192  # Bytes; the kernel refuses to copy a record into a buffer that is too small
 MOST_LINES = 10_000
-"""Records per turn, more than most kernels keep: a flood takes several turns."""
+"""Maximum records per read, more than most kernels keep; a flood of records takes several reads."""
 
 KERNEL = 0
-"""Facility of the kernel's own lines; a program may write here too, with another facility."""
+"""Facility of kernel messages; programs can write to the log too, but with other facilities."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -33,21 +33,21 @@ REMEDY = (
 
 
 class LogLine(NamedTuple):
-    """A message of the kernel; `at` in seconds of the kernel's clock since boot."""
+    """A kernel message; `at` is its timestamp in seconds since boot, on the kernel's clock."""
 
     at: float
     text: str
 
 
 class KernelLog(Protocol):
-    """Reader of new lines in the kernel log; one reader at a time."""
+    """Interface to read new lines of the kernel log; only a single reader is supported."""
 
     def lines(self) -> Sequence[LogLine]:
-        """Return the lines since the last call; raises Absent with the reason."""
+        """Return the lines added since the last call. Raises Absent with the reason."""
 
 
 class NoKernelLog:
-    """Kernel log of a machine that has none: tapes, containers."""
+    """The kernel log of a machine without one, for example a recording or a container."""
 
     def __init__(self, reason: Reason = Reason.MISSING, why: str = "no kernel log here") -> None:
         self._absent = (reason, why)
@@ -57,8 +57,8 @@ class NoKernelLog:
 
 
 def record(raw: bytes) -> LogLine | None:
-    """Return a record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None if the kernel
-    did not write it."""
+    """Parse a /dev/kmsg record, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`. Return None if the
+    record is malformed or was not written by the kernel."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:
@@ -71,8 +71,8 @@ def record(raw: bytes) -> LogLine | None:
 
 
 class DeviceLog:
-    """/dev/kmsg by a descriptor that is open for reading; `since` is its beginning (seconds of the
-    kernel's clock), None for new lines only."""
+    """/dev/kmsg, read from an open file descriptor. Lines older than `since` (seconds on the
+    kernel's clock) are skipped; None returns only new lines."""
 
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
@@ -81,7 +81,7 @@ class DeviceLog:
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
     def lines(self) -> Sequence[LogLine]:
-        """Return at most MOST_LINES lines; the next call returns the rest."""
+        """Return new lines from at most MOST_LINES records; the next call continues from there."""
         return [line for line in self._records() if line and line.at >= self._since]
 
     def _records(self) -> Iterator[LogLine | None]:
@@ -90,7 +90,7 @@ class DeviceLog:
                 raw = os.read(self._descriptor, RECORD)
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # overwritten meanwhile; the next read goes on after the gap
+            except BrokenPipeError:  # the record was overwritten; continue after the gap
                 continue
             except OSError as error:
                 raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
@@ -100,14 +100,14 @@ class DeviceLog:
 
 
 class Reached:
-    """Position in the log of this boot up to which lines were read. A file keeps it for the next
-    start of the agent."""
+    """Position up to which the kernel log of the current boot has been read. A file stores the
+    position for the next start of the agent."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._at, self._kept = path, 0.0, -KEEP_EVERY
 
     def since(self) -> float | None:
-        """Return the time of the last line that was read before in this boot, None if unknown."""
+        """Return the timestamp of the last line read in this boot, or None if it is unknown."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()
@@ -116,24 +116,24 @@ class Reached:
             return None
 
     def take(self, at: float) -> None:
-        """Keep the time of the newest line; a flood of lines costs one write in ten seconds."""
+        """Store the timestamp of the latest line, at most once every ten seconds."""
         now = time.monotonic()
         if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
             return
         self._at, self._kept = at, now
-        with suppress(OSError):  # the next start reads from its own time on
+        with suppress(OSError):  # without the file, the next agent reads only new lines
             self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
 
 
 BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
 ONE_MICROSECOND = 1e-6
-"""Resolution of the kernel's times (s)."""
+"""Resolution of kernel timestamps (s)."""
 
 
 class RealKernelLog:
-    """/dev/kmsg of this machine; opening it is tried again until it succeeds. `history` is the
-    number of past seconds to show first: 0 for an agent, which counts new events, more for a look.
-    An agent continues at the place that the file `kept` has from the agent before it."""
+    """/dev/kmsg of this machine. Failed attempts to open it are repeated until it succeeds.
+    `history` is the number of past seconds to return first: 0 for an agent, which counts new
+    events, more for a single pass. An agent resumes from the position that `kept` stores."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -164,8 +164,8 @@ class RealKernelLog:
 
 
 def _descriptor() -> int:
-    """Standard input if systemd made it the device, before it took the privilege away; else the
-    device itself, which takes CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    """Return standard input if systemd connected it to the device before dropping privileges.
+    Otherwise open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())
@@ -190,8 +190,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""For a GPU that is gone when the driver is loaded, which no XID reports (issue 155 of
-NVIDIA/NVSentinel); for a GPU at work too, beside its XID."""
+"""Matches a GPU that is missing when the driver loads, which no XID reports (issue 155 of
+NVIDIA/NVSentinel). The driver also logs this message, in addition to an XID, for an active GPU."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
@@ -199,12 +199,12 @@ NVLINK5 = re.compile(
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
 
-LINE_LETTERS = 1000  # Characters of a line that are looked at: the driver's are shorter
+LINE_LETTERS = 1000  # Maximum characters of a line to parse; driver messages are shorter
 
 
 class KernelXid(NamedTuple):
-    """An XID error; NVLink 5 alone reports `unit`, `fatal` and the words. `way` is "fallen" for a
-    line on a lost GPU without an XID."""
+    """An XID error. Only NVLink 5 errors have `unit`, `fatal`, `first`, and `status`. `way` is
+    "fallen" for a message about a lost GPU without an XID."""
 
     pci: str
     code: int
@@ -216,7 +216,7 @@ class KernelXid(NamedTuple):
 
 
 class SwitchError(NamedTuple):
-    """An error of an NVSwitch."""
+    """An NVSwitch error."""
 
     switch: str
     code: int
@@ -224,7 +224,7 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the content of a line; None for a line without an error, or with an old or an injected
+    """Return the error that a line reports, or None if the line reports no error or an injected
     error."""
     if "NVRM: " not in text and "SXid" not in text:
         return None

@@ -1,7 +1,7 @@
-"""NVML behind its seam: a library object, real, simulated or taped, and its error codes.
+"""Interface to NVML: a real, simulated, or recorded library object, and its error codes.
 
-The seam is the set of pynvml functions in use: a simulated or taped library is an object with those
-functions, the same constants and the same errors.
+The interface is the set of pynvml functions used here. A simulated or recorded library is an object
+with the same functions, constants, and errors as pynvml.
 """
 
 import functools
@@ -26,24 +26,24 @@ REASON_OF_CODE = {
     2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock or sensor
     3: Reason.UNSUPPORTED,  # NOT_SUPPORTED
     4: Reason.DENIED,  # NO_PERMISSION
-    6: Reason.UNKNOWN,  # NOT_FOUND: nothing there at present
+    6: Reason.UNKNOWN,  # NOT_FOUND: there is currently nothing to report
     9: Reason.NO_DRIVER,  # DRIVER_NOT_LOADED
     10: Reason.STALLED,  # TIMEOUT
     12: Reason.NO_DRIVER,  # LIBRARY_NOT_FOUND
-    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the question
+    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the function
     15: Reason.LOST,  # GPU_IS_LOST
     16: Reason.LOST,  # RESET_REQUIRED
     21: Reason.UNKNOWN,  # NO_DATA
     22: Reason.UNSUPPORTED,  # VGPU_ECC_NOT_SUPPORTED
     27: Reason.UNKNOWN,  # NOT_READY
-    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced under us
+    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced while in use
     25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
     26: Reason.DRIVER,  # DEPRECATED
 }
-"""NVML return code to reason; any other code is `failed`."""
+"""Reason for each NVML return code; codes not listed here map to `failed`."""
 
 
-ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # Marker of NVML for "no value", returned with success
+ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML returns these, with success, for "no value"
 
 
 def reason_of(code: int) -> Reason:
@@ -51,8 +51,8 @@ def reason_of(code: int) -> Reason:
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the answer, or `otherwise` if NVML refuses; raises Absent if all further questions
-    fail."""
+    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raises Absent only if
+    every further call would fail too."""
     try:
         return ask()
     except Absent as absent:
@@ -62,14 +62,14 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """An answer as a number; raises Absent(implausible) if it is no number."""
+    """Return an NVML value as a float. Raises Absent(implausible) if it is not a number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""Errors that Python raises for an answer whose shape differs from NVML's declaration."""
+"""Errors that Python raises if a return value does not have the structure that NVML declares."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
@@ -78,16 +78,16 @@ def misshapen(what: str, error: Exception) -> Absent:
 
 
 class Nvml:
-    """The library: calls by pynvml's names; errors become Absent with a reason."""
+    """The NVML library. Calls use pynvml's function names; errors become Absent with a reason."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.event_set: Any = None  # of the thread that waits for XID errors
+        self.event_set: Any = None  # used by the thread that waits for XID errors
         self.driver_version = ""
         self.nvml_version = ""
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
-        """Call a pynvml function; raises Absent if NVML answers with an error."""
+        """Call a pynvml function. Raises Absent if NVML returns an error."""
         library = self.library
         try:
             return getattr(library, name)(*args, **options)
@@ -100,7 +100,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """Return a text of identity; empty if there is none or it is not readable."""
+        """Return an identifying string, or an empty string if it is absent or not decodable."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:
@@ -112,17 +112,17 @@ class Nvml:
 
     def _absent(self, name: str, error: Any) -> Absent:
         code = getattr(error, "value", None)
-        if code is None:  # pynvml's own mismatch error carries a text instead of a code
+        if code is None:  # pynvml's mismatch error has a message instead of a code
             return Absent(Reason.DRIVER, f"{name}: not in this driver")
         return Absent(reason_of(code), f"{name}: {error}")
 
     def connect(self) -> None:
-        """Initialise NVML and learn the versions; raises Absent(no_driver), or Absent(crashed)."""
+        """Initialize NVML and read its versions. Raises Absent(no_driver) or Absent(crashed)."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
             version = self.text("nvmlSystemGetDriverVersion")
-            # NVML's own version is that of CUDA, then that of the driver.
+            # The NVML version is the CUDA version followed by the driver version.
             self.driver_version = version or self.nvml_version.partition(".")[2]
         except Absent as absent:
             crashed = absent.reason is Reason.CRASHED
@@ -137,7 +137,7 @@ class Nvml:
 
     @property
     def driver(self) -> tuple[int, ...]:
-        """The driver version as numbers, to compare: (580, 159, 4)."""
+        """The driver version as a tuple of numbers for comparisons, for example (580, 159, 4)."""
         parts = self.driver_version.split(".")
         return tuple(int(part) for part in parts if part.isdecimal() and len(part) < 10)
 
@@ -152,31 +152,31 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""The child's program. It ends when its input does, which is when the agent itself has initialised
-NVML, or is gone: without persistence mode, the driver shuts down a GPU that no program holds."""
+"""Program of the child process. It exits when its standard input closes, after the agent has
+initialized NVML or exited. Without persistence mode, the driver shuts down GPUs without clients."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds until a library that crashed is tried again: doubled each time."""
+"""Seconds before the first retry after a crash of the library, doubled up to the second value."""
 
 
 class TriedInit:
-    """`nvmlInit`, tried in a child process until a child has survived it: a library that crashes
-    would end the agent, and with it all knowledge of the host.
+    """`nvmlInit`, tried in a child process until a child survives it, because a crash in the
+    library would terminate the agent and all monitoring of the host.
 
-    A trial costs 15 ms of CPU once a process, beside the time of `nvmlInit` itself. A note on the
-    disk that the last start died in it would save that, but it needs a folder to write in and a
-    crash of the agent, and `check` and `once` would crash too.
+    A trial takes 15 ms of CPU time once per process, in addition to `nvmlInit` itself. A marker
+    file would avoid this, but it requires a writable directory and a first crash of the agent, and
+    `check` and `once` would crash too.
     """
 
     def __init__(self, init: Any) -> None:
         self._init = init
         self._survived = False
         self._failure: Absent | None = None
-        self._again = 0.0  # when it is tried again (s, monotonic)
+        self._again = 0.0  # time of the next trial (s, monotonic)
         self._pause = FIRST_PAUSE
 
     def __call__(self) -> None:
-        """Initialise NVML; raises Absent(crashed)."""
+        """Initialize NVML. Raises Absent(crashed)."""
         if self._survived:
             self._init()
         elif self._failure is not None and time.monotonic() < self._again:
@@ -211,10 +211,10 @@ class TriedInit:
 
 @functools.cache
 def real_library() -> Any:
-    """pynvml itself (distribution nvidia-ml-py), with an `nvmlInit` that is tried first.
+    """Return pynvml (package nvidia-ml-py) with an `nvmlInit` that runs in a child process first.
 
-    A driver of another version under a running agent needs the agent restarted: the C library of
-    the old version stays mapped, and NVML refuses the mix.
+    After a driver update, the agent must be restarted: the C library of the previous version stays
+    mapped, and NVML rejects the version mismatch.
     """
     import pynvml
 

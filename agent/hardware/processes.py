@@ -1,8 +1,8 @@
-"""Processes of the host from /proc. A process may end between any two reads.
+"""Processes of the host, read from /proc. A process may exit between any two reads.
 
-The kernel reads a process's memory, `cmdline` and `environ` (and `maps`, `smaps`) under the lock of
-that memory, which a fault that waits for a disk or a file server holds: these two may block for as
-long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do not.
+The kernel holds a process's memory lock while it reads `cmdline` and `environ` (and `maps` and
+`smaps`). A page fault that waits for a disk or a file server holds the lock too, so reading these
+files may block. Reading `stat`, `status`, `schedstat`, `children`, `cgroup`, and `comm` does not.
 """
 
 from collections import deque
@@ -15,41 +15,42 @@ from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, whole
 
 TICKS_PER_SECOND = 100
-"""Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
-driver."""
+"""Unit of CPU times and start times in /proc: USER_HZ, which is 100 on every machine that the
+NVIDIA driver supports."""
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
-"""Names of PyTorch's threads for the backward pass, which launch as the main thread does; and of
-XLA's, which dispatch: its processes sleep until their GPU has finished, others spin."""
+"""Name prefixes of PyTorch's backward-pass threads, which launch kernels like the main thread, and
+of XLA's dispatch threads. XLA processes sleep until their GPU has finished; others spin."""
 
 PINNED = 64 * 2**20
-"""Shared memory (bytes) of a process from which it has pinned some: a process of CUDA has 8 to 20
-MiB, and `cudaHostAlloc` adds what it pins (PyTorch 2.11, driver 580). Batches that its loaders
-share count too, while it copies them (21 MiB)."""
+"""Minimum shared memory (bytes) of a process that has pinned memory. A CUDA process has 8 to 20
+MiB, and `cudaHostAlloc` adds the pinned memory (PyTorch 2.11, driver 580). Batches shared by data
+loaders also count while the process copies them (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
-"""Seconds after which a thread of CPython that waits for the interpreter's lock wakes to ask again
-(`sys.getswitchinterval`). A main thread that does so most of the time waits for another thread,
-which is no engine. The main thread of a server sleeps, or wakes more often (1,558 times a second
-for its clients)."""
+"""Seconds after which a CPython thread that waits for the global interpreter lock (GIL) wakes to
+request it again (`sys.getswitchinterval`). A main thread that does so most of the time waits for
+another thread that is not an engine. The main thread of a server either sleeps or wakes more often
+(1,558 times per second to serve its clients)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
-"""Errors of the kernel for a process that does not exist (any more)."""
+"""Errors raised for a process that does not exist or has exited."""
 
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
-"""Seconds after a process was met from which threads that never had a child are asked less often,
-and how often: few fork, and a process may have hundreds."""
+"""Seconds for which all threads of a newly found process are checked for children each time, and
+the interval (s) after that for threads without children: few threads fork, and a process may have
+hundreds."""
 
 
 class Stat(NamedTuple):
-    """A process now; `seconds` of CPU time are those of all its threads, `system`
-    those of them in the kernel, `ended` those of its
-    descendants that have ended and were waited for, `started` since boot."""
+    """Current state of a process. `seconds` is the CPU time of all its threads, `system` is the
+    part of it spent in the kernel, `ended` is the CPU time of descendants that have exited and been
+    waited for, and `started` is the start time in seconds since boot."""
 
     pid: int
     name: str
-    state: str  # a letter: R runs, D sleeps uninterruptibly, S sleeps, ...
+    state: str  # a letter, such as R for running, S for sleeping, or D for uninterruptible sleep
     parent: int
     group: int
     seconds: float
@@ -59,11 +60,11 @@ class Stat(NamedTuple):
 
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
-    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. A file that is read
-    `again` and again may stay open."""
+    """Return the contents of /proc/PID/stat, or of /proc/PID/task/TID/stat for a thread. Raises
+    OSError. With `again`, the file may stay open for later reads."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
-    head, _, tail = text.rpartition(")")  # a name may hold anything
+    head, _, tail = text.rpartition(")")  # a name may contain any character
     try:
         words = tail.split(maxsplit=20)
         state, parent, group = words[0], int(words[1]), int(words[2])
@@ -71,40 +72,40 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
         system = int(words[12]) / TICKS_PER_SECOND
         ended = (int(words[13]) + int(words[14])) / TICKS_PER_SECOND
         started = int(words[19]) / TICKS_PER_SECOND
-    except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
+    except (ValueError, IndexError, OverflowError) as error:  # the process exited during the read
         raise ProcessLookupError(ESRCH, "ended", path) from error
     name = head.partition("(")[2]
     return Stat(tid or pid, name, state, parent, group, seconds, system, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """/proc/PID/status by key; raises OSError."""
+    """Return the entries of /proc/PID/status by key. Raises OSError."""
     lines = files.read(f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
-    """Return whether a process on a GPU has pinned memory; false if it is not readable."""
+    """Return whether a GPU process has pinned memory; False if its status is not readable."""
     words = _text(files, f"/proc/{pid}/status").partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
 def uid(found: dict[str, str]) -> int | None:
-    """The real user id in a status, or None if it holds no user id."""
+    """Return the real user ID from a process status, or None if it is missing."""
     first = found.get("Uid", "").split()[:1]
     return whole(first[0]) if first else None
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Return whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any
-    user may give any name to a program. Raises OSError."""
+    """Return whether a process has the given name, truncated by the kernel to 15 characters, and
+    belongs to root. The name alone is not proof because any user can choose it. Raises OSError."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
 
 def user_namespace(files: FileTree, pid: int) -> str:
-    """The user namespace of a process, such as `user:[4026531837]`; empty if it is hidden, as that
-    of another user's process without CAP_SYS_PTRACE."""
+    """Return the user namespace of a process, such as `user:[4026531837]`. It is empty if it is not
+    readable, for example for another user's process without CAP_SYS_PTRACE."""
     try:
         return files.link(f"/proc/{pid}/ns/user")
     except OSError:
@@ -116,20 +117,21 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """The words of /proc/PID/cmdline; empty if it is not readable. May block."""
+    """Return the arguments in /proc/PID/cmdline; empty if it is not readable. May block."""
     return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
-    """These variables of /proc/PID/environ and no others; empty if it is not readable, as that of
-    another user's process without CAP_SYS_PTRACE. May block."""
+    """Return only the variables `names` of /proc/PID/environ. The result is empty if the file is
+    not readable, for example for another user's process without CAP_SYS_PTRACE. May block."""
     pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in names}
 
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
-    """Bytes that a process has read and written, of any origin and target, from /proc/PID/io; None
-    if it is not readable, as that of another user's process."""
+    """Return the bytes that a process has read and written on any file or device, based on
+    /proc/PID/io. Return None if the file is not readable, for example for another user's process.
+    """
     words = _text(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]
@@ -140,7 +142,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 
 
 def uptime(files: FileTree) -> float | None:
-    """Seconds since boot, or None if /proc does not report it."""
+    """Return the seconds since boot, or None if /proc does not report them."""
     try:
         seconds = float(_text(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):
@@ -160,28 +162,28 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """The threads of a process that had children; the `rest` are not asked yet."""
+    """Threads of a process that have had children; threads in `rest` are still to be checked."""
 
     met: float
-    seen: float  # when all threads were listed last
+    seen: float  # time at which all threads were last listed
     threads: list[str]
     rest: list[str]
 
 
 class Descent:
-    """Table of parents and children, from the kernel's lists of children."""
+    """Finds the descendants of processes in the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._forks: dict[int, _Forks] = {}
         self._swept = 0.0
         self.unlisted: set[int] = set()
-        """Processes whose children the last search could not list: they ended, /proc hides them, or
-        the kernel has no such list (CONFIG_PROC_CHILDREN)."""
+        """Processes whose children the last search could not list, because the process exited,
+        /proc hides it, or the kernel lacks CONFIG_PROC_CHILDREN."""
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """Return at most so many descendants, nearest first, without foreign processes and their
-        descendants. `now` is in seconds."""
+        """Return at most `most` descendants of `pids`, nearest first, without `foreign` processes
+        and their descendants. `now` is in seconds."""
         if now - self._swept >= 2 * LOOK_EVERY:
             lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)
             self._forks, self._swept = dict(lately), now
@@ -205,8 +207,8 @@ class Descent:
             return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """Find children by the thread that forked them. Threads without children are asked at
-        intervals, except the main thread of a process that comes `first`."""
+        """Yield children, listed by the thread that forked them. Threads without children are
+        checked at intervals, except for the main thread of a root process (`first`)."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

@@ -1,6 +1,6 @@
-"""Clients of the schedulers that assign GPUs to jobs: Slurm's commands and the kubelet's socket.
+"""Clients for schedulers that assign GPUs to jobs: Slurm commands and the kubelet socket.
 
-Each may take seconds, or hang: ask on a thread of your own."""
+Calls may take seconds or hang, so run them on a separate thread."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from contextlib import suppress
 
 import msgspec
 
-ANSWER_BYTES = 16 << 20  # bytes of an answer
-SECONDS = 5.0  # Timeout of a command or of the kubelet
+ANSWER_BYTES = 16 << 20  # Maximum bytes of a response
+SECONDS = 5.0  # Timeout for a command or a kubelet call
 MOST_SLURM_JOBS = 64
 
-# HTTP/2 as far as a unary gRPC call needs it (RFC 9113, RFC 7541): the agent ignores the server's
-# headers, so there is nothing to decompress.
+# The parts of HTTP/2 that a unary gRPC call needs (RFC 9113, RFC 7541). The agent ignores response
+# headers, so it does not need to decompress them.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
@@ -29,25 +29,25 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers:
-    """Clients of schedulers; all methods raise OSError without an answer, as those of taped
-    machines do. `slow` is true if they may take seconds."""
+    """Clients for schedulers. All methods raise OSError if there is no response, as on recorded
+    machines. `slow` is True if calls may take seconds."""
 
     slow = False
 
     def slurm(self, host: str) -> list[str]:
-        """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
-        JobId, SLUID if it has one, UserId, Account, Partition, then Nodes and GRES by turns. JobId
-        alone if Slurm does not describe the job."""
+        """Return a line for each job on this host, in the format of `scontrol --details --oneliner
+        show job`: JobId, SLUID if the job has one, UserId, Account, Partition, and then alternating
+        Nodes and GRES. The line has only JobId if Slurm does not describe the job."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
-        """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
+        """Return the kubelet's ListPodResourcesResponse as a serialized protocol buffer."""
         raise FileNotFoundError(path)
 
 
 class RealSchedulers(Schedulers):
-    """The commands `squeue` and `scontrol`, and the kubelet's socket. The resources of a job do not
-    change while it runs: each job is asked for once."""
+    """The commands `squeue` and `scontrol`, and the kubelet socket. Each job is queried only once
+    because its resources do not change while it runs."""
 
     slow = True
 
@@ -63,11 +63,11 @@ class RealSchedulers(Schedulers):
         for new in [one for one in jobs if one not in self._known][:MOST_SLURM_JOBS]:
             try:
                 line = _of_json(new) or _of_text(*jobs[new])
-            except TimeoutError:  # the others would each wait as long
+            except TimeoutError:  # each further job would wait as long
                 raise
-            except OSError:  # it has ended
+            except OSError:  # the job has ended
                 continue
-            if line:  # else it is asked for again
+            if line:  # otherwise the next call tries again
                 self._known[new] = line
         return [self._known.get(one, f"JobId={one}") for one in jobs]
 
@@ -80,8 +80,8 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> str:
-    """Return a job by scontrol in JSON, from Slurm 23.02; empty if the answer has no job, or
-    another job."""
+    """Return the line of a job based on the JSON output of scontrol (Slurm 23.02 and later). It is
+    empty if the output does not contain the job."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
@@ -93,14 +93,15 @@ def _of_json(job: str) -> str:
         return _line(job, *names, *(part for detail in details for part in detail), sluid=sluid)
     except TimeoutError:
         raise
-    except Exception:  # JSON of another version, or none
+    except Exception:  # no JSON, or JSON of an unsupported version
         return ""
 
 
 def _of_text(job: str, shown: str, *people: str) -> str:
-    """The same by an older scontrol, whose answer holds text of users: the name of a job, paths,
-    comments. People are taken from squeue's columns, GPUs from between the name, as squeue gives
-    it, and the command. Empty if the name does not occur exactly once."""
+    """Return the line of a job based on the text output of an older scontrol, which contains
+    strings that users choose: job name, paths, and comments. `people` come from squeue columns, and
+    GPUs from the text between the job name, as squeue reports it, and the command. The line is
+    empty if this text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -114,8 +115,8 @@ def _of_text(job: str, shown: str, *people: str) -> str:
 
 
 def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
-    """Words of `Key=value`, none of them written by a user; `gres` are nodes and the job's
-    resources there, in turns."""
+    """Return a line of `Key=value` words. `gres` alternates between nodes and the resources that
+    the job has on each."""
     words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
     words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
     words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
@@ -123,7 +124,7 @@ def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: 
 
 
 class SlurmNode(msgspec.Struct):
-    """A node in Slurm's JSON. Until 22.05 the flags of its state stand apart."""
+    """A node in Slurm's JSON output. Slurm up to 22.05 lists state flags separately."""
 
     name: str
     state: str | list[str]
@@ -134,38 +135,38 @@ class SlurmNode(msgspec.Struct):
 
 
 class SlurmNodes(msgspec.Struct):
-    """An answer in JSON; that of sinfo since 23.02 has no nodes."""
+    """The JSON output of a command. The output of sinfo has no nodes since Slurm 23.02."""
 
     nodes: list[SlurmNode]
 
 
 NODES_IN_JSON = (("scontrol", "--json", "--all", "show", "nodes"), ("sinfo", "--json", "--all"))
-"""The second command lists nodes in 21.08 and 22.05, whose scontrol lacks the first."""
+"""Slurm 21.08 and 22.05 need the second command because their scontrol does not support JSON."""
 
 
 def all_nodes() -> str | list[SlurmNode]:
-    """Each node of the cluster, from JSON where Slurm has it, else as `scontrol --oneliner show
-    nodes` writes it; raises OSError."""
+    """Return all nodes of the cluster, parsed from JSON if Slurm supports it, and otherwise as the
+    output of `scontrol --oneliner show nodes`. Raises OSError."""
     for words in NODES_IN_JSON:
-        with suppress(Exception):  # no JSON, or that of another version
+        with suppress(Exception):  # no JSON, or JSON of an unsupported version
             if nodes := msgspec.json.decode(_run_command(*words), type=SlurmNodes).nodes:
                 return nodes
     return _run_command("scontrol", "--oneliner", "--all", "show", "nodes")
 
 
 def _run_command(program: str, *arguments: str) -> str:
-    """Return the output of a program; raises OSError if it fails."""
+    """Return the output of a program. Raises OSError if the program fails."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")
-    words = [found, *arguments]  # fixed words, a host's name, a number
+    words = [found, *arguments]  # fixed words, a host name, and job numbers
     null, pipe, late = subprocess.DEVNULL, subprocess.PIPE, threading.Event()
     running = subprocess.Popen(  # noqa: S603
         words, stdin=null, stdout=pipe, stderr=null, start_new_session=True
     )
 
     def kill() -> None:
-        """End a wrapper's children too, which hold the pipe."""
+        """Kill the process group, because children of a wrapper script keep the pipe open."""
         late.set()
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
@@ -184,7 +185,7 @@ def _run_command(program: str, *arguments: str) -> str:
         raise OSError(f"{program} answers more than {ANSWER_BYTES} bytes")
     if late.is_set():
         raise TimeoutError(f"{program} does not answer in {SECONDS:g} s")
-    if status:  # without its error, which has the job's number
+    if status:  # without the error output, which contains the job number
         raise OSError(f"{program} fails: exit status {status}")
     return decoded(answer)
 
@@ -195,10 +196,11 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """The whole request: POST over http, a window for the longest answer, an empty message."""
+    """Return the entire request: POST over http, a window for the longest response, and an empty
+    message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
-        headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # into no table
+        headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # without indexing
     window = struct.pack(">I", ANSWER_BYTES)
     return (
         PREFACE
@@ -210,7 +212,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """The single message of the response; raises OSError if there is none."""
+    """Return the single message of the response. Raises OSError if there is none."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:
@@ -235,8 +237,9 @@ def _message(connection: socket.socket) -> bytes:
 
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Namespace, pod, container, and resource and id of each of its devices; raises ValueError if
-    the response is malformed (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+    """Yield the namespace, pod, and container names, and the (resource, ID) pairs of the devices of
+    each container (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). Raises ValueError if the
+    response is malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
@@ -248,11 +251,11 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Drivers of claims that give GPUs, or say no more than that they are NVIDIA's."""
+"""Drivers of resource claims that allocate GPUs, or that are known only to be NVIDIA's."""
 
 
 def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
-    """Devices of a claim (dynamic resource allocation), the driver in place of a resource."""
+    """Yield the devices of a dynamic resource allocation claim, with the driver as the resource."""
     for resource in map(_fields, claim.get(4, [])):
         driver = _text(resource, 2)
         yield f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver, _text(resource, 4)
@@ -263,12 +266,12 @@ def _text(fields: dict[int, list[bytes]], number: int) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """Text of another program, which may be no UTF-8."""
+    """Decode the output of another program, which may not be valid UTF-8."""
     return text.decode(errors="replace")
 
 
 def _fields(message: bytes) -> dict[int, list[bytes]]:
-    """The fields of a protocol buffer that have a length, by their number."""
+    """Return the length-delimited fields of a protocol buffer by field number."""
     found: dict[int, list[bytes]] = {}
     at = 0
     while at < len(message):
