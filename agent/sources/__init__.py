@@ -1,1 +1,1 @@
-"""Sources: a subsystem per file, each metric declared beside the code that reads it."""
+"""Sources: one file per subsystem, with each metric declared next to the code that reads it."""

@@ -1,4 +1,5 @@
-"""GPU activity: from GPM if the GPU has it, else from the driver's 5 Hz utilization samples."""
+"""GPU activity, from GPM if the GPU supports it, or else from the driver's 5 Hz utilization
+samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,10 +27,10 @@ WINDOW_SM = _METRICS["dgx_gpu_window_sm_ratio"]
 WINDOW_DRAM = _METRICS["dgx_gpu_window_dram_ratio"]
 NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
-FIRST_WINDOWS = 8  # of a job, each second
+FIRST_WINDOWS = 8  # Number of windows at the start of a job that are taken every second
 LEAST_ACTIVITY = 0.1
-"""Activity of a window from which it says something: at 0.05 to 0.07, the quotients of two training
-jobs on H100s were a sixth too high."""
+"""Minimum activity of a window for a reliable ratio: at 0.05 to 0.07, the ratios of two training
+jobs on H100 GPUs were a sixth too high."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -39,20 +40,20 @@ SHARES = {
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }
 NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
-SM_CLOCK = 1  # Of `nvmlClockType_t`
+SM_CLOCK = 1  # Value of `nvmlClockType_t`
 ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 
 @dataclass(slots=True)
 class ActivityFromGpm:
-    """Means between two GPM samples."""
+    """Mean activity between two GPM samples."""
 
     gpm: Gpm
     gpu: GpuContext
     _highest: float = 0.0  # SM clock, MHz
-    _clock: float | None = None  # at the last reading, MHz; None if it failed
-    _tensor: float = 0.0  # seconds of activity, ...
-    _throughput: float = 0.0  # ... and of it at the peak
+    _clock: float | None = None  # at the last reading, MHz; None if the reading failed
+    _tensor: float = 0.0  # seconds of tensor core activity
+    _throughput: float = 0.0  # the same seconds, weighted by the relative SM clock
 
     def read(self, out: ReadOutput) -> None:
         measurement = self.gpm.measurement()
@@ -77,8 +78,8 @@ class ActivityFromGpm:
             out.absent(TENSOR_SECONDS, absent)
 
     def _mean_clock(self) -> float:
-        """The SM clock over its highest, 0-1: the mean of this reading and the last, between which
-        GPM measured. Raises Absent."""
+        """Return the SM clock as a fraction of its maximum. The clock is the mean of the previous
+        and the current reading, because GPM measures the time between them. Raises Absent."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
@@ -93,8 +94,8 @@ class ActivityFromGpm:
 
 @dataclass(slots=True)
 class WindowFromGpm:
-    """A sample more within the second, while the GPU exchanges data with others: each second at
-    first, so that the level of a new job is soon known."""
+    """Takes an additional sample within a second while the GPU exchanges data with other GPUs. The
+    first windows are taken every second, so that the level of a new job is soon known."""
 
     gpm: Gpm
     taken: int = 0
@@ -120,15 +121,15 @@ class WindowFromGpm:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Every 200 ms sample of the driver's buffer, once; for a GPU without a buffer NVML's
-    utilization, integrated tick by tick."""
+    """Activity based on all 200 ms samples of the driver's buffer. On a GPU without a buffer,
+    NVML's utilization is integrated over ticks."""
 
     gpu: GpuContext
     _integral: Integral = field(
         default_factory=lambda: Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
     )
     _buffer: SampleBuffer | None = None
-    _buffered: bool | None = None  # None before the buffer was asked
+    _buffered: bool | None = None  # None before the first buffer read
     _seconds: float = 0.0
     _activity: float = 0.0  # of the latest samples
     _at: float = -inf
@@ -157,7 +158,7 @@ class ActivityFromSamples:
     def _read_buffer(self, out: ReadOutput) -> None:
         if self._buffer is None:
             self._buffer = SampleBuffer(self.gpu.device, UTILISATION_SAMPLES, ACTIVITY, 100)
-            self._buffer.take()  # sets the mark, and raises if there is no buffer
+            self._buffer.take()  # sets the start position, and raises if there is no buffer
         samples = self._buffer.take()
         self._buffered = True
         observed = sum(sample.seconds for sample in samples)
@@ -175,7 +176,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU: means, and windows within the second if it has GPM."""
+    """Yield the reads of a GPU: means, and windows within a second if the GPU supports GPM."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

@@ -1,5 +1,5 @@
-"""Metrics of the agent itself: sources that are up, their cost, absent values and the reasons, and
-how each GPU answers calls of the driver."""
+"""Metrics about the agent itself: source status and cost, absent values with reasons, and the
+duration and failures of driver calls per GPU."""
 
 import platform
 from collections import Counter
@@ -30,7 +30,7 @@ GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
-    """Samples of all metrics of this file; `snapshot` has the absences to count."""
+    """Return samples of all metrics in this file. Absences are counted in `snapshot`."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
@@ -61,7 +61,7 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
 
 
 def answers(gpus: GpuWatch) -> Read:
-    """The read of how each GPU answers."""
+    """Return the read of the duration and failures of driver calls per GPU."""
     both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
 
     def read(out: ReadOutput) -> None:

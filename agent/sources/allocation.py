@@ -1,4 +1,4 @@
-"""Allocation of GPUs to jobs, as Slurm's jobs, Slurm and the kubelet report it."""
+"""Allocation of GPUs to jobs, as reported by Slurm job environments, Slurm, and the kubelet."""
 
 import logging
 import re
@@ -25,8 +25,8 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
-    """Sources of allocations: `slurm` by squeue and scontrol, `kubelet` at its pod-resources
-    socket, empty for never."""
+    """Sources of allocations: `slurm` enables squeue and scontrol, and `kubelet` is the path of the
+    pod resources socket, or empty to disable it."""
 
     table = "allocation"
     slurm: bool = False
@@ -37,15 +37,15 @@ _METRICS = declared_beside(__file__)
 ALLOCATED = _METRICS["dgx_gpu_allocated"]
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
-"""Seconds after which a question without an answer expires the last answer."""
+"""Seconds without a response to a query after which the previous response expires."""
 
 SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
-"""The first is what slurmctld sends to a node without files of its own."""
+"""Paths of gres.conf; slurmctld sends the first file to nodes without a local configuration."""
 
 MOST_JOBS = 64
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
-"""The folder of a job since Slurm 26.05, which no longer has its number."""
+"""Directory name of a job since Slurm 26.05, which no longer contains the job number."""
 
 HIDDEN = "the environment of a job's processes, which has its GPUs of Slurm, may not be read: \
 set allocation.slurm = true"
@@ -53,28 +53,28 @@ PARTLY = Absent(
     Reason.UNKNOWN,
     "a step of a job names its own GPUs alone, or shards of GPUs: set allocation.slurm = true",
 )
-"""`srun` without `sbatch` or `salloc` sets SLURM_STEP_GPUS alone."""
+"""`srun` without `sbatch` or `salloc` sets only SLURM_STEP_GPUS."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""The message lacks the job's number, as HIDDEN does: only job.info lets the number leave."""
+"""The message omits the job number, like HIDDEN, because only job.info permits exporting it."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Looks through Slurm's cgroups on the thread of the host; asks commands and sockets by
-    `spawn`, and takes in their answers at a later read."""
+    """Reads Slurm's cgroups on the host thread. Commands and sockets are queried via `spawn`, and a
+    later read collects the responses."""
 
     host: Host
     options: HostOptions
     gpus: GpuProcesses
     allocations: Allocations
     spawn: Spawn
-    _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by scheduler asked
+    _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by scheduler name
     _since: float = 0.0
     _answers: list[Given | Failure] = field(default_factory=list)
-    _failing: str = ""  # why Slurm does not answer
+    _failing: str = ""  # error of the last Slurm query
 
     def every(self) -> float:
         return intervals.TICK if self._asked else intervals.ALLOCATION
@@ -98,7 +98,7 @@ class AllocationRead:
         for (gpu, uuid), _ in self.gpus:
             out.add(ALLOCATED, 1 if self.allocations.of(uuid) else given.hidden or 0, gpu, uuid)
 
-    # Answers of others
+    # Responses of schedulers
 
     def _questions(self) -> Iterator[tuple[str, Callable[[], Given | None]]]:
         config = self.options.settings[AllocationConfig]
@@ -112,7 +112,7 @@ class AllocationRead:
         try:
             lines = self._lines(host)
         except OSError as error:
-            if self._failing != str(error):  # once, not at each question
+            if self._failing != str(error):  # log an error once, not at each query
                 log.warning(LogEvent("allocation_unknown", asked="slurm", reason=str(error)))
             self._failing, seen = str(error), self._seen()
             failed = Given((), Absent(Reason.FAILED, str(error)))
@@ -136,7 +136,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _lines(self, host: str) -> list[str]:
-        """Slurm may know this machine by its short name or by its full name."""
+        """Query Slurm by short host name, then by full name, as Slurm may use either."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -158,7 +158,7 @@ class AllocationRead:
         devices = allocation.Devices(self.gpus.parents(), minors, indices)
         return allocation.of_pods(pods, devices)
 
-    # Environments of Slurm's jobs
+    # Environments of Slurm jobs
 
     def _seen(self) -> Given:
         minors = allocation.by_minor(self.host.files)
@@ -178,8 +178,8 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _jobs(self, scopes: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Number and folder of each job below the scopes of Slurm, which may carry the node's name
-        (node7_slurmstepd.scope)."""
+        """Yield the number and directory of each job in Slurm's scopes, whose names may include the
+        node name (node7_slurmstepd.scope)."""
         for folder in (f"{SLICE}/{scope}" for scope in scopes):
             for job in names_in(self.host.files, folder):
                 number = job.removeprefix("job_")
@@ -189,7 +189,8 @@ class AllocationRead:
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str], str, Absent | None]:
-        """The GPUs and the user of a job, and why it may have more; raises Absent if unknown."""
+        """Return the GPUs of a job, its user, and the reason why it may have more GPUs. Raises
+        Absent if the GPUs are unknown."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)
@@ -201,9 +202,9 @@ class AllocationRead:
         return gpus, environment["user"], rest
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
-        """Return the environment of the first process of the job that is readable and confirms the
-        job, and its `user`. A folder since Slurm 26.05 lacks the job's number: no process confirms
-        it, and the folder names the job."""
+        """Return the environment of the first readable process that confirms the job number, with
+        its user as `user`. Since Slurm 26.05 the directory name contains no job number, so any
+        process with a job number is accepted, and the directory name identifies the job."""
         for pid in self._pids(folder):
             environment = processes.environment(self.host.files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")
@@ -216,7 +217,7 @@ class AllocationRead:
         return {}
 
     def _pids(self, folder: str) -> Iterator[int]:
-        """The job's own processes, in the tasks of its steps."""
+        """Yield the processes of the job, found in the tasks of its steps."""
         for step in names_in(self.host.files, folder):
             if step.startswith("step_"):
                 inside = f"{folder}/{step}"
@@ -236,7 +237,7 @@ class AllocationRead:
         return allocation.uuids(places, self._order(minors), minors)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Slurm's order of the GPUs; raises Absent if it counts others than these."""
+        """Return Slurm's order of the GPUs. Raises Absent if Slurm may count other devices."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -251,13 +252,13 @@ class AllocationRead:
 
 
 def outcome(asked: Future[Given | None]) -> Given | Failure | None:
-    """The answer, or the failure: a surprise costs this question alone."""
+    """Return the response or the failure, so that an unexpected error affects only this query."""
     error = asked.exception()
     return Failure.of(error) if error else asked.result()
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """All allocations, and why some may be missing."""
+    """Return all allocations, with the reason why some may be missing."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

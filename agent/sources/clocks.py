@@ -1,4 +1,4 @@
-"""Clocks, performance states, and the seconds for which each throttle reason held them down."""
+"""Clocks, performance states, and the seconds for which each throttle reason reduced the clocks."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,19 +19,19 @@ PERFORMANCE_STATE = _METRICS["dgx_gpu_performance_state"]
 THROTTLE = _METRICS["dgx_gpu_throttle_seconds_total"]
 REASONS = _METRICS["dgx_gpu_throttle_state"]
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # Label `clock` to `nvmlClockType_t`
+CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # `nvmlClockType_t` by `clock` label
 
 MHZ, STATE = 1e6, "PerformanceState"
 
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
-"""Bits of the mask that NVML's header names, and the reason for all others."""
+"""Mask of the bits that the NVML header defines, and the reason for all other bits."""
 
 APPLICATION_CLOCKS = 0x2
-"""Bit of the mask: somebody set the clocks (nvidia-smi -ac or -lgc)."""
+"""Bit for clocks set by an administrator (nvidia-smi -ac or -lgc)."""
 
 
 class Throttle(NamedTuple):
-    """A reason: its bit in the event mask and the field that counts its nanoseconds, if any."""
+    """A throttle reason, its bit in the event mask, and its nanosecond counter field, if any."""
 
     reason: str
     bit: int
@@ -51,7 +51,7 @@ THROTTLES = (
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of the present throttle reasons; older drivers have it under an older
+    """Return the mask of current throttle reasons. Older drivers provide it under an older function
     name."""
     try:
         mask = device.number("CurrentClocksEventReasons")
@@ -63,14 +63,14 @@ def event_reasons(device: NvmlDevice) -> int:
 
 
 class Throttling:
-    """The event mask every tick, and the driver's counters of throttled nanoseconds. A reason that
-    has no counter, or whose counter this driver refuses, is integrated from the mask."""
+    """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. A reason
+    whose counter is missing or not supported by the driver is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._integrals = {t: Integral(THROTTLE, 3 * intervals.TICK) for t in THROTTLES if t.bit}
         self._unknown = Integral(THROTTLE, 3 * intervals.TICK)
-        self._refused: set[Throttle] | None = None  # None before the counters were asked
+        self._refused: set[Throttle] | None = None  # None before the first counter read
 
     def read_mask(self, out: ReadOutput) -> None:
         mask = event_reasons(self._device)
@@ -98,12 +98,12 @@ class Throttling:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU."""
+    """Yield the reads of a GPU."""
     throttling, both = Throttling(gpu_context.device), (REASONS, THROTTLE)
     state = gpu_context.state
 
     def sm_clock(device: NvmlDevice) -> float:
-        """The clock of each tick, which the throughput of the tensor cores needs too."""
+        """Return the SM clock, which is also needed for the tensor core throughput."""
         state.sm_clock = None  # if the call raises
         state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
         return state.sm_clock

@@ -1,4 +1,4 @@
-"""Context from which sources build the reads of a GPU or of the host."""
+"""Context that sources use to build the reads of a GPU or of the host."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Most disks, NICs, ports, arrays and sensors that the agent reports, of each: 2,000 disks made a
-scrape of 3.5 MB."""
+"""Maximum number of disks, NICs, ports, arrays, and sensors that the agent reports per kind; 2,000
+disks resulted in a scrape of 3.5 MB."""
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
-    """Return the first MOST_DEVICES; an absence of the metric reports that others are left out.
-    `key` is the setting that selects them."""
+    """Return the first MOST_DEVICES devices. If more are found, add an absence that reports how
+    many were omitted. `key` is the setting that selects devices."""
     if len(found) > MOST_DEVICES:
         why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
         out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))
@@ -36,8 +36,8 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices of a kind. They are listed again every minute, and when the counted names or the
-    settings change: listing folders at each tick is expensive."""
+    """Devices of a kind. They are listed again every minute and whenever the counted names or the
+    settings change, because listing directories at each tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -53,13 +53,13 @@ class Listing:
 
 
 def is_virtual(files: FileTree, device: str) -> bool:
-    """Return whether a device is a virtual function (SR-IOV): it comes and goes with its pod."""
+    """Return whether a device is an SR-IOV virtual function, which comes and goes with its pod."""
     return "physfn" in names_in(files, f"{device}/device")
 
 
 def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
-    """Return whether a file holds a number above 0; None if it is not readable, or holds no number
-    from 0 to `most`."""
+    """Return whether a file contains a number above 0. Return None if the file is not readable or
+    contains no number from 0 to `most`."""
     try:
         number = read_int(files, path)
     except Absent:
@@ -69,8 +69,8 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the counters that explain why a GPU starves. A reload
-    changes settings at any moment: sources look here at each read."""
+    """The settings, and the interval (s) of the counters that explain why a GPU starves. Sources
+    fetch the settings at each read because a reload may change them at any time."""
 
     configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK
@@ -82,15 +82,15 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU while it is queried; `gpm` is None if it has no GPM."""
+    """A GPU that is being queried; `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState
     clock: Clock
-    gpus: int  # how many share the driver, and so take turns
+    gpus: int  # number of GPUs that share the driver and therefore take turns
     gpm: Gpm | None
     host: Host
-    identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs of the driver
+    identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs that the driver lists
     configuration: Configuration = field(default_factory=Configuration)
     gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)  # for the host's worker
 
@@ -105,8 +105,9 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """Return a read of this GPU; `every` is in seconds, or a function that returns them. Reads
-        that are compared between GPUs run `together`, in the same tick; other reads take turns."""
+        """Return a read of this GPU. `every` is a number of seconds or a function that returns it.
+        Reads that are compared between GPUs run in the same tick (`together`); others are
+        staggered."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -116,13 +117,13 @@ class GpuContext:
             every=interval,
             labels=self.device.labels,
             run_on_wake=run_on_wake,
-            stagger=0.0 if together else place or None,  # the first GPU needs none
+            stagger=0.0 if together else place or None,  # not needed for the first GPU
             varies=callable(every),
         )
 
     def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
-        """Return a read of a table of rows. It runs seldom once the driver refuses every row for
-        good."""
+        """Return a read of a table of rows, which runs rarely once the driver permanently refuses
+        every row."""
         metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
 
         def interval() -> float:
@@ -131,7 +132,7 @@ class GpuContext:
         return self.read(source, part, metrics, table.read, interval)
 
     def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
-        """Yield the reads of the values that their declarations ask NVML for."""
+        """Yield the reads of all metrics whose declarations name an NVML call."""
         by_interval: dict[str, list[GpuRow]] = {}
         for metric, table in declarations.asked:
             asked = FieldId(table.call) if isinstance(table.call, int) else table.call

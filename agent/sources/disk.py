@@ -1,5 +1,5 @@
-"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The sources
-are files that the kernel shows to every user, and SMART as udisks2 reports it."""
+"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The values
+come from kernel files that every user can read, and from SMART data reported by udisks2."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
 class DiskConfig(Section, frozen=True):
-    """Disks whose name matches `ignore` are left out."""
+    """Disks whose names match `ignore` are not reported."""
 
     table = "disk"
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
@@ -32,7 +32,7 @@ WRITTEN_BYTES = _METRICS["dgx_disk_written_bytes_total"]
 BUSY = _METRICS["dgx_disk_busy_seconds_total"]
 DISK_INFO = replace(
     _METRICS["dgx_disk_info"], which=lambda labels: labels[-1] != ""
-)  # of a member of an array
+)  # members of an array
 MEMBERS = _METRICS["dgx_raid_members"]
 MEMBER_FAILED = _METRICS["dgx_raid_member_failed"]
 FAULT = _METRICS["dgx_disk_fault"]
@@ -40,13 +40,15 @@ FAULT = _METRICS["dgx_disk_fault"]
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9
 STOPPED = {"clear", "inactive", "broken"}
-"""States of an array that does not run; `raid_disks` may be 0 then."""
+"""States of an array that is not running; `raid_disks` may be 0 in these states."""
 
 SURVIVES = {"raid0": 0, "linear": 0, "raid4": 1, "raid5": 1, "raid6": 2}
-"""Members that an array may lose by its level; a mirror all but one, a RAID 10 half of them."""
+"""Number of members that an array can lose, by level. A mirror survives with a single member, and a
+RAID 10 array with half of its members."""
 
 SET = re.compile(r"external:[^/]")
-"""Metadata of the set of disks that the firmware divides into arrays: it never runs itself."""
+"""Metadata version of a container, a set of disks that firmware divides into arrays and that never
+runs itself."""
 
 MOST_ERRORS = 1 << 31
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
@@ -55,7 +57,7 @@ NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this de
 
 
 def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
-    """Return the read of the counters of all whole disks."""
+    """Return the function that reads the counters of all whole disks."""
 
     def find(names: Collection[str]) -> list[str]:
         return [disk for disk in whole_disks(host.files, options) if counted(disk) in names]
@@ -71,7 +73,7 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
             of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
-            # arrays on kernels before 5.10 count no time
+            # kernels before 5.10 do not count busy time for arrays
             timed = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
             out.add(BUSY, of.busy_time / 1000 if timed else NO_BUSY_TIME, disk)
 
@@ -94,7 +96,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """`seen` holds the members that each array has had."""
+    """Read the state of all arrays. `seen` contains the members that each array has had."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -108,7 +110,7 @@ def _arrays(
     for array in bounded(out, MEMBERS, arrays, "disk.ignore"):
         try:
             if text_or_nothing(files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
-                expected, working = 1, 0  # how many it had is not known any more
+                expected, working = 1, 0  # the number of members is no longer known
             else:
                 expected = raid_disks(files, array)
                 working = working_members(files, array, expected, blocks)
@@ -117,7 +119,7 @@ def _arrays(
         else:
             now = members(files, array, blocks)
             states = (_states(files, array, disk) for disk in now)
-            working -= sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
+            working -= sum("in_sync" in state and dead for state, dead in states)  # not yet noticed
             missing = max(0, expected - working)
             level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
             most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
@@ -136,18 +138,19 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
-    """Return the state of a member by its array, and True if the disk itself is dead."""
+    """Return the member state that the array reports, and whether the disk itself is dead."""
     state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
     return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
 
 def counted(disk: str) -> str:
-    """The name in /proc/diskstats of a disk in /sys, which has no slashes (cciss!c0d0)."""
+    """Return the /proc/diskstats name of a disk in /sys, where `!` replaces slashes
+    (cciss!c0d0)."""
     return disk.replace("!", "/")
 
 
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
-    """Return the whole disks, the arrays first."""
+    """Return the whole disks, with arrays first."""
     ignored = options.settings[DiskConfig].ignore
     found = [
         name
@@ -176,7 +179,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return the number of members of the array; while it is reshaped, the new number comes
+    """Return the number of members of an array. During a reshape, the file lists the new number
     first."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
@@ -187,8 +190,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members. Levels without redundancy have no file `degraded`:
-    count the members."""
+    """Return the number of working members. If the level has no redundancy and therefore no file
+    `degraded`, the members are counted."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
         return expected - int(checked(read_int(files, path), Range(0, expected), path))
@@ -200,13 +203,13 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States in which NVMe controllers and SCSI devices do no work; other states are temporary."""
+"""States in which NVMe controllers and SCSI devices do not work; other states are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
-"""The objects of udisks2 that dgx-telemetry-smart.service reads every ten minutes, removed when it
-ends: to ask the disks themselves takes root. Interfaces: storaged.org/udisks/docs,
-org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
+"""The udisks2 objects, which dgx-telemetry-smart.service reads every ten minutes because only root
+can query the disks. The file is removed when the service stops. The interfaces are documented at
+storaged.org/udisks/docs: org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
 
 UDISKS = "org.freedesktop.UDisks2"
 SILENT = Absent(
@@ -257,8 +260,9 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
-    """Verdict "failing" of whole disks by name, out of the objects that udisksd manages; no verdict
-    before it has read a disk, or if it cannot. The kernel reports an NVMe disk that is too hot."""
+    """Return whether each whole disk is failing, by name, based on udisks2 objects. Disks that
+    udisksd has not read or cannot read are omitted. An overheated NVMe disk does not count as
+    failing, because the kernel reports it."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

@@ -1,4 +1,4 @@
-"""Memory health: ECC errors, remapped rows (Ampere and newer), retired pages (older GPUs)."""
+"""Memory health: ECC errors, remapped rows (Ampere and newer), and retired pages (older GPUs)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +21,7 @@ RETIRED_PENDING = _METRICS["dgx_gpu_retired_pages_pending"]
 SEVERITIES = {"corrected": 0, "uncorrected": 1}
 LIFETIMES = {"volatile": 0, "aggregate": 1}
 CAUSES = {"single_bit": 0, "double_bit": 1}
-"""Labels to `nvmlMemoryErrorType_t`, `nvmlEccCounterType_t`, `nvmlPageRetirementCause_t`."""
+"""`nvmlMemoryErrorType_t`, `nvmlEccCounterType_t`, and `nvmlPageRetirementCause_t` by label."""
 
 
 def _remapped(device: NvmlDevice, part: int) -> float:

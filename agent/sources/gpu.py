@@ -1,5 +1,5 @@
-"""Identity of a GPU, NVML's utilization, also of its video engines, and the recovery
-action that the driver asks for."""
+"""GPU identity, NVML utilization of the GPU and its video engines, and the recovery action that the
+driver requests."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +20,7 @@ RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
 DECODER = _METRICS["dgx_gpu_decoder_utilization_ratio"]
 ENCODER = _METRICS["dgx_gpu_encoder_utilization_ratio"]
 ENGINES = {DECODER: "Decoder", ENCODER: "Encoder"}
-"""Video engines, which work beside the multiprocessors, and NVML's names of them."""
+"""Video engines, which work independently of the multiprocessors, and their NVML names."""
 
 
 def _engine(device: NvmlDevice, engine: str) -> float:
@@ -29,7 +29,7 @@ def _engine(device: NvmlDevice, engine: str) -> float:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU."""
+    """Yield the reads of a GPU."""
     device, state = gpu_context.device, gpu_context.state
     who, awake = device.identity, False
 
@@ -37,7 +37,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
     def utilization(out: ReadOutput) -> None:
-        """Wake the slower reads when the utilization changes from or to 0."""
+        """Read utilization, and wake the slower reads when it changes from or to 0."""
         nonlocal awake
         rates = device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)

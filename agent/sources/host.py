@@ -1,5 +1,5 @@
-"""The host itself: its cores, pressure, network mounts, and the Fabric Manager. The agent never
-touches a mount: a dead server hangs every process that asks it."""
+"""The host itself: CPU cores, pressure, network mounts, and the Fabric Manager. The agent never
+accesses a mount because a dead server blocks every process that does."""
 
 import errno
 from collections import Counter
@@ -24,13 +24,13 @@ NETWORK_MOUNTS = _METRICS["dgx_workload_network_mounts"]
 FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
 
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
-"""The mounts of the host, else those of the agent itself: a service without access to /home sees
-neither the mounts there nor the data sets on them."""
+"""Mount tables of the host and of the agent itself. The latter is a fallback, because a service
+without access to /home does not see any mounts in it."""
 
 
 class CpuBusy:
-    """Difference between two readings of the cores' times, and the time that they waited for disks;
-    the first reading yields nothing."""
+    """CPU utilization between two reads of the CPU times, and the time spent waiting for disks. The
+    first read yields nothing."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil
@@ -48,7 +48,7 @@ class CpuBusy:
             out.pending = True
             return
         out.add(IO_WAIT, getattr(times, "iowait", 0.0))
-        # the kernel may take back a little iowait
+        # the kernel may decrease iowait slightly
         rested, worked = (max(0.0, new - old) for new, old in zip(now, before, strict=True))
         if rested + worked <= 0.0:
             raise Absent(Reason.UNKNOWN, "the CPU times have not moved since the last tick")
@@ -59,7 +59,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """Read the totals of every resource. An unreadable resource does not affect the others."""
+    """Read the pressure totals of each resource. Other resources are read even if one fails."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -77,7 +77,7 @@ def _pressure(files: FileTree, out: ReadOutput) -> None:
 
 
 def _totals(files: FileTree, path: str) -> dict[str, float]:
-    """Seconds of stall by kind, from lines like `some avg10=0.00 ... total=123` (us)."""
+    """Return stall seconds by kind, from lines such as `some avg10=0.00 ... total=123` (us)."""
     try:
         lines = files.read(path).strip().splitlines()
         return {line.partition(" ")[0]: int(line.rpartition("total=")[2]) / 1e6 for line in lines}
@@ -95,18 +95,18 @@ REMOTE_KINDS = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "coda"),
     *("lustre", "gpfs", "ceph", "beegfs", "wekafs", "glusterfs", "pvfs2", "orangefs", "panfs"),
 }
-"""Kinds of file systems whose data comes over a network, as the kernel calls them."""
+"""Network file system types, as named by the kernel."""
 
 FUSE_KINDS = {
     *("sshfs", "s3fs", "goofys", "gcsfuse", "rclone", "mountpoint-s3", "geesefs", "blobfuse"),
     *("blobfuse2", "juicefs", "ceph-fuse", "glusterfs", "mfs", "alluxio-fuse", "seaweedfs"),
     *("fuse_dfs", "dfuse", "curlftpfs", "cvmfs2"),
 }
-"""The same through FUSE: `fuse.sshfs`, or plain `fuse` with the program as the device."""
+"""Network file systems based on FUSE: `fuse.sshfs`, or `fuse` with the program as the device."""
 
 
 def _mounts(files: FileTree, out: ReadOutput) -> None:
-    host, own = MOUNT_TABLES  # the first is hidden by hidepid, or in another namespace of pids
+    host, own = MOUNT_TABLES  # hidepid or a PID namespace may hide the first
     lines = (text_or_nothing(files, host) or read_text(files, own)).splitlines()
     mounts = [fields for line in lines if len(fields := line.split()) > 2]
     out.add(MOUNTS, len(mounts))
@@ -122,12 +122,13 @@ def _mounts(files: FileTree, out: ReadOutput) -> None:
 
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
-KERNEL = "2", "kthreadd"  # Its first thread, which every host has, and no container
-PROGRAM = "nv-fabricmanage"  # As the kernel cuts it: fifteen letters
+KERNEL = "2", "kthreadd"  # First kernel thread, visible on every host but in no container
+PROGRAM = "nv-fabricmanage"  # Truncated by the kernel to 15 characters
 
 
 class FabricService:
-    """Look at the process of the service's PID file first, then at all processes."""
+    """Finds the Fabric Manager process by the PID file of its service, or else among all
+    processes."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -144,7 +145,7 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs this program; the name alone rules out most processes."""
+        """Return whether root runs this program, checking its name first for speed."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         try:
@@ -154,7 +155,8 @@ class FabricService:
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Readings that explain which input is short run every tick; mounts and services rarely."""
+    """Yield the reads of the host. Reads that explain input shortages may run every tick, and reads
+    of mounts and services rarely run."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. A faulty port does not
-affect the others."""
+"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. A faulty port does not
+affect other ports."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,10 +24,10 @@ PORT_UP = _METRICS["dgx_infiniband_link_up"]
 RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
 LINK_STATE = 5.0  # seconds between two checks of the links
-WORD = 4  # bytes in the unit of the data counters
+WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
-PORT_STATES = {str(state) for state in range(8)}  # Both have fewer
-FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
+PORT_STATES = {str(state) for state in range(8)}  # Both state files use fewer values
+FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 ERROR_FILES = (
     *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
     *("port_rcv_remote_physical_errors", "port_xmit_discards"),
@@ -36,7 +36,7 @@ ERROR_FILES = (
 
 
 class PortCounter(NamedTuple):
-    """A counter of a port: the file that holds it, and its unit."""
+    """A port counter: its metric, file, and unit."""
 
     metric: Metric
     file: str
@@ -44,8 +44,8 @@ class PortCounter(NamedTuple):
     kind: tuple[str, ...] = ()
 
 
-Port = tuple[str, str]  # the adapter, and the number of its port
-Fact = Callable[[FileTree, str], float]  # below the folder of the port
+Port = tuple[str, str]  # adapter name and port number
+Fact = Callable[[FileTree, str], float]  # takes the directory of the port
 
 TRAFFIC = (
     PortCounter(RECEIVED, "port_rcv_data", WORD),
@@ -58,18 +58,18 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """The ports of this host, listed again every minute, and their counters. A refused counter is
-    not read again until then: some drivers log every refusal."""
+    """Ports of this host and their counters. Ports are listed again every minute. An unreadable
+    counter is skipped until then because some drivers log every failed read."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._ports: dict[Port, str] = {}  # with their folders
+        self._ports: dict[Port, str] = {}  # directory of each port
         self._list_at = 0.0
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
         self._answered: set[tuple[Port, PortCounter]] = set()
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """The ports and their folders; raises Absent if there are no ports."""
+        """Return the ports and their directories. Raises Absent if there are no ports."""
         if out.at >= self._list_at:
             self._list_at = out.at + intervals.LINKS
             self._ports = {
@@ -99,7 +99,7 @@ class InfinibandPorts:
         try:
             value = _count(self._files, f"{folder}/counters/{row.file}") * row.unit
         except Absent as absent:
-            if key not in self._answered:  # a first failure is forgiven
+            if key not in self._answered:  # tolerate a single failure after a success
                 self._refused[key] = absent.without_traceback()
             self._answered.discard(key)
             raise
@@ -115,7 +115,7 @@ def _count(files: FileTree, path: str) -> int:
 
 
 def _state(files: FileTree, path: str) -> int:
-    """The number before the colon, as in `4: ACTIVE`."""
+    """Return the number before the colon, for example 4 for `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
     if number not in PORT_STATES:
@@ -124,14 +124,14 @@ def _state(files: FileTree, path: str) -> int:
 
 
 def link_up(files: FileTree, folder: str) -> float:
-    """Return 1 or 0."""
+    """Return 1 if the port is active and physically up, and 0 otherwise."""
     active = _state(files, f"{folder}/state") == ACTIVE
     return float(active and _state(files, f"{folder}/phys_state") == PHYSICALLY_UP)
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Return bytes per second in each direction. A port that is down shows a rate that was never
-    negotiated."""
+    """Return the rate in bytes per second and direction. Raises Absent if the port is down, because
+    its reported rate was never negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")

@@ -1,5 +1,5 @@
-"""MIG: each GPU instance as a row of its own. Values of an instance do not count for the whole GPU,
-which then refuses most calls."""
+"""MIG metrics, reported separately for each GPU instance. They do not count toward the whole GPU,
+which refuses most calls in MIG mode."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,10 +35,10 @@ ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SH
 
 @dataclass(slots=True)
 class Instances:
-    """All instances of a GPU, listed again at each read."""
+    """All instances of a GPU, which are listed again at each read."""
 
     gpu: GpuContext
-    _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by number and first UUID
+    _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by instance ID and first UUID
 
     def read(self, out: ReadOutput) -> None:
         there: dict[int, list[mig.MigDevice]] = {}
@@ -58,7 +58,7 @@ class Instances:
             ):
                 try:
                     part(out, number, parts)
-                except Absent as absent:  # gone meanwhile, refused, or without GPM
+                except Absent as absent:  # removed meanwhile, refused, or without GPM
                     if absent.reason in FINAL:
                         raise
                     out.absent(metric, absent, str(number))
@@ -82,7 +82,7 @@ class Instances:
         if key not in self._gpm:
             self._gpm[key] = Gpm(self.gpu.device, self.gpu.clock.monotonic, number)
         gpm = self._gpm[key]
-        gpm.measurement()  # None right after it was made, or was woken
+        gpm.measurement()  # None if too little time has passed since creation or a wake-up
         with suppress(Absent):
             out.add(ACTIVE_SECONDS, gpm.total(GpmId.GRAPHICS) / 100, label)
         latest = {} if gpm.latest is None else gpm.latest.values

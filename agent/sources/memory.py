@@ -1,4 +1,4 @@
-"""Device memory: how much there is, how much is used."""
+"""Total, used, free, and reserved device memory."""
 
 from collections.abc import Iterator
 
@@ -16,21 +16,21 @@ FREE = _METRICS["dgx_gpu_memory_free_bytes"]
 RESERVED = _METRICS["dgx_gpu_memory_reserved_bytes"]
 BUS_WIDTH = _METRICS["dgx_gpu_memory_bus_width"]
 
-ARRIVAL = 64 << 20  # A change of so many bytes between two ticks is a process that came or went
+ARRIVAL = 64 << 20  # Minimum change (bytes) that indicates a process has started or exited
 UNIFIED = Absent(
     Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host"
 )
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU; a process that comes or goes wakes the slower reads."""
+    """Yield the reads of a GPU. A process that starts or exits wakes the slower reads."""
     device, before = gpu_context.device, -1
 
     def use(out: ReadOutput) -> None:
         nonlocal before
         try:
             info = device.memory(device.handle)
-        except Absent as absent:  # as a GPU refuses that is known to have no memory of its own
+        except Absent as absent:  # an integrated GPU has no separate memory to report
             sheet = load().gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
                 raise UNIFIED.without_traceback() from absent

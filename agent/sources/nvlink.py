@@ -1,4 +1,4 @@
-"""NVLink: payload and wire bytes per GPU and per link, errors, state, the far end."""
+"""NVLink: payload and wire bytes per GPU and per link, errors, state, and remote device."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -31,8 +31,8 @@ LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
-"""States of a link that carries traffic, or can at once: active and asleep. In state 3 the link is
-active with its traffic disabled."""
+"""States of a link that carries traffic or can do so immediately: active and sleeping. In state 3,
+the link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (
@@ -47,15 +47,15 @@ NVLINK5_BYTES = {
     FieldId.NVLINK_DATA_RECEIVED: FieldId.NVLINK5_RECEIVED,
 }
 ERROR_KINDS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
-"""Label `kind` to `nvmlNvLinkErrorCounter_t`, on GPUs before Hopper."""
+"""`nvmlNvLinkErrorCounter_t` by `kind` label, for GPUs before Hopper."""
 
 ERROR_FIELDS = {
     "replay": FieldId.NVLINK_REPLAYS,
     "recovery": FieldId.NVLINK_RECOVERIES,
     "crc": FieldId.NVLINK_CRC_ERRORS,
 }
-"""Label `kind` to field: Ampere and newer. A healthy Hopper link counts data errors that it fixes
-on the way (kinds 3 and 4 above), so those are no sign of trouble and are left out there."""
+"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted
+because a healthy Hopper link counts errors that it corrects, so they do not indicate a fault."""
 
 NVLINK5_ERRORS = {
     "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
@@ -69,15 +69,15 @@ NVLINK5_ERRORS = {
     "recovery_failed": FieldId.NVLINK5_FAILED_RECOVERIES,
     "symbol": FieldId.NVLINK5_SYMBOL_ERRORS,
 }
-"""The same on Blackwell, which has no other kinds."""
+"""Field by `kind` label for Blackwell, which has no other kinds."""
 
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
-USUAL_LINK_SPEED = 25e9  # Nominal bytes per second of a link and direction, by architecture
+USUAL_LINK_SPEED = 25e9  # Nominal bytes per second, link, and direction for other architectures
 
 
 class LinkReads:
-    """Bytes, state and far end of each link of a GPU."""
+    """Bytes, state, errors, and remote device of each link of a GPU."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
@@ -85,10 +85,10 @@ class LinkReads:
         self._totals: GpuRows | None = None
         self._half = 0.0  # bytes per second at which the links are half full in one direction
         self._errors: GpuRows | None = None
-        self._newer: bool | None = None  # whether only NVLink 5's own fields of bytes answer
+        self._newer: bool | None = None  # whether only the NVLink 5 byte fields are supported
         self._most = 0
         self._down: set[int] = set()
-        self._came_up = True  # a link that is down does not report its far end
+        self._came_up = True  # a link that is down does not report its remote device
 
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
@@ -99,8 +99,8 @@ class LinkReads:
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Return a second without GPM, or while GPM shows the links half full; a longer interval
-        while they are quiet or the driver refuses."""
+        """Return the interval: short without GPM or while GPM shows that the links are at least
+        half full, and longer while they are quiet or the driver refuses the call."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS
         return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
@@ -120,7 +120,8 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield rows for payload and wire bytes, by NVLink 5's own fields if only these answer."""
+        """Yield rows for payload and wire bytes, with NVLink 5 fields if only they are
+        supported."""
         if self._newer is None:
             asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
             old, new = (
@@ -140,7 +141,7 @@ class LinkReads:
         for link in links:
             try:
                 state = self._device.link_state(link) in UP_STATES
-            except Absent as absent:  # an odd link counts as down, and must not silence others
+            except Absent as absent:  # a failed read counts as down and must not affect other links
                 if absent.reason in FINAL:
                     raise
                 out.absent(LINK_UP, absent, str(link))
@@ -150,7 +151,7 @@ class LinkReads:
             up += state
             self._came_up |= state and link in self._down
             (self._down.discard if state else self._down.add)(link)
-        if len(unknown) == len(links):  # nothing is known of any: not even that it is down
+        if len(unknown) == len(links):  # no state is known, so the links are not reported as down
             raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
@@ -160,7 +161,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval: only links that were down need another query soon."""
+        """Return the interval, which is short only if a link has come up since the last read."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -175,8 +176,9 @@ class LinkReads:
         self._errors.read(out)
 
     def _error_rows(self) -> list[GpuRow]:
-        """Return a row for each link and kind, by field if any link answers so: the call costs 0.8
-        ms a counter on Hopper. A link that is down refuses, and must not silence the others."""
+        """Return a row for each link and kind. Fields are used if any link supports them, because
+        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries and must
+        not affect other links."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]
@@ -196,10 +198,11 @@ class LinkReads:
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
-    """Return the device at the far end of a link, and its PCI address if it is a GPU.
+    """Return the kind of the remote device of a link, and its PCI address if it is a GPU.
 
-    A switch sets all bits of the address, and so does a link that is down. Drivers before 470 do
-    not know the kind: a valid address is then a GPU: they support no NVSwitch system known here.
+    All bits of the address are set for a switch and for a link that is down. Drivers before 470 do
+    not report the kind. With these drivers, a device with a valid address must be a GPU, because
+    they do not support any NVSwitch system known to the agent.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")
@@ -217,7 +220,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU. Values that are compared between GPUs are read together."""
+    """Yield the reads of a GPU. Values that are compared between GPUs are read in the same tick."""
     links, minute = LinkReads(gpu_context), intervals.LINKS
     read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
     yield read("totals", TOTALS, links.totals, every, run_on_wake=True, together=True)

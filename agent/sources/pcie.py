@@ -1,4 +1,4 @@
-"""PCIe: traffic, the link's generation and width, replays, and switches above a GPU."""
+"""PCIe: traffic, link generation and width, replays, and switches above a GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,13 +27,13 @@ REPLAYS = _METRICS["dgx_pcie_replays_total"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
-"""Factor above the rate of the link from which a rate is an error of the driver (drivers 560-565
-multiplied by 1000)."""
+"""Factor by which a rate must exceed the link rate to count as a driver error (drivers 560-565
+multiplied rates by 1000)."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 DEVICES = "/sys/bus/pci/devices"
 SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""GT/s, as the kernel writes them, to the PCIe generation."""
+"""PCIe generation by GT/s, as formatted by the kernel."""
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
@@ -45,7 +45,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """The blocking call of 20 ms per direction: GPUs take turns, two a tick."""
+    """PCIe traffic from a call that blocks for 20 ms per direction. Two GPUs are read per tick."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
@@ -76,17 +76,18 @@ def _fastest(device: NvmlDevice) -> float:
 
 
 def upstream_ports(path: str) -> list[str]:
-    """Upstream ports of the switches above a device, from its place in the tree of devices.
+    """Return the upstream ports of the switches above a device, based on its device tree path.
 
-    Below the root port, ports of switches come in pairs, upstream and downstream:
-    pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 has 0000:04:00.0 alone.
+    Below the root port, each switch has an upstream port followed by a downstream port. For
+    example, pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 yields only
+    0000:04:00.0.
     """
     chain = [part for part in path.split("/") if part.count(":") == 2 and "." in part]
     return chain[1:-2:2]
 
 
 def _uplink(files: FileTree, port: str) -> float:
-    """Bytes per second that the link above a port can carry; raises Absent."""
+    """Return the capacity of the link above a port in bytes per second. Raises Absent."""
     speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
     lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
     found = pcie_bytes_per_second(SPEEDS.get(speed, 0), lanes)
@@ -96,8 +97,8 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """Add the uplinks of the switches above a GPU; none if the agent has no access. GPUs behind a
-    switch share its uplink, which may be full while their slots are not."""
+    """Add the uplinks of the switches above a GPU, or none if the agent has no access to them. GPUs
+    behind a switch share its uplink, which may be saturated while their slots are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:
@@ -109,7 +110,7 @@ def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU; bytes by GPM if the GPU has it."""
+    """Yield the reads of a GPU. Bytes are read from GPM if the GPU supports it."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)

@@ -1,4 +1,4 @@
-"""Processes on a GPU: how many, and (on request) which."""
+"""Processes on a GPU: their number, and the largest processes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 t
 
 
 class ProcessConfig(Section, frozen=True):
-    """Most per-process series of a GPU, the largest processes first; 0 for none."""
+    """Maximum number of per-process series per GPU, largest processes first; 0 disables them."""
 
     table = "process"
     series: Series = 0
@@ -40,38 +40,38 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""Bytes in use from which a GPU counts as used: in a container without the host's processes the
-driver lists none."""
+"""Bytes above which a GPU without listed processes counts as used. The driver lists no processes in
+a container that cannot see the host's processes."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
-MOST_SHOWN = 8  # Processes of a GPU that the page names
+MOST_SHOWN = 8  # Maximum number of processes per GPU that the page lists by name
 MPS_SERVER = "nvidia-cuda-mps"
-"""Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
-as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside
-it (from Volta). The server of a user's own daemon counts as the user's process."""
+"""Name of the CUDA Multi-Process Service (MPS) server and of its control daemon, truncated by the
+kernel to 15 characters. The server uses all GPUs on behalf of its clients, which are listed next to
+it (since Volta). A server started by a user's own daemon counts as the user's process."""
 
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
-DISPLAYS = frozenset(_SERVERS.split())  # Servers of displays: no job
+DISPLAYS = frozenset(_SERVERS.split())  # Display servers, which are not jobs
 MOST_DISPLAYED = 4 << 30
-"""Bytes that a server of displays holds at most: any program can have its name, and draw."""
+"""Maximum GPU memory (bytes) of a display server, because any graphics program can use its name."""
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
-    """List the processes of a GPU. Under MIG its instances list them: only root sees those of the
-    whole GPU."""
+    """Return the processes of a GPU. In MIG mode, they are listed per instance because only root
+    can list the processes of the whole GPU."""
     places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
     return [process for place in places for process in mig.processes(device, place)]
 
 
 @dataclass(slots=True)
 class Processes:
-    """Lists the processes for the worker that reads /proc, and keeps whether there are any: the
-    interval of the costly reads depends on it."""
+    """Lists processes for the worker that reads /proc, and records whether there are any, because
+    the interval of expensive reads depends on it."""
 
     gpu: GpuContext
-    _names: dict[int, str] = field(default_factory=dict)  # of programs, by pid
-    _servers: frozenset[int] = frozenset()  # of MPS
-    _seen: int = 0  # the driver's time (us) of the newest share of a process
+    _names: dict[int, str] = field(default_factory=dict)  # program names by PID
+    _servers: frozenset[int] = frozenset()  # MPS servers
+    _seen: int = 0  # driver timestamp (us) of the latest process share
 
     def read(self, out: ReadOutput) -> None:
         listed: list[mig.GpuProcess] = []
@@ -83,7 +83,7 @@ class Processes:
             used = partial(device.memory, device.handle)
             if not listed and unless_final(lambda: used().used, 0) > OF_NOBODY:
                 raise HIDDEN.without_traceback()
-        finally:  # if the driver refuses, no process is known to be there
+        finally:  # if the driver refuses the call, no process is known
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
         self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
@@ -94,7 +94,8 @@ class Processes:
             self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Processes that are no servers: of displays, only those that draw and do not compute."""
+        """Return the processes except MPS servers and display servers. A display server only
+        renders graphics and uses little memory."""
         known, pids = self._names, [process.pid for process in listed]
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
@@ -111,8 +112,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether root runs this server, or its daemon does for the user of the first
-        client."""
+        """Return whether root runs this server, or whether root's daemon started the server for the
+        user of the first client."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):
@@ -134,7 +135,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the shares of the processes since the last read; the driver repeats old figures."""
+        """Add the share of each process since the last read, skipping values the driver repeats."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:
@@ -158,7 +159,7 @@ class Processes:
     def _name(self, pid: int) -> str:
         try:
             return printable(read_text(self.gpu.host.files, f"/proc/{pid}/comm"))
-        except Absent:  # gone meanwhile, or another user's behind hidepid
+        except Absent:  # the process has exited, or hidepid hides it
             return ""
 
 

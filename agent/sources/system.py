@@ -1,4 +1,4 @@
-"""System of this machine, and the number of its GPUs that answer."""
+"""System identity of this machine, and the number of responding GPUs."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,7 +25,7 @@ def product_name(files: FileTree) -> str:
 
 
 class SystemFacts:
-    """Reads the identity of the machine, and counts its present GPUs."""
+    """Reads the identity of the machine, and counts its GPUs."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""All sources: the reads of each GPU, the reads of the host, and every metric they declare."""
+"""All sources: the reads of each GPU, the reads of the host, and all declared metrics."""
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -20,9 +20,9 @@ def _modules(names: str) -> tuple[ModuleType, ...]:
 
 GPU_SOURCES = _modules(
     "gpu memory power clocks temperature process instances activity pcie nvlink fabric ecc"
-)  # in the order of a turn
+)  # in the order in which a turn reads them
 HOST_SOURCES = _modules("disk network infiniband host chassis")
-ALWAYS = _modules("system")  # the machine itself
+ALWAYS = _modules("system")  # sources that cannot be disabled
 SOURCES = (
     *ALWAYS,
     *GPU_SOURCES,
@@ -41,8 +41,8 @@ KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
-    """Sources that the agent does not read at all, by the names of their modules; in force after a
-    restart. The report of the machine itself stays."""
+    """Sources that the agent does not read, by module name. Changes take effect after a restart.
+    The source of the machine identity cannot be disabled."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """Yield the reads of a source, or a single read that reports it as switched off."""
+    """Yield the reads of a source, or a single read that reports it as disabled."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
@@ -75,8 +75,8 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
-    """Yield the reads of the host with the name of their worker. Reads of every tick that ask no
-    device share a worker; the other reads of a source have their own."""
+    """Yield the name of the worker and the read for each read of the host. Reads that may run every
+    tick and access no device share a worker; the remaining reads of each source have their own."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name
@@ -85,7 +85,7 @@ def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:
-    """The metrics that modules declare, in order of declaration."""
+    """Yield the metrics that the modules declare, in order of declaration."""
     for module in modules:
         values = vars(module).values()
         named = {value.name: value for value in values if isinstance(value, Metric)}

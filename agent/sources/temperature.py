@@ -1,4 +1,4 @@
-"""Temperatures, their distance from the GPU's slowdown, and fans of its own."""
+"""GPU temperatures, the margin to the temperature limit, and fans on the board."""
 
 from collections.abc import Iterator
 
@@ -20,15 +20,15 @@ FAN = _METRICS["dgx_gpu_fan_ratio"]
 
 MOST_FANS = 16
 
-CORE = 0  # `nvmlTemperatureSensors_t`: the only sensor that there is
+CORE = 0  # The only value of `nvmlTemperatureSensors_t`
 OPERATING = "operating"
 SLOWDOWN = "slowdown"
 THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
-"""Label `limit` to `nvmlTemperatureThresholds_t`."""
+"""`nvmlTemperatureThresholds_t` by `limit` label."""
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Return degrees Celsius by the newer call, else by the older call, which NVIDIA withdraws."""
+    """Return the temperature in degrees Celsius, using an older, deprecated call as a fallback."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -38,7 +38,7 @@ def core_temperature(device: NvmlDevice) -> float:
 
 
 def _limit(device: NvmlDevice) -> float | Absent:
-    """The end of the operating range, else the temperature at which the GPU slows down."""
+    """Return the maximum operating temperature, or else the slowdown temperature."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
     for name in (SLOWDOWN, OPERATING):
         try:
@@ -50,7 +50,8 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """Return a row for each fan, or a single row if the driver does not report their number."""
+    """Return a row for each fan, or a single row if the driver does not report how many there
+    are."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
@@ -61,9 +62,9 @@ def _fans(device: NvmlDevice) -> GpuRows:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of a GPU: the core every tick; fans seldom if the chassis cools it."""
+    """Yield the reads of a GPU: the core every tick, and fans rarely if the board has none."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
-    limit: float | Absent | None = None  # asked at the first read of the core
+    limit: float | Absent | None = None  # queried at the first read of the core
     fans: GpuRows | None = None
 
     def core(out: ReadOutput) -> None:

@@ -1,6 +1,6 @@
-"""The processes behind each GPU: the state of their threads, and their job.
+"""The processes on each GPU: the state of their threads, and their job.
 
-Nothing is read for a GPU without a process.
+Nothing is read for GPUs without processes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from agent.threads import Spawn, on_a_thread
 
 
 class JobConfig(Section, frozen=True):
-    """Options for jobs: `info` exports those on each GPU by name and user."""
+    """Job options: `info` enables exporting the names and users of the jobs on each GPU."""
 
     table, retired = "job", ("nccl",)
     info: bool = False
@@ -60,8 +60,8 @@ UNSEEN = Absent(
     f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}",
 )
 MOST_JOBS = 8
-REST_CORES = 0.05  # Cores below which processes do nothing
-CGROUP_HOLDS = 60.0  # Seconds for which a process is taken to stay in its cgroup
+REST_CORES = 0.05  # CPU usage (cores) below which processes count as idle
+CGROUP_HOLDS = 60.0  # Seconds for which a process is assumed to stay in its cgroup
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
@@ -81,10 +81,10 @@ class Workload:
     allocations: Allocations
     table: ProcessTable
     times: ProcessTimes
-    _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since it was met
+    _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since first seen
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    _moved: dict[int, int] = field(default_factory=dict)  # bytes, by pid, when it was read last
-    _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # GPUs share a cgroup
+    _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, as of the last read
+    _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared between GPUs
 
     def read(self, out: ReadOutput) -> None:
         now = dict(self.gpu_processes)
@@ -113,8 +113,8 @@ class Workload:
                 del of_processes[pid]
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
-        """Return the names of each job by its key. Processes of a job may start apart, and some
-        report fewer names."""
+        """Return the names of each job by job key. If the processes of a job report different
+        names, the most complete names are used."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])
@@ -187,7 +187,8 @@ class Workload:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
-        """Add the bytes of a GPU's processes at rest; if they are many, they take turns."""
+        """Add the bytes moved by the idle processes of a GPU. If there are many processes, each
+        read covers only a part of them."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)
@@ -218,7 +219,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether this job is among the jobs, by its number or its pod."""
+    """Return whether the job is among `jobs`, based on its number or its pod."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -227,8 +228,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels of a job without names, as `job.info` is off; runtime and key still join
-    its GPUs."""
+    """Return the labels of a job without names, for use while `job.info` is off. The runtime and
+    key still identify GPUs of the same job."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
@@ -242,7 +243,7 @@ def reads(
     *,
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """The read of all processes on GPUs; `spawn` runs work that may block."""
+    """Yield the read of all processes on GPUs; `spawn` runs functions that may block."""
 
     def named() -> bool:
         return options.settings[JobConfig].info

@@ -1,7 +1,8 @@
-"""XID errors: how many of each code, from NVML's events and from the kernel's log together.
+"""XID errors: the number of errors per code, based on both NVML events and the kernel log.
 
-An event arrives by both ways, by one, or late by either. The agent counts them apart and reports
-the larger count: no event counts twice, and an event that one way misses still counts.
+An error may arrive by both ways or by a single way, and either may be late. The agent counts each
+way separately and reports the larger count. This way, no error is counted twice, and an error that
+is missed by a single way is still counted.
 """
 
 import logging
@@ -33,56 +34,57 @@ NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _:
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""The driver logs an exception of the SMs line by line, a line for each SM and its activity."""
+"""XID of an SM exception, which the driver logs as many lines, for example a line per SM."""
 
 LARGEST = 9999
-"""More than any code of the catalogue; all bits set is no error."""
+"""Upper bound on XID codes; all bits set means no error."""
 
-BURST = 60.0  # Seconds for which further errors of a code on a GPU are not logged
+BURST = 60.0  # Seconds during which repeated errors with the same GPU and code are not logged
 EXCEPTION = 2.5
-"""Seconds within which lines belong to the first report of an exception; a tick may fall between
+"""Seconds within which further lines belong to the same exception, even if a tick separates
 them."""
 
 
 class XidCounts:
-    """Counts by UUID and code; kept while a GPU is lost. One thread writes each way."""
+    """Error counts by UUID and code, which are kept while a GPU is lost. Each way has a single
+    writer thread."""
 
     def __init__(
         self,
         gpus: Callable[[], Iterator[GpuIdentity]],
         listed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._gpus = gpus  # every GPU known
-        self._listed = listed  # UUIDs of the driver's GPUs by address, also of those that are lost
+        self._gpus = gpus  # all known GPUs
+        self._listed = listed  # UUID of each GPU by address, as listed by the driver even if lost
         self._sought: set[str] = set()
         self._unmet: Mapping[str, str] = {}
-        self._logged = False  # whether the kernel's log answers
+        self._logged = False  # whether the kernel log is readable
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
-        self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
-        self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
+        self._last: dict[str, int] = {}  # last code by UUID or address; the most recent comes last
+        self._at: dict[tuple[str, int], float] = {}  # time of the last error, by GPU and code
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
-        self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._sampled: object = None  # the state behind the samples below: events are rare
+        self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs without event support
+        self._sampled: object = None  # state from which the cached samples were built
         self._samples: list[Sample] = []
-        self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # when, and the count then
-        self._exceptions: dict[tuple[str, str], float] = {}  # when the newest began
-        self._odd = False  # whether a code was none
+        self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # time and count last logged
+        self._exceptions: dict[tuple[str, str], float] = {}  # start time of the last exception
+        self._odd = False  # whether an impossible code has been logged
         self._lock = threading.Lock()
         self._now = 0.0
 
     def note(self, uuid: str, code: int) -> None:
-        """An event of NVML."""
+        """Count an NVML event."""
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """A line of the kernel's log. A GPU that was never met is the GPU that the driver lists at
-        its address; else the line is only logged."""
+        """Count an error from a kernel log line. An unknown GPU is identified by its address in the
+        driver's list of GPUs. If it is not listed, the error is only logged."""
         where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
         if self._met(where) == where and where not in self._sought:
             self._sought.add(where)
-            with suppress(TimeoutError):  # the driver's files hang with it
+            with suppress(TimeoutError):  # reading the driver's files blocks while the driver hangs
                 self._unmet = in_time(self._listed)
         self._note(line.way, where, line.code)
         if line.unit:
@@ -96,7 +98,7 @@ class XidCounts:
 
     def _note(self, way: str, uuid: str, code: int) -> None:
         if not 0 < code <= LARGEST:
-            if not self._odd:  # a driver that answers so may do it often
+            if not self._odd:  # log only once, as the driver may repeat it often
                 log.warning(LogEvent("implausible", metric=XID_ERRORS.name, uuid=uuid, value=code))
             self._odd = True
             return
@@ -107,7 +109,7 @@ class XidCounts:
                 self._exceptions[way, uuid] = self._now
             self._ways[way][uuid, code] += 1
             self._last.pop(uuid, None)
-            self._last[uuid] = code  # behind those of all others
+            self._last[uuid] = code  # moves the GPU to the end
             self._at[uuid, code] = self._now
 
     def read(self, out: ReadOutput) -> None:
@@ -131,7 +133,7 @@ class XidCounts:
             self._sampled = state
             answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
-            newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
+            newest = {(u, str(code)): at for u, code, at in came if u in answering}  # both ways
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
             self._samples = [
                 *_errors(seen, answering),
@@ -144,8 +146,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the larger count of both ways. Lines from before their GPU was known are assigned
-        now."""
+        """Return the larger count of both ways. Earlier errors are assigned to their GPU once it is
+        known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()
@@ -156,7 +158,7 @@ class XidCounts:
         return found
 
     def _met(self, where: str) -> str:
-        """The UUID of a GPU that was reported by its address, once it is known."""
+        """Return the UUID of a GPU reported by its address, or the address while it is unknown."""
         place, separator, address = where.partition(":")
         return (
             self._places.get(pci_address(address), where) if separator and place == PCI else where
@@ -168,7 +170,7 @@ class XidCounts:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
     def _report(self, seen: Mapping[tuple[str, int], int]) -> None:
-        """Log the new errors of each code and GPU, in at most a line a minute."""
+        """Log new errors, with at most one line per minute for each GPU and code."""
         for (uuid, code), count in seen.items():
             at, before = self._reported.get((uuid, code), (-BURST, 0))
             if count > before and self._now - at >= BURST:
