@@ -1,7 +1,7 @@
-"""Simulated machines: every system that the agent supports, with drivers, jobs and faults.
+"""Simulated machines: every system that the agent supports, with drivers, jobs, and faults.
 
-A simulated machine refuses the same questions as the real machine. It keeps tables of its own and
-reads none of the agent's specs, because these are tested against it.
+A simulated machine refuses the same calls as the real machine. It has separate tables and does not
+read the agent's specs, because the specs are tested against it.
 """
 
 from dataclasses import dataclass, replace
@@ -19,18 +19,18 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults, which a plus joins to a scenario and to each other."""
+"""Single faults, which can be combined with a scenario and with each other using a plus sign."""
 
 __all__ = ["SimulatedSystem", "Simulation", "SimulationError", "build", "parse"]
 
 
 class SimulationError(BadInput):
-    """An impossible machine; the message is a sentence for the user."""
+    """Raised for an impossible machine; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A choice: a system, a full driver version, a scenario."""
+    """A selected system, full driver version, and scenario."""
 
     system: SystemModel
     driver: str
@@ -38,7 +38,7 @@ class Simulation:
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine with both seams to the agent."""
+    """A simulated machine with both interfaces to the agent, NVML and the host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
@@ -53,7 +53,8 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario at a moment (s of the clock), and the next scenario of a tour."""
+        """Return the scenario at a clock time (s), with the next scenario if it is part of a
+        tour."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
@@ -62,7 +63,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Read `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError for an impossible machine."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raises SimulationError for an impossible machine."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:

@@ -1,4 +1,4 @@
-"""The simulated driver: its calls, its versions, its state, its refusals and its log."""
+"""The simulated driver: its calls, versions, state, errors, and log."""
 
 import ctypes
 import sys
@@ -25,13 +25,14 @@ from agent.simulator.models import (
 )
 
 LOG_ONLY = frozenset({79, 119, 120})
-"""XIDs that no event reports (DCGM issue 162): the GPU, or its system processor, is gone."""
+"""XIDs that no event reports because the GPU or its system processor is gone (DCGM issue 162)."""
 
 Driver = tuple[int, ...]
 
 
 def numbers(version: str) -> Driver:
-    """Return `580.159.04` as (580, 159, 4), to compare; empty if it is no version."""
+    """Return a version as a tuple for comparisons, for example (580, 159, 4) for `580.159.04`.
+    Return an empty tuple if the string is not a version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -42,8 +43,8 @@ def branches(system: SystemModel) -> list[int]:
 
 
 def resolve(system: SystemModel, wanted: str) -> str:
-    """Return the full version for `460` or `460.32.03`; empty for a version that cannot run
-    here."""
+    """Return the full version for a branch or version, such as `460` or `460.32.03`. Return an
+    empty string if the system does not support it."""
     version = numbers(wanted)
     if not version or version[0] not in branches(system) or len(version) > 3:
         return ""
@@ -51,7 +52,7 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class SimulatedDriver:
-    """A running driver: its version, whether it hangs, calls that fail, listeners for XIDs."""
+    """A running driver: its version, hang state, failing calls, and XID listeners."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -68,7 +69,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Let an NVML function raise this code, on one GPU or on all; None heals it."""
+        """Make an NVML function fail with `code` on a single GPU or on all; None restores it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -83,8 +84,8 @@ MOST_LINKS = 18
 
 
 class Question(NamedTuple):
-    """Condition of a call: the GPU and its state, which decide whether a function or a field
-    answers."""
+    """The GPU model, driver, and MIG state, which decide whether a function or field is
+    supported."""
 
     model: GpuModel
     driver: Driver
@@ -124,15 +125,15 @@ OF: dict[str, Callable[[Question], bool]] = {
     "nvlink-3-to-4": lambda q: q.linked and AMPERE <= q.arch < BLACKWELL,
     "nvlink-5": lambda q: q.linked and q.arch >= BLACKWELL,
     "fabric": lambda q: q.linked and q.arch >= HOPPER,
-    # Drivers after 460 refuse payload on GPUs without a GSP processor.
+    # Drivers after 460 do not count payload on GPUs without a GPU System Processor (GSP).
     "counts-nvlink": lambda q: q.linked and (q.arch >= AMPERE or q.driver < (465,)),
     "counts-wire": lambda q: OF["counts-nvlink"](q) and q.arch >= VOLTA,
 }
-"""GPUs that answer, by the words of nvml.toml."""
+"""Conditions for the GPUs that support a function, by keyword in nvml.toml."""
 
 
 class CallRow(Struct, frozen=True):
-    """A function of GPUs in nvml.toml."""
+    """A GPU function in nvml.toml."""
 
     of: str = ""
     since: Driver = ()
@@ -140,7 +141,7 @@ class CallRow(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """Fields in nvml.toml."""
+    """A group of fields in nvml.toml."""
 
     ids: tuple[int, ...]
     of: str
@@ -155,7 +156,7 @@ class FieldRow(Struct, frozen=True):
 
 
 class NvmlTable(Struct, frozen=True):
-    """The whole file."""
+    """The contents of nvml.toml."""
 
     versions: tuple[str, ...]
     calls: dict[str, CallRow]
@@ -168,12 +169,13 @@ def _table(name: str) -> dict[str, Any]:
 
 NVML = convert(_table("nvml"), NvmlTable)
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
-"""Branch to a full version, for a simulation that names the branch alone."""
+"""Full version by branch, for a simulation that specifies only the branch."""
 
 
 class Call(NamedTuple):
-    """A function of the library: its answer, the GPUs that answer it, the first driver whose
-    library has it. `answer` gets the library, the GPU if that is the first argument, the rest."""
+    """A library function. `answer` returns its value from the library, the GPU (if the function
+    takes one), and the remaining arguments; `of` is the keyword of the GPUs that support it, and
+    `since` is the first driver version whose library has it."""
 
     answer: Callable[..., Any]
     of: str = ""
@@ -185,19 +187,19 @@ def refuse(code: int) -> NoReturn:
     raise pynvml.NVMLError(code)
 
 
-HANDLES = 0x10_0000  # Address of the first device handle; the next handles follow each 16 bytes
+HANDLES = 0x10_0000  # Address of the first device handle; handles are 16 bytes apart
 
 
 POINTERS = pynvml.c_nvmlDevice_t, pynvml.c_nvmlGpmSample_t, pynvml.c_nvmlEventSet_t
 
 
 def pointer_to(address: int, kind: Any) -> Any:
-    """An opaque pointer of NVML that is never followed."""
+    """Return an opaque NVML pointer, which is never dereferenced."""
     return ctypes.cast(ctypes.c_void_p(address), kind)
 
 
 def address_of(pointer: Any) -> int:
-    """The address of an opaque pointer; 0 if it is no pointer."""
+    """Return the address of an opaque pointer; 0 if it is not a pointer."""
     if isinstance(pointer, POINTERS):  # `cast` takes six times as long
         return int.from_bytes(pointer, sys.byteorder)
     try:
@@ -208,13 +210,13 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = _table("kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Text of a line, by code; the text of GPUs that retire pages if that differs."""
+"""Message text by code, and different texts for GPUs that retire pages."""
 
-RING = 20_000  # Records that the kernel keeps
+RING = 20_000  # Maximum records that the kernel keeps
 
 
 class SimulatedKernelLog:
-    """Kernel log of a simulated machine; each reader starts at its beginning."""
+    """Kernel log of a simulated machine; each read returns and removes all lines."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

@@ -1,7 +1,7 @@
-"""Counters by number: `nvmlDeviceGetFieldValues`, and GPM.
+"""Numbered counters: `nvmlDeviceGetFieldValues` and GPM.
 
-nvml.toml has the ids that the agent asks for, with their answers; any other id is not supported.
-Samples of GPM are copies of the counters, its metrics are differences over time.
+nvml.toml lists the IDs that the agent queries, with their values; other IDs are not supported. GPM
+samples are copies of the counters, and GPM metrics are counter differences over time.
 """
 
 import math
@@ -27,7 +27,7 @@ from agent.simulator.driver import (
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 
-ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`, of which pynvml sets each field slowly
+ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`, because setting pynvml fields is slow
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -35,13 +35,13 @@ ALL_LINKS = 0xFFFFFFFF
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
-"""Fields of one link, or of all at once; a link that is down refuses them."""
+"""Fields for a single link or for the sum of all links; a link that is down refuses them."""
 
 PER_LINK = SUMMED | {161, 162, 163}
 
 
 def field_code(field: int, scope: int, asked: Question) -> int:
-    """The return code of an entry of `nvmlDeviceGetFieldValues`."""
+    """Return the return code of an entry of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
     if row is None or asked.driver < row.since or not OF[row.of](asked):
         return driver.NOT_SUPPORTED
@@ -78,18 +78,18 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
     return (pynvml.c_nvmlFieldValue_t * len(entries)).from_buffer_copy(b"".join(entries))
 
 
-SAMPLES = 0x5000_0000  # Address below the first sample
-PCIE_UNIT = 1_054_800.0  # bytes, as measured on H100s
-NVLINK_UNIT = 1_024_000.0  # Documented as MiB, measured to be this many bytes of payload
+SAMPLES = 0x5000_0000  # Address before the first sample
+PCIE_UNIT = 1_054_800.0  # Bytes, as measured on H100 GPUs
+NVLINK_UNIT = 1_024_000.0  # Measured bytes of payload; documented as MiB
 
 Shares = dict[str, float]
 WHOLE = -1
 
 
 class GpmCounters(NamedTuple):
-    """The counters of a GPU, or of its GPU instance, at a time (s)."""
+    """The counters of a GPU or GPU instance at a point in time (s)."""
 
-    of: tuple[int, int]  # GPU, and its GPU instance or WHOLE
+    of: tuple[int, int]  # GPU index, and GPU instance ID or WHOLE
     at: float
     totals: Shares
 
@@ -118,7 +118,7 @@ METRICS: dict[int, Callable[[Shares], float]] = {
     60: _links("rx"),
     61: _links("tx"),
 }
-"""Metric id to its value from the counters' mean rates; ids not listed are refused."""
+"""Function that computes a metric from mean counter rates, by metric ID; other IDs are refused."""
 
 
 def _alloc(nvml: Any) -> Any:
@@ -144,7 +144,8 @@ def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
 
 
 def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """Sample an instance. With a process it works as the whole GPU would; without, it rests."""
+    """Sample an instance, which is as active as the whole GPU if it has a process, and else
+    idle."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:
         refuse(driver.INVALID_ARGUMENT)
@@ -171,8 +172,8 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
-    """Return mean rates per second: NaN if no time has passed, empty if an instance had no process
-    at either time."""
+    """Return mean rates per second. The rates are NaN if no time has passed, and empty if an
+    instance had no process when the older sample was taken."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

@@ -1,4 +1,4 @@
-"""A simulated fleet: the role of each node. README.md beside this describes the nodes."""
+"""A simulated fleet: the role of each node. README.md in this folder describes the nodes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,26 +9,26 @@ from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 CLUSTER = "simulated"
 FEWEST, MOST = 4, 1000
 RACK = 4
-"""Nodes: as many DGX-1 as a switch of the first level has (NVIDIA DGX-1 With Tesla V100 System
-Architecture, section 3.3)."""
+"""Number of nodes per rack, which equals the number of DGX-1 systems per first-level switch (NVIDIA
+DGX-1 With Tesla V100 System Architecture, section 3.3)."""
 
-JOINT = 16  # nodes of the largest job, one of them slow; in a small fleet it has half of them
+JOINT = 16  # Nodes of the largest job, including a slow node; at most half of the fleet
 ROLES = (
     *(("training", "vision"), ("training", "vision"), ("gpu-lost", "vision"), ("idle", "")),
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
     *(("training", "language"), ("training", "vision"), ("idle", ""), ("training", "speech")),
 )
-"""Scenario and user of the nodes outside that job, in turn; a GPU is lost on the first of them
-alone."""
+"""Scenarios and users that repeat over the nodes outside the largest job. Only the first repetition
+has a lost GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A node: its place, its agent's scenario, and the job on it."""
+    """A node: its number, the scenario of its agent, and its job."""
 
     number: int
     scenario: str
-    user: str  # and account; empty if no job is on it
+    user: str  # also the account; empty if the node has no job
     job_id: str
 
     @property
@@ -41,12 +41,12 @@ class NodePlan:
 
     @property
     def address(self) -> str:
-        """An address of loopback: all of 127.0.0.0/8 belongs to this machine."""
+        """A loopback address; all addresses in 127.0.0.0/8 belong to this machine."""
         return f"127.124.{self.number // 250}.{self.number % 250 + 1}"
 
 
 def plan(number: int) -> tuple[NodePlan, ...]:
-    """The nodes of a fleet; raises BadInput for an impossible number."""
+    """Return the nodes of a fleet. Raises BadInput if `number` is out of range."""
     if not FEWEST <= number <= MOST:
         raise BadInput(f"a fleet has {FEWEST} to {MOST} nodes, not {number}")
     return tuple(_nodes(number, min(JOINT, number // 2)))

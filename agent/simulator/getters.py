@@ -1,4 +1,4 @@
-"""State of a simulated GPU: the getters of NVML, a row of nvml.toml each."""
+"""State of a simulated GPU: the NVML getters, each of which has a row in nvml.toml."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -14,14 +14,14 @@ from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, address
 
 ALL_ONES = 0xFFFFFFFF
-CHASSIS_SERIAL = b"1820000000001"  # Serial number of a tray's, as nvidia-smi of a GB200 reports it
+CHASSIS_SERIAL = b"1820000000001"  # In the format that nvidia-smi reports on a GB200 tray
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
-"""Meter names by `nvmlNvLinkErrorCounter_t`."""
+"""Meter names, indexed by `nvmlNvLinkErrorCounter_t`."""
 
-POWER, UTILISATION = 0, 1  # Types of samples
+POWER, UTILISATION = 0, 1  # Sample types
 
-PCIE_WINDOW = 0.02  # Seconds that the driver counts PCIe bytes for
+PCIE_WINDOW = 0.02  # Seconds for which the driver counts PCIe bytes
 NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -34,9 +34,9 @@ def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
 
 
 def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fills the structure that the reference points to, as the driver does."""
+    """Fill the referenced structure, like the driver does."""
     target = getattr(info, "_obj", info)
-    newest = nvml.machine.driver.numbers >= (570,)  # the first that answers in the third version
+    newest = nvml.machine.driver.numbers >= (570,)  # the first driver that supports version 3
     if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
         refuse(driver.VERSION_MISMATCH)
     target.healthMask = gpu.health.fabric_mask
@@ -44,7 +44,7 @@ def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """The first version of the answer, without a mask."""
+    """Fill version 1 of the structure, which has no health mask."""
     target = getattr(info, "_obj", info)
     target.state, target.status = gpu.health.fabric_state, gpu.health.fabric_status
     target.cliqueId = 0
@@ -52,8 +52,7 @@ def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fills the structure that the reference points to. Only a tray of a rack has a place in a
-    chassis."""
+    """Fill the referenced structure. Only rack trays have a chassis serial number."""
     target = getattr(info, "_obj", info)
     if target.version != pynvml.nvmlPlatformInfo_v2:
         refuse(driver.VERSION_MISMATCH)
@@ -107,7 +106,8 @@ def _fan(nvml: Any, gpu: SimulatedGpu, fan: int) -> int:
 
 
 def _clock(kind: int, sm: int, memory: int) -> int:
-    """Graphics, SM, memory, video: the video clock runs at four fifths of the SM's."""
+    """Return the clock of the given kind (graphics, SM, memory, or video). The video clock runs at
+    four fifths of the SM clock."""
     clocks = (sm, sm, memory, sm * 4 // 5)
     return clocks[kind] if 0 <= kind < len(clocks) else refuse(driver.INVALID_ARGUMENT)
 
@@ -147,9 +147,10 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Return errors of severity 0 (corrected) or 1; some GPUs have an older corrected error. Under
-    MIG volatile errors of a whole GPU are not shown (nvml.h, note on
-    nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
+    """Return the number of errors of severity 0 (corrected) or 1 (uncorrected). Some GPUs have an
+    old corrected error. In MIG mode, volatile errors of the whole GPU are not available (nvml.h,
+    note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100 in NVIDIA/nvidia-docker
+    issue 1473)."""
     if severity not in (0, 1) or lifetime not in (0, 1):
         refuse(driver.INVALID_ARGUMENT)
     if gpu.mig and not lifetime:
@@ -166,7 +167,8 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the far end of a link; a link that is down reports none, an NVSwitch all bits set."""
+    """Return the PCI address of the remote device of a link. A link that is down reports none, and
+    all bits are set for an NVSwitch."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)
@@ -183,8 +185,8 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Return the name; drivers from a certain branch on put the maker before GeForce, TITAN and
-    A100."""
+    """Return the GPU name, which newer driver branches prefix with NVIDIA on some models (GeForce,
+    TITAN, and A100)."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
@@ -195,8 +197,7 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """Return memory in the first version of the answer, which counts the driver's reserve as
-    used."""
+    """Return version 1 of the memory info, which counts memory reserved by the driver as used."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 
@@ -258,7 +259,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     ),
     "NvLinkErrorCounter": _link_errors,
 }
-"""Functions that answer; the others of nvml.toml give an attribute of the GPU, or a constant."""
+"""Functions with code; other functions in nvml.toml return a GPU attribute or a constant."""
 
 
 def _given(gives: Any) -> Callable[..., Any]:
@@ -277,4 +278,4 @@ LIBRARY: dict[str, Call] = {
     "nvmlSystemGetDriverVersion": Call(lambda n: n.machine.driver.version, of_gpu=False),
     "nvmlSystemGetNVMLVersion": Call(lambda n: f"12.{n.machine.driver.version}", of_gpu=False),
 }
-"""Functions of the library as a whole."""
+"""Functions that do not take a device."""

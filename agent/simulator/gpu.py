@@ -1,4 +1,5 @@
-"""A simulated GPU: its state follows its work; counters and sample buffers follow its state."""
+"""A simulated GPU. Its state follows from its work, and counters and sample buffers follow from its
+state."""
 
 import math
 import uuid
@@ -13,17 +14,19 @@ from agent.simulator.models import ADA, BLACKWELL, HOPPER, PCIE_LANE, VOLTA, Gpu
 
 @dataclass(slots=True)
 class SimulatedLink:
-    """A link of a GPU. `peer` and `peer_link` are its far end, None behind an NVSwitch."""
+    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and link; None for an
+    NVSwitch."""
 
     number: int
     peer: int | None = None
     peer_link: int | None = None
     cut: bool = False
-    errors: float = 0.0  # replays per second; CRC errors come half as often again
+    errors: float = 0.0  # replays per second; CRC errors are 1.5 times as frequent
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """Return the links of every GPU, by number; empty lists for GPUs without NVLink."""
+    """Return the links of every GPU in order of link number; empty lists for GPUs without
+    NVLink."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -37,27 +40,27 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
 
 @dataclass(slots=True)
 class GpuHealth:
-    """Health of a GPU. Rates are errors a second."""
+    """Health of a GPU. Rates are in errors per second."""
 
-    recovery: int = 0  # the action that the driver requests
+    recovery: int = 0  # recovery action that the driver requests
     rows_pending: bool = False
     pages_pending: bool = False
     rows: int = 0  # remapped after uncorrected errors
     pages: int = 0  # retired after double-bit errors
     corrected: float = 0.0
     replays: float = 0.0
-    fabric_state: int = 3  # completed
-    fabric_status: int = 0  # NVML's code with which it completed
-    fabric_mask: int = 0xAA | 1 << 8  # four kinds false, nothing wrong with the configuration
+    fabric_state: int = 3  # registration completed
+    fabric_status: int = 0  # NVML return code of the registration
+    fabric_mask: int = 0xAA | 1 << 8  # four conditions false, and a correct configuration
 
 
-SLACK = 1e-9  # s: a sample is due although floating point says that it is just not
-USAGE_WINDOW = 1.0  # s, over which, from Ada on, `nvmlDeviceGetPowerUsage` averages
+SLACK = 1e-9  # s, tolerance for floating-point errors in sample times
+USAGE_WINDOW = 1.0  # s, averaging window of `nvmlDeviceGetPowerUsage` for Ada and newer
 USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """A buffer: how many samples it holds, and the seconds between two of them."""
+    """A sample buffer: its length in samples, and the sampling interval in seconds."""
 
     length: int
     every: float
@@ -66,23 +69,22 @@ class BufferModel(NamedTuple):
 UTILISATION = BufferModel(71, 0.2)
 POWER = BufferModel(119, 0.02)
 
-BUFFER_SECONDS = 18.0  # Seconds that any buffer reaches back: less than the counters remember
+BUFFER_SECONDS = 18.0  # Maximum time span of a buffer (s), shorter than the counter history
 
 
 class SampleBuffers:
-    """Content of the sample buffers of a GPU; times in seconds of machine time."""
+    """Contents of the sample buffers of a GPU. Times are in seconds of machine time."""
 
     def __init__(self, model: GpuModel, index: int, meter: StepMeter) -> None:
         self._model = model
         self._index = index
         self._meter = meter
-        self.begin = 0.0  # samples taken up to then are gone
-        self.ripple = 0.0  # of the power, between neighbouring samples
-        self.speed = 1.0  # of the clock: the reader must come back as soon as on a real machine
+        self.begin = 0.0  # samples taken up to this time are lost
+        self.ripple = 0.0  # relative power noise between adjacent samples
+        self.speed = 1.0  # clock speed; buffers grow with it to last as long in wall-clock time
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return samples (time, percent), means over a fifth of a second each, after the time
-        `seen`."""
+        """Return the samples (time, percent) after the time `seen`. Each is a mean over 0.2 s."""
         return (
             (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
         )
@@ -92,8 +94,8 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Return samples (time, watts). Samples that share a power compute it once: the sensor's
-        windows touch each other, or a window covers several samples."""
+        """Yield the samples (time, watts) after the time `seen`. For speed, power is computed once
+        per sensor update, and adjacent windows share a meter reading."""
         window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0
         for at in self._moments(POWER, now, seen):
@@ -131,29 +133,29 @@ def _grid(now: float, every: float) -> float:
     return int(now / every + SLACK) * every
 
 
-HEAT_LAG = 30.0  # s, first order
+HEAT_LAG = 30.0  # s, first-order time constant
 FEVER_LAG = 5.0  # s, after cooling has failed
-AMBIENT = 27.0  # degrees Celsius at no power
-RISE = 45.0  # degrees Celsius at the power limit
+AMBIENT = 27.0  # degrees Celsius without power
+RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
-FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2: V100 peers were seen at 47.9 of 50 GB/s
-PCIE_OVERHEAD = 1.078  # transaction layer: 20 bytes around each 256, measured
-PCIE_POLLING = 1e6  # bytes per second that the agent's own questions cost
+FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2; V100 peers reached 47.9 of 50 GB/s
+PCIE_OVERHEAD = 1.078  # measured transaction layer overhead, 20 bytes per 256 bytes
+PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
 NS = 1e9
-BIT_FLIPS = 0.2  # uncorrected ECC errors per second, of a memory that fails
-SPREAD = 0.01  # no two boards draw the same power
+BIT_FLIPS = 0.2  # uncorrected ECC errors per second of failing memory
+SPREAD = 0.01  # relative variation in power between boards
 
 IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
-"""Bits of the clock event reasons: idle; hardware slowdown, thermal."""
+"""Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
-"""Parts of the load that are counted as they are: seconds of each, weighted by its share."""
+"""Parts of the load that are counted directly, in seconds weighted by the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A process on the GPU, as the driver lists it; memory in bytes. A process that `draws` does
-    not compute. Processes share the GPU's time by their `turns`."""
+    """A process on the GPU, as listed by the driver; memory is in bytes. A process that `draws`
+    only renders graphics. GPU time is divided between processes in proportion to `turns`."""
 
     pid: int
     memory: int
@@ -162,7 +164,7 @@ class SimulatedGpuProcess:
 
 
 class SimulatedGpu:
-    """A simulated GPU. Times are seconds of the machine's time."""
+    """A simulated GPU. Times are in seconds of machine time."""
 
     def __init__(self, system: SystemModel, index: int, links: list[SimulatedLink]) -> None:
         self.index = index
@@ -174,16 +176,16 @@ class SimulatedGpu:
         self.buffers = SampleBuffers(self.model, index, self.meter)
         self.work = IDLE
         self.processes: list[SimulatedGpuProcess] = []
-        self.slow = 0.0  # s that each call takes
+        self.slow = 0.0  # s, duration of each call
         self.mig = self.lost = self.remap_failed = self.flipping = False
         self.health = GpuHealth()
         self.width = self.model.lanes
         self.cut_peers: set[int] = set()
-        self._origin = 0.0  # when a step began
-        self._heat = (0.0, self._goal())  # when, degrees Celsius
+        self._origin = 0.0  # start time of a step
+        self._heat = (0.0, self._goal())  # time, degrees Celsius
 
     def settle_at_once(self, now: float) -> None:
-        """Set the temperature that long work at this load leads to."""
+        """Set the temperature that the GPU reaches after a long time at the current load."""
         self._heat = (now, self._goal())
 
     def take(self, now: float, work: GpuWork) -> None:
@@ -266,7 +268,7 @@ class SimulatedGpu:
 
     @property
     def sm_clock(self) -> int:
-        """MHz, in the hardware's steps of 15."""
+        """The SM clock in MHz, in hardware steps of 15 MHz."""
         clocks = self.model.clocks
         if not self.awake:
             return clocks.idle_sm
@@ -274,7 +276,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The present generation, which falls to 1 at rest, but not on Hopper."""
+        """The current PCIe generation, which falls to 1 on an idle GPU before Hopper."""
         full = self.awake or self.model.architecture >= HOPPER
         return self.model.pcie_generation if full else 1
 

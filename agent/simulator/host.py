@@ -1,4 +1,4 @@
-"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, udisks2."""
+"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, and udisks2."""
 
 import errno
 import json
@@ -22,11 +22,11 @@ LOOPBACK = "lo"
 
 SimulatedDiskCounters = namedtuple("SimulatedDiskCounters", "read_bytes write_bytes busy_time")
 SimulatedNicCounters = namedtuple("SimulatedNicCounters", "bytes_sent bytes_recv")
-SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, of all CPUs
+SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, over all CPUs
 
 
 class SimulatedPsutil:
-    """The functions of psutil in use, over the machine's counters."""
+    """The psutil functions used by the agent, based on the machine's counters."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -68,8 +68,8 @@ class SimulatedPsutil:
 def _together(
     array: ArrayModel, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
-    """Return an array's counters from its members': a mirror writes everything to each member, and
-    counts it once."""
+    """Return the counters of an array based on its members' counters. A mirror writes all data to
+    each member but counts it once."""
     members = [disks[disk.name] for disk in array.members]
     total = SimulatedDiskCounters(*(sum(column) for column in zip(*members, strict=True)))
     one = members[0]
@@ -80,7 +80,7 @@ def _together(
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with one job, which was given the last GPU, and runs nothing."""
+    """Slurm with a single job, which has been allocated the last GPU and runs no processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -91,7 +91,7 @@ class SimulatedSlurm(Schedulers):
 
 
 Content = str | int | Callable[[], str | int]
-"""Content of a file, without the end of its last line, or a function that returns it."""
+"""File contents without the final newline, or a function that returns them."""
 
 Tree = dict[str, Content]
 
@@ -101,7 +101,7 @@ HCA_ERRORS = (
     *("port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
 )
 UDISKS = "org.freedesktop.UDisks2"
-SERVICE = "1200"  # The pid of the Fabric Manager
+SERVICE = "1200"  # PID of the Fabric Manager
 
 
 def _below(folder: str, files: Mapping[str, Content]) -> Tree:
@@ -109,7 +109,7 @@ def _below(folder: str, files: Mapping[str, Content]) -> Tree:
 
 
 def _sysfs(machine: Machine) -> Tree:
-    """Path to content."""
+    """Return the contents of files by path."""
     system, host = machine.system, machine.host_health
     files: Tree = {"/sys/class/dmi/id/product_name": system.product}
     for disk in system.disks:
@@ -141,8 +141,8 @@ def _sysfs(machine: Machine) -> Tree:
 
 
 def _unlisted(machine: Machine) -> Tree:
-    """Return the files that are read by path alone: SMART data as udisks2 reports it, and processes
-    of the Fabric Manager and of the kernel."""
+    """Return the files that do not appear in directory listings: SMART data as reported by udisks2,
+    and the processes of the Fabric Manager and the kernel."""
 
     def smart() -> str:
         broken = machine.host_health.failing_disks
@@ -178,8 +178,8 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 
 def _sysfs_links(machine: Machine) -> dict[str, str]:
-    """Symbolic links: the members of arrays, GPUs in the tree of PCI devices: below their root
-    port, or below both ports of a switch."""
+    """Return symbolic links by path: array members, and GPUs in the PCI device tree, which are
+    below a root port or below both ports of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
@@ -210,7 +210,8 @@ def _disk(machine: Machine, disk: DiskModel) -> Tree:
 
 
 def _array(machine: Machine, array: ArrayModel) -> Tree:
-    """A stripe has no `degraded`: it does not survive the loss of a member."""
+    """Return the files of an array. A striped array has no file `degraded`, because it does not
+    survive the loss of a member."""
     health = machine.host_health
     first = next((a for a in machine.system.arrays if not a.striped), None)
     files: Tree = {
@@ -256,7 +257,8 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
 
 
 class SimulatedFiles(FileTree):
-    """/proc and /sys. Constant files are written once; processes come and go."""
+    """/proc and /sys. Constant files are created once; process files follow the running
+    processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -269,7 +271,7 @@ class SimulatedFiles(FileTree):
         self._links: Mapping[str, str] = _sysfs_links(machine)
         self._files: dict[str, procfs.Content] = {}
         self._folders: dict[str, set[str]] = {}
-        self._changes = -1  # of the processes, when these were listed
+        self._changes = -1  # process change count when the files were last listed
 
     def read(self, path: str) -> str:
         with self._machine.lock:
@@ -308,7 +310,7 @@ class SimulatedFiles(FileTree):
 
 
 def _written(files: Tree) -> dict[str, procfs.Content]:
-    """Files of one line, each with its end."""
+    """Return functions that produce the file contents with a final newline."""
 
     def text(content: Content) -> str:
         return f"{content() if callable(content) else content}\n"

@@ -1,4 +1,4 @@
-"""The processes of the host: a launcher, a trainer per GPU, the loaders of each; or servers."""
+"""The processes of the host: a launcher and a trainer per GPU with its data loaders, or servers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agent.simulator.meter import CounterMeter
 
 FIRST_PID = 20_000
 STATE_INTERVAL = 0.05
-"""Seconds between two readings at which a thread may be found in different states."""
+"""Minimum seconds between two reads that may find a thread in different states."""
 
 RESTING_THREAD = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
@@ -23,7 +23,7 @@ SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
 
 @dataclass(slots=True)
 class SimulatedThread:
-    """A thread: its activity, and its name as the kernel cuts it."""
+    """A thread: its activity, and its name as truncated by the kernel."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class SimulatedThread:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process; the first of its threads has its number."""
+    """A process; the ID of its first thread equals the PID."""
 
     pid: int
     parent: int
@@ -49,7 +49,7 @@ class SimulatedProcess:
     command: tuple[str, ...]
     threads: tuple[SimulatedThread, ...]
     started: float
-    rank: int | None = None  # in its job, as its environment says
+    rank: int | None = None  # rank in the job, as set in the environment
     stopped: bool = False  # by a signal
     uid: int = USER
 
@@ -59,7 +59,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Bytes per second that all processes read and write, and the part that local disks read."""
+    """Bytes per second that all processes read and write, and the read rate of local disks."""
 
     read: float = 0.0
     written: float = 0.0
@@ -79,13 +79,13 @@ class ProcessTeam(NamedTuple):
 
 
 class SimulatedJobs:
-    """Every process. The meter counts by name and number: `cpu:TID` and `queued:TID` in seconds,
-    `read:PID` and `written:PID` in bytes; for all that ever ran `cgroup:read` and `cgroup:written`
-    in bytes of disks."""
+    """All processes. The meter counts `cpu:TID` and `queued:TID` in seconds, and `read:PID` and
+    `written:PID` in bytes. `cgroup:read` and `cgroup:written` are the disk bytes of all processes,
+    including processes that have ended."""
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
-        self.changes = 0  # in the set of processes
+        self.changes = 0  # number of processes started and ended
         self.meter = CounterMeter()
         self.cores = 0.0
         self.blocked = 0.0
@@ -102,7 +102,7 @@ class SimulatedJobs:
             members = [process for team in self.teams for process in team.members]
             for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
                 self.end(pid)
-            for process in members:  # also of those that had ended before
+            for process in members:  # includes processes that have ended
                 self.meter.forget(process.counters())
             self.teams = []
             self._start_all(now, gpus, job)
@@ -137,8 +137,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """`threads` are their names, if they differ from the process's; `leads`: in a session of
-        its own, as torchelastic starts each rank."""
+        """Start a process. `threads` are the thread names, where an empty name stands for the
+        process name. With `leads`, the process leads a new session, like a torchelastic rank."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

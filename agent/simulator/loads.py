@@ -1,4 +1,4 @@
-"""Loads of jobs on a GPU and on the host: `loads.toml`. Shares are 0-1 of the part's capacity."""
+"""Loads of jobs on GPUs and on the host, from `loads.toml`. Shares are fractions of capacity."""
 
 import tomllib
 from math import inf
@@ -9,41 +9,41 @@ import msgspec
 from msgspec import Struct
 
 STEP = 0.23
-"""Seconds of a training step on an H100. A second is no multiple of it, so that a read of every
-second meets every phase in turn."""
+"""Seconds per training step on an H100. A second is not a multiple of it, so that reads at
+intervals of a second encounter all phases."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """Load of a GPU in a phase of a step."""
+    """GPU load during a phase of a step."""
 
-    power: float  # of the power limit
-    activity: float = 0.0  # a kernel runs
+    power: float  # share of the power limit
+    activity: float = 0.0  # share of time that a kernel is running
     sm: float = 0.0
     occupancy: float = 0.0
     tensor: float = 0.0
-    dram: float = 0.0  # of the memory bandwidth
-    controller: float = 0.0  # NVML's memory utilisation
-    receive: float = 0.0  # PCIe payload, of the slot's limit
+    dram: float = 0.0  # share of the memory bandwidth
+    controller: float = 0.0  # NVML memory utilization
+    receive: float = 0.0  # PCIe payload, as a share of the slot limit
     transmit: float = 0.0
-    nvlink: float = 0.0  # wire, of each link's nominal speed, both directions
-    copies: float = 0.0  # NVML utilisation if only copy engines run
+    nvlink: float = 0.0  # wire traffic in each direction, as a share of nominal link speed
+    copies: float = 0.0  # NVML utilization if only copy engines are running
 
     @property
     def utilisation(self) -> float:
-        """Utilisation by NVML: kernels and copies alike."""
+        """NVML utilization, which includes both kernels and copies."""
         return max(self.activity, self.copies)
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats: its phases, each with its share. A single phase is work without a
-    rhythm, or with steps too short to be visible."""
+    """A step that a GPU repeats, as phases with their shares of the step. Work without steps, or
+    with steps too short to be visible, has a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
-    step: float = STEP  # s on an H100
-    paced: bool = True  # slower GPUs take longer for it
-    memory: float = 0.0  # of the device memory; above 0 a process is there
-    clock: float = 1.0  # of the highest SM clock
-    ripple: float = 0.02  # of the power, between neighbouring samples
+    step: float = STEP  # duration on an H100 (s)
+    paced: bool = True  # the step takes longer on slower GPUs
+    memory: float = 0.0  # share of device memory; if above 0, the GPU has a process
+    clock: float = 1.0  # share of the maximum SM clock
+    ripple: float = 0.02  # relative power noise between adjacent samples
     overheated: bool = False  # just above the slowdown threshold
     slowed: bool = False  # hardware thermal slowdown
 
@@ -53,39 +53,39 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """Load of a thread. It sleeps for the rest of its time."""
+    """Load of a thread, which sleeps the rest of the time."""
 
-    cores: float = 0.0  # share of a CPU that it uses
-    queued: float = 0.0  # share of time that it could run and has no CPU
-    blocked: float = 0.0  # share of time in uninterruptible sleep: it waits for a disk
-    name: str = ""  # if it differs from that of its process
+    cores: float = 0.0  # CPU cores used
+    queued: float = 0.0  # share of time that the thread is runnable but has no CPU
+    blocked: float = 0.0  # share of time in uninterruptible sleep, waiting for a disk
+    name: str = ""  # thread name, if different from the process name
 
 
 class SimulatedJob(Struct, frozen=True):
-    """The processes behind a GPU: the trainer's threads, and loaders of one thread each."""
+    """The processes on a GPU: a trainer with its threads, and single-threaded data loaders."""
 
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first is the main thread
     loaders: int = 0
     loader: ThreadLoad = ThreadLoad()
-    waiting: int | None = None  # the rank whose processes sleep: it waits for input
-    alone: bool = False  # no rank of a job with the other GPUs: a server of its own
+    waiting: int | None = None  # the rank whose processes sleep because they wait for input
+    alone: bool = False  # each GPU has a separate server instead of a rank of a shared job
 
 
 class HostLoad(Struct, frozen=True):
-    """The host's work beyond the processes of the job."""
+    """Load of the host in addition to the job processes."""
 
     disk: float = 0.0  # reads from the data array
-    written: float = 0.0  # writes to the data array, as a share of its reading capacity
-    network: float = 0.0  # receive on the first NIC
-    infiniband: float = 0.0  # both directions, every port
+    written: float = 0.0  # writes to the data array, as a share of its read capacity
+    network: float = 0.0  # received traffic on the first NIC
+    infiniband: float = 0.0  # traffic in each direction on every port
     io_pressure: float = 0.0
     cpu_pressure: float = 0.0
-    mounted: bool = False  # a network file system; the NIC receives its data
+    mounted: bool = False  # a network file system, whose data arrives on the first NIC
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of the GPUs by index (the last also for all further GPUs) and of their host, for so
-    many seconds."""
+    """The work of GPUs by index (the last item also applies to all further GPUs), of their job, and
+    of the host, and its duration in `seconds`."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()
@@ -97,7 +97,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """Return a server that answers a request of 0.12 s about every 10 s, without a rhythm."""
+    """Return a server that handles a request of 0.12 s about every 10 s at irregular intervals."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]
@@ -106,7 +106,7 @@ def _server(number: int) -> dict[str, Any]:
 
 def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     phases = tables["phases"]
-    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request is some tokens
+    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request has only some tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}
     for work in works.values():
         work["phases"] = [(share, phases[name]) for share, name in work["phases"]]

@@ -1,4 +1,4 @@
-"""A simulated machine: its time, and the player of its scenarios."""
+"""A simulated machine: its time and its scenario player."""
 
 import threading
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from agent.simulator.state import MachineState
 
 
 class Machine(MachineState):
-    """A machine that plays a scenario. It advances to the clock whenever it is asked anything:
-    counters run by themselves, only scenarios and faults have to catch up."""
+    """A machine that plays a scenario. Every query advances it to the current clock time. Counters
+    need no updates, so only scenarios and faults have to catch up."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
         super().__init__(system, driver)
@@ -42,7 +42,7 @@ class Machine(MachineState):
         return micros / 1e6 - self._epoch
 
     def advance(self) -> None:
-        """Advance the machine to the clock."""
+        """Advance the machine to the current clock time."""
         with self.lock:
             now = max(self.now, self.clock.monotonic() - self.began)
             while self._next[0] <= now + SLACK:

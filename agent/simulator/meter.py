@@ -1,4 +1,4 @@
-"""Counters that run at known rates, or in steps: exact at any moment, without work in between."""
+"""Counters that grow at known rates or in steps and need no updates to be exact at any time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ def noise(number: int, series: int = 0) -> float:
 
 
 class CounterMeter:
-    """Totals by name, each growing at a rate per second since the last settlement."""
+    """Totals by name, each of which grows at a constant rate per second since the last `flow`."""
 
     def __init__(self) -> None:
         self.totals: dict[str, float] = {}
@@ -31,7 +31,7 @@ class CounterMeter:
         self.rates = dict(rates)
 
     def read(self, name: str, now: float) -> float:
-        """The total at `now`, 0 for a name that never ran."""
+        """Return the total at `now`; 0 for an unknown name."""
         rate = self.rates.get(name, 0.0)
         return self.totals.get(name, 0.0) + rate * (now - self._since)
 
@@ -45,22 +45,22 @@ class CounterMeter:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of the past that are kept: longer than any buffer of the driver."""
+"""Seconds of history to keep, longer than any driver buffer."""
 
-JITTER = 0.004  # Share of a step by which its beginning is off
+JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
 StepPlace = tuple[int, float, float, float]
-"""A moment in a step: the phase, the mean steps before it, the length of this step in mean steps,
-and the seconds into the phase of a step of mean length."""
+"""A position in a step: the phase, the time before the step and the length of the step (both in
+mean steps), and the seconds since the start of the phase, scaled to a step of mean length."""
 
 
 class StepRates:
-    """The rates of counters in each phase of a step that repeats for ever.
+    """Counter rates in each phase of a step that repeats forever.
 
-    `durations` are the seconds of the phases, `rates` the rates per second in each phase. Steps
-    differ a little in length, as real steps do; many steps together do not. Work of a single phase
-    has no steps.
+    `durations` are the phase durations in seconds, and `rates` are the rates per second in each
+    phase. Like real steps, simulated steps vary slightly in length, but the variations do not add
+    up. Work with a single phase has no steps.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
@@ -68,18 +68,19 @@ class StepRates:
         self._step = self._ends[-1]
         self._begins = (0.0, *self._ends)
         self._last = len(durations) - 1
-        self._present = (0.0, 0.0)  # Beginning and end of the step that was asked for last
+        self._present = (0.0, 0.0)  # Start and end of the step that was last queried
 
         self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """By name the rates, and the totals at the beginning of each phase and the end of all."""
+        """Rates in each phase, and totals at the start of each phase and at the end of the step, by
+        name."""
 
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the step and the place in it, `seconds` after the first step began."""
+        """Return the position at `seconds` after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -96,7 +97,7 @@ class StepRates:
         return (number + JITTER * _off(number)) * self._step
 
     def count(self, name: str, place: StepPlace) -> float:
-        """Return the count of `name` from the beginning of the first step to this place."""
+        """Return the count of `name` from the start of the first step to `place`."""
         course = self._courses.get(name)
         if course is None:
             return 0.0
@@ -106,12 +107,12 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step, cached: the GPUs of a job, and many reads, ask for the same."""
+"""Jitter of a step, cached because the GPUs of a job and many reads request the same steps."""
 
 
 class _Span(NamedTuple):
-    """Rates from `since` (s) on. `origin` is the beginning of a step; `base` are the totals at
-    `since`, less the totals that the steps had counted from their origin to then."""
+    """Rates from `since` (s) on. `origin` is the start time of a step, and `base` contains the
+    totals at `since` minus the counts of the steps from `origin` to `since`."""
 
     since: float
     base: Mapping[str, float]
@@ -121,7 +122,7 @@ class _Span(NamedTuple):
 
 
 class StepMeter:
-    """Totals by name; those of `steady` grow per second, those of `steps` by phases."""
+    """Totals by name, which grow at the constant rates of `steady` or by the phases of `steps`."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -137,8 +138,8 @@ class StepMeter:
         self._spans.append(_Span(now, base, steady, steps, origin))
 
     def read(self, name: str, at: float) -> float:
-        """Return the total at `at`, at most 20 s ago; 0 for a name that never ran. The first rates
-        also hold before their start."""
+        """Return the total at `at`, which may be up to 20 s ago; 0 for an unknown name. The first
+        rates also apply to the time before them."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:
@@ -152,7 +153,7 @@ class StepMeter:
         return dict(zip(names, self.read_all(names, at), strict=True))
 
     def read_all(self, names: Iterable[str], at: float) -> list[float]:
-        """The totals of several names at `at`."""
+        """Return the totals of several names at `at`."""
         since, base, steady, steps, origin = self._span(at)
         place, seconds, found = steps.place(at - origin), at - since, []
         for name in names:

@@ -1,8 +1,9 @@
-"""MIG: a GPU in three instances, each with processes of its own, and handles that answer little.
+"""MIG: a GPU with three instances that have separate processes and handles with few functions.
 
-`driver` has the calls that the whole GPU refuses then; memory and processes of all of it are shown
-to root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses;
-535's nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
+`driver` defines which calls the whole GPU refuses in MIG mode. Only root can read the memory and
+processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
+nvmlDeviceGetComputeRunningProcesses; nvidia-smi 535 reports N/A to other users, NVIDIA/DCGM issue
+152). Instance numbers and shares are based on
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
@@ -18,14 +19,14 @@ from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
 FIRST_HANDLE = HANDLES + 0x8000
-"""Address of the first handle of a MIG device; each GPU has places for seven."""
+"""Address of the first MIG device handle; each GPU has room for seven handles."""
 
 MOST_INSTANCES = 7
 GIB = 1 << 30
 
 
 class Profile(NamedTuple):
-    """An instance's number, its slices of seven, and its share of the memory in eighths."""
+    """Number of an instance, its slices out of seven, and its share of memory in eighths."""
 
     number: int
     slices: int
@@ -36,15 +37,16 @@ PROFILES = (Profile(2, 3, 4), Profile(3, 2, 2), Profile(9, 1, 1))
 
 
 def profile_name(memory: int, slices: int, eighths: int) -> str:
-    """The name of a profile, of a GPU with so many bytes: GiB are rounded up for the whole, and to
-    the nearest for the share (NVIDIA/go-nvlib, pkg/nvlib/device/mig_profile.go)."""
+    """Return the profile name on a GPU with `memory` bytes. The GPU's memory is rounded up to GiB,
+    and the share is rounded to the nearest GiB (NVIDIA/go-nvlib,
+    pkg/nvlib/device/mig_profile.go)."""
     gigabytes = -(-memory // GIB)
     return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """A GPU instance with one compute instance; every third process of the GPU is on it."""
+    """A GPU instance with a single compute instance and every third process of the GPU."""
 
     gpu: SimulatedGpu
     place: int
@@ -65,7 +67,7 @@ class SimulatedInstance:
 
     @property
     def name(self) -> str:
-        """Name of the profile, as the driver derives it from slices and memory."""
+        """The device name, including the profile name based on slices and memory."""
         _, slices, eighths = self.profile
         model = self.gpu.model
         return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
@@ -80,7 +82,7 @@ OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
     "MemoryInfo_v2": SimulatedInstance.memory_info,
     "ComputeRunningProcesses": lambda i: [listed(one, i.profile.number) for one in i.processes],
 }
-"""The few functions that take the handle of an instance."""
+"""The few functions that accept an instance handle."""
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
@@ -90,7 +92,7 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 def instance_behind(
     nvml: Any, function: str, since: Driver, handle: Any
 ) -> SimulatedInstance | None:
-    """The instance behind a handle; None if the handle is no MIG device's."""
+    """Return the instance of a handle; None if the handle does not belong to a MIG device."""
     address = address_of(handle)
     index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):
@@ -101,7 +103,7 @@ def instance_behind(
         refuse(driver.GPU_IS_LOST)
     with nvml.machine.lock:
         there = instances(gpu)
-    # MIG was switched off, or the function takes none.
+    # Either MIG was disabled, or the function does not accept instance handles.
     known = place < len(there) and function.removeprefix("nvmlDeviceGet") in OF_INSTANCE
     return there[place] if known else refuse(driver.INVALID_ARGUMENT)
 

@@ -1,6 +1,6 @@
-"""The simulated GPUs and systems: each a file in `gpus/` or `systems/`.
+"""The simulated GPUs and systems, with a file for each in `gpus/` or `systems/`.
 
-It knows nothing of the agent's specs, because these are tested against its figures."""
+This module does not use the agent's specs, because they are tested against its values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 
 
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))
-"""Bytes per second, lane and direction, after line coding, by PCIe generation."""
+"""Bytes per second, lane, and direction after line coding, by PCIe generation."""
 
 
 class ClockModel(Struct, frozen=True):
-    """MHz: the highest, and the clock at rest."""
+    """Maximum and idle clocks in MHz."""
 
     sm: int
     memory: int
@@ -31,7 +31,7 @@ class ClockModel(Struct, frozen=True):
 
 
 class TemperatureThresholds(Struct, frozen=True):
-    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None is not supported."""
+    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None means not supported."""
 
     shutdown: int
     slowdown: int
@@ -40,14 +40,14 @@ class TemperatureThresholds(Struct, frozen=True):
 
 
 class LinkModel(Struct, frozen=True):
-    """NVLinks of a GPU: how many, nominal bytes/s a direction."""
+    """NVLinks of a GPU: their number, and the nominal bytes/s per link and direction."""
 
     number: int
     speed: float
 
 
 class GpuModel(Struct, frozen=True):
-    """A product. Memory in bytes, power in watts, bus in bits."""
+    """A GPU product. Memory is in bytes, power in watts, and bus width in bits."""
 
     name: str
     architecture: int
@@ -55,22 +55,22 @@ class GpuModel(Struct, frozen=True):
     memory: int
     bus_width: int
     power_limit: float
-    power_update: float  # s between two readings of the power sensor
-    power_window: float  # s before it that a reading is the mean of
-    pace: float  # times an H100's seconds for a step of training
+    power_update: float  # update interval of the power sensor (s)
+    power_window: float  # averaging window of the power sensor (s)
+    pace: float  # duration of a training step relative to an H100
     clocks: ClockModel
     thresholds: TemperatureThresholds
     pcie_generation: int
-    reserved: int = 0  # by the driver, of the memory
+    reserved: int = 0  # memory reserved by the driver
     links: LinkModel | None = None
-    lanes: int = 16  # of PCIe; 1 without a slot: the driver reports a placeholder
-    shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
-    datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
-    prefixed_since: float = inf  # first branch that puts "NVIDIA " before the name
+    lanes: int = 16  # PCIe lanes; 1 without a slot, because the driver reports a placeholder
+    shared_memory: bool = False  # with the host; the driver reports no size and no power limit
+    datacentre: bool = True  # has a serial number and ECC, unlike GeForce and TITAN
+    prefixed_since: float = inf  # first driver branch that prefixes the name with "NVIDIA "
 
     @property
     def fan(self) -> bool:
-        """A fan of its own: boards for data centres are cooled by their chassis."""
+        """Whether the board has a fan; the chassis cools data center boards."""
         return not (self.datacentre or self.shared_memory)
 
     @property
@@ -95,11 +95,11 @@ def load(name: str) -> GpuModel:
     return convert(table, GpuModel)
 
 
-Graph = Mapping[tuple[int, int], int]  # NVLinks between two GPUs, by their indices
+Graph = Mapping[tuple[int, int], int]  # Number of NVLinks between two GPUs, by GPU indices
 
 
 class DiskModel(NamedTuple):
-    """An SSD, and its streaming speed in bytes per second."""
+    """An SSD with its streaming speed in bytes per second."""
 
     name: str
     model: str
@@ -119,14 +119,14 @@ class ArrayModel(NamedTuple):
 
 
 class NicModel(NamedTuple):
-    """An Ethernet port; `megabits` as negotiated, without carrier None."""
+    """An Ethernet port; `megabits` is the negotiated speed, or None without a carrier."""
 
     name: str
     megabits: int | None = None
 
 
 class HcaModel(NamedTuple):
-    """An InfiniBand port: its rate as the kernel writes it, and a rate that it falls back to."""
+    """An InfiniBand port, with its rate as formatted by the kernel and a lower fallback rate."""
 
     name: str
     rate: str
@@ -135,13 +135,13 @@ class HcaModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SystemModel:
-    """A machine as it leaves the factory."""
+    """A machine in its factory configuration."""
 
     name: str
     product: str
     vendor: str
     model: GpuModel
-    buses: tuple[int, ...]  # PCI bus of each GPU, 256 times its domain added
+    buses: tuple[int, ...]  # PCI bus of each GPU, plus 256 times its domain
     cpus: int  # logical
     disks: tuple[DiskModel, ...]
     nics: tuple[NicModel, ...]
@@ -153,8 +153,8 @@ class SystemModel:
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
     rack: bool = False  # a tray of a rack
-    nvswitches: int = 0  # those that this machine's own driver sees
-    per_pcie_switch: int = 0  # GPUs that share the uplink of a PCIe switch; 0: each has its own
+    nvswitches: int = 0  # NVSwitches that the driver of this machine sees
+    per_pcie_switch: int = 0  # GPUs that share a PCIe switch uplink; 0 if they share none
 
     @property
     def gpus(self) -> int:
@@ -166,7 +166,7 @@ class SystemModel:
 
     @property
     def chassis(self) -> bool:
-        """A DGX with several GPUs: it has sensors, and ports that its sheet states."""
+        """Whether this is a DGX with several GPUs, which has sensors and ports with known rates."""
         return self.dgx and self.gpus > 1
 
     @property
@@ -207,4 +207,4 @@ ALL: Mapping[str, SystemModel] = {
         map(_system, (FOLDER / "systems").glob("*.toml")),
         key=lambda one: (not one.dgx, one.model.architecture, one.name),
     )
-}  # DGX systems first, each kind from its oldest GPUs to its newest
+}  # DGX systems first, each group ordered from the oldest GPUs to the newest

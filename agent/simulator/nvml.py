@@ -1,4 +1,4 @@
-"""The simulated NVML: an object with pynvml's functions, constants, structs and errors."""
+"""The simulated NVML: an object with pynvml's functions, constants, structs, and errors."""
 
 import inspect
 import time
@@ -22,18 +22,18 @@ from agent.simulator.driver import (
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
-SETS = 0x6000_0000  # Address below the first event set
-NAP = 0.02  # s, between two checks whether a hung driver has woken
-GLANCE = 0.05  # s, between two checks of a set that is waited on
-FROZEN_WAIT = 0.01  # s of real time, while the simulated time stands still
+SETS = 0x6000_0000  # Address before the first event set
+NAP = 0.02  # s, interval for checking whether a hung driver has recovered
+GLANCE = 0.05  # s, interval for checking an event set during a wait
+FROZEN_WAIT = 0.01  # s, maximum wait in wall-clock time with a simulated clock
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
 OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_v2")
-"""Ends of the functions that show data of a whole GPU under MIG to root alone."""
+"""Suffixes of functions that, in MIG mode, return data of the whole GPU only to root."""
 
 
 class EventSet:
-    """GPUs that are registered for XID errors, and errors that came since."""
+    """GPUs registered for XID errors, and the errors received since."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -75,22 +75,22 @@ CALLS: dict[str, Call] = {
         lambda nvml, gpu, _, events: _find(nvml, events).gpus.add(gpu.index)
     ),
 }
-"""Every function that has no method below."""
+"""All functions without a method in `SimulatedNvml`."""
 
 
 class SimulatedNvml:
-    """Replacement of the module pynvml."""
+    """Replacement for the pynvml module."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.real_time = isinstance(machine.clock, SystemClock)
         self.handed_out = self._users = 0
-        self._generation = -1  # of the driver, when NVML was initialised
+        self._generation = -1  # driver generation when NVML was initialized
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the number of open resources: connections, which keep the driver from being
-        unloaded, event sets and GPM samples."""
+        """Return the number of open connections, which prevent the driver from being unloaded,
+        event sets, and GPM samples."""
         return self._connections, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
@@ -118,7 +118,7 @@ class SimulatedNvml:
         self._users -= 1
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
-        """Check every condition that does not depend on the GPU."""
+        """Check all conditions that do not depend on the GPU model."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
@@ -169,8 +169,8 @@ class SimulatedNvml:
         return [*super().__dir__(), *CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function by its table; constants, structs and errors are pynvml's own, but its
-        functions would ask a real driver."""
+        """Return a simulated function, or a constant, struct, or error of pynvml. Other pynvml
+        functions are not returned because they would call a real driver."""
         if name in CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
@@ -217,8 +217,8 @@ class SimulatedNvml:
         return gpu
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """A call of a slow GPU takes its time, in real seconds on any clock that moves; on a clock
-        that stands still it fails instead."""
+        """Delay a call to a slow GPU by its number of wall-clock seconds. With a clock that does
+        not advance by itself, the call fails instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:

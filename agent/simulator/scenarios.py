@@ -1,11 +1,11 @@
-"""The scenarios and single faults: the systems that can have each, and the breakage.
+"""The scenarios and single faults: the systems that support each, and the breakages.
 
-README.md beside this says which GPUs each concerns. Nodes of fleets alone: waits-for-node, which
-waits in each step for another node of its job, and slow-node, which is that other node. A fault
-plays over training, or is joined to a scenario and to other faults:
-`training+ecc-rising+raid-degraded`; `xid-79` to any other code is a fault with that code.
+README.md in this folder lists the affected GPUs. Only fleet nodes play waits-for-node, which waits
+in each step for another node of its job, and slow-node, which is the other node. A fault is played
+with training, or combined with a scenario and other faults, as in
+`training+ecc-rising+raid-degraded`. `xid-79`, for example, is a fault with XID 79.
 
-After any of the faults the machine lets its counters follow (`MachineState.apply`).
+After each fault, the machine updates its counter rates (`MachineState.apply`).
 """
 
 import re
@@ -25,11 +25,11 @@ from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.state import MachineState
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
-"""The tour stays so many seconds with each scenario, long enough for its verdict, and with the
-training between two."""
+"""Name of the tour, the seconds that it plays each scenario, which suffice for a verdict, and the
+seconds of training between scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios of a machine in a job over several nodes. Only fleets play them."""
+"""Scenarios for a machine in a multi-node job, which only fleets play."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
@@ -37,7 +37,7 @@ Strike = Callable[[MachineState], None]
 
 
 class Need(NamedTuple):
-    """Requirement of a scenario: a text and a predicate."""
+    """A scenario requirement: its description and a predicate."""
 
     words: str
     met: Callable[[SystemModel], bool]
@@ -71,8 +71,8 @@ NEEDS = {
 
 
 class Breakage(Struct, frozen=True):
-    """A row of scenarios.toml. The fault strikes `at` seconds after a scenario began, and again
-    `every` seconds, if the machine can have it; some scenarios have none."""
+    """A row of scenarios.toml. The fault strikes `at` seconds after the start of the scenario, and
+    repeats at intervals of `every` seconds if that is not 0. Some scenarios have no fault."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -93,7 +93,7 @@ class Breakage(Struct, frozen=True):
 
 
 def _part(machine: MachineState, path: str) -> Any:
-    """Return the part of a machine at a path, as `gpus.0.health`."""
+    """Return the part of a machine at a path such as `gpus.0.health`."""
     found: Any = machine
     for name in path.split("."):
         found = found[int(name)] if name.isdecimal() else getattr(found, name)
@@ -120,13 +120,14 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """The scenario, or fault, and its joined parts; empty for an unknown name."""
+    """Return the scenarios and faults that a name combines; empty for an unknown name."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return the requirement of the scenario that this system lacks, in words; else empty."""
+    """Return a description of the scenario requirements that the system does not meet, or an empty
+    string if it meets all."""
     needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))
 
@@ -136,8 +137,8 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
-    """Return the scenarios of the tour with their seconds. Training follows each but `idle`: the
-    held GPUs that come next have no past of work."""
+    """Return the scenarios of the tour with their durations in seconds. Training follows each
+    except `idle`, because the held GPUs of the next scenario must have no previous work."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):
@@ -148,7 +149,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return the scenario that plays after so many seconds, and the next one of the tour."""
+    """Return the scenario that plays after `elapsed` seconds, with the next scenario of a tour."""
     if name != TOUR:
         return name
     tour = stops(system)
@@ -160,14 +161,14 @@ def playing(system: SystemModel, name: str, elapsed: float) -> str:
     raise AssertionError(elapsed)
 
 
-SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
+SLACK = 1e-9  # s, tolerance for floating-point errors when comparing times
 
 Change = tuple[float, str | ScenarioLoad | Strike]
-"""Time of a change of the machine (s), and its beginning scenario, part of a scenario, or fault."""
+"""Time of a change (s), and the scenario, part of a scenario, or fault that starts."""
 
 
 def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
-    """The changes of a scenario, or of the tour's scenarios in turn, in order."""
+    """Return the changes of a scenario, or of all scenarios of the tour, in time order."""
     if name != TOUR:
         return _course(name, begin, inf)
     begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)
@@ -176,7 +177,7 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:
-    """A scenario up to its end (s): its parts over and over, and its breakages."""
+    """Yield the changes of a scenario until `end` (s): its repeating parts, and its faults."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]

@@ -1,4 +1,4 @@
-"""The host's counters: disks, NICs, InfiniBand ports, CPU time and pressure."""
+"""The host's counters: disks, NICs, InfiniBand ports, CPU time, and pressure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,23 +9,23 @@ from agent.simulator.loads import HostLoad
 from agent.simulator.meter import CounterMeter
 from agent.simulator.models import HcaModel, NicModel, SystemModel
 
-BACKGROUND = 0.01  # Share of every CPU that the system itself uses
+BACKGROUND = 0.01  # Share of every CPU used by the system itself
 
-BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
-QUIET_BUSY = 0.001  # share of time that a disk is busy with those
+BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
+QUIET_BUSY = 0.001  # Share of time that a disk is busy with background I/O
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """Counters of every disk at the start of the simulation."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
-WORD = 4  # bytes in the unit of InfiniBand's data counters
-TICKS = 1e6  # port_xmit_wait per second, of a port that is full
+WORD = 4  # bytes per unit of the InfiniBand data counters
+TICKS = 1e6  # port_xmit_wait per second, scaled by the load above 90 %
 PRESSURE_KINDS = ("some", "full")
 
 
 @dataclass(slots=True)
 class HostHealth:
-    """Health of the rest of the box."""
+    """Health of the host, except its GPUs."""
 
     fabric_service: bool = True
     dead_disks: set[str] = field(default_factory=set)
@@ -36,12 +36,12 @@ class HostHealth:
     fan_failed: bool = False
     supply_failed: bool = False
     port_down: bool = False  # the first InfiniBand port
-    slow_port: bool = False  # the same, or the first NIC if there is none
-    symbol_errors: float = 0.0  # a second, of that port
+    slow_port: bool = False  # the first InfiniBand port, or the first NIC if there is none
+    symbol_errors: float = 0.0  # per second, on the first InfiniBand port
 
 
 class SimulatedTraffic:
-    """Traffic of the host: bytes of disks and ports, CPU time, time waited."""
+    """Host traffic: disk and port bytes, CPU time, and wait time."""
 
     def __init__(self, system: SystemModel) -> None:
         self.system = system
@@ -53,8 +53,8 @@ class SimulatedTraffic:
                 self.meter.add(f"{flow}:{disk.name}", amount)
 
     def read(self, name: str, now: float) -> float:
-        """A counter at `now`: `read:sda`, `recv:eno1`, `xmit:mlx5_0` in bytes; `busy:sda`,
-        `cpu:user`, in seconds; `io:some` in microseconds."""
+        """Return a counter at `now`, for example `read:sda`, `recv:eno1`, and `xmit:mlx5_0` in
+        bytes, `busy:sda` and `cpu:user` in seconds, or `io:some` in microseconds."""
         return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:
