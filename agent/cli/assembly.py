@@ -97,7 +97,7 @@ SYSTEM = SystemClock()
 
 class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
-    is set, workers run on the caller's thread, which tests use.
+    is set, workers run on the caller's thread; tests use this mode.
 
     Raises ConfigError if the configured system does not exist.
     """
@@ -148,7 +148,7 @@ class Agent:
         return self.recognise(self.gpus.inventory)
 
     def complete(self, settings: Settings) -> Settings:
-        """Return the settings with the specs of the configured or detected system added. Raise
+        """Return the settings, including the specs of the configured or detected system. Raise
         ConfigError if the configured system does not exist."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
@@ -187,8 +187,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the host read schedules by worker name. Separate workers ensure that a blocking
-        file, such as that of a device with hung firmware, does not delay other reads."""
+        """Return the host's read schedules by worker name. Because workers are separate, a file
+        that blocks (for example, because device firmware hangs) does not delay other reads."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -224,8 +224,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the stored GPU count of this machine. Only the service updates the count; all other
-    commands just read it."""
+    """Return the stored GPU count of this machine. Only the service updates the count; other
+    commands only read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None
@@ -234,7 +234,7 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
     """Return the GPM reader of a GPU, or None if GPM is unavailable on the GPU. Raise Absent if the
-    GPU or the driver is lost."""
+    GPU is lost or the driver is unavailable."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:

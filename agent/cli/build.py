@@ -1,4 +1,4 @@
-"""`dgx-telemetry build`: write all generated files, such as rules, dashboards, and references."""
+"""`dgx-telemetry build`: write all generated files, such as rules and dashboards."""
 
 import argparse
 import json

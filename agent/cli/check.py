@@ -41,7 +41,7 @@ HISTORY = 1800.0
 
 DAY = 86_400.0
 TO_SAY = 2.5
-"""Seconds before the timeout at which the check stops waiting for hung components."""
+"""Number of seconds before the timeout when the check stops waiting for hung components."""
 
 TO_WRITE = 1.0
 """Additional seconds allowed for writing the bundle."""

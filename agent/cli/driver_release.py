@@ -1,4 +1,4 @@
-"""Release of the NVIDIA driver on request, with a restart if the process cannot let go of it."""
+"""Releases the NVIDIA driver on request, and restarts the program if the driver remains in use."""
 
 import logging
 import os
@@ -18,17 +18,18 @@ log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
 """Wall-clock seconds within which the process must release the driver. The event thread waits at
-most 2 s, so a call that has still not returned after this time hangs."""
+most 2 s, so any call that takes longer than this limit is considered hung."""
 
 IN_FORCE = 3600.0
 """Seconds after the last `touch` of the release file until the agent uses the driver again, even if
-the file still exists, so that a forgotten file does not leave the machine unmonitored."""
+the file still exists. This prevents a forgotten file from leaving the machine unmonitored."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
-    """Path of the file that requests the driver's release; an empty path disables it."""
+    """Configuration of driver release. The release is requested by creating `release_file`; an
+    empty path disables the feature."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"

@@ -1,4 +1,4 @@
-"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]
+"""Runs a simulated fleet: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]
 [--config FILE]`.
 
 `dgx-telemetry up --fleet` starts this module. It runs one agent per kind of load in the fleet, and

@@ -73,7 +73,7 @@ SLURM_KEY = re.compile(
     r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
 )
 SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
-"""User and date after a drain reason, including all subsequent fields."""
+"""User and date that follow a drain reason, and all subsequent fields."""
 
 LONGEST_REASON = 120
 
@@ -95,8 +95,8 @@ class DrainedTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """Fleet inventory file. If `slurm` is set, the nodes come from Slurm and only their racks come
-    from the file."""
+    """Fleet inventory file. If `slurm` is set, the nodes come from Slurm, and the file only adds
+    racks and drained nodes."""
 
     cluster: str = ""
     port: Port = AGENT_PORT
@@ -133,8 +133,8 @@ def hosts_of(text: str, key: str = "hosts") -> list[str]:
 def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> list[FleetNode]:
     """Return the nodes to scrape, in the order of the list.
 
-    Raise Mismatch for an inconsistent list, and BadInput for an empty one: because of a simple
-    mistake, Prometheus would otherwise drop the entire fleet.
+    Raise Mismatch for an inconsistent list, and BadInput for an empty list, since a simple mistake
+    could otherwise remove the entire fleet from Prometheus.
     """
     racks: dict[str, str] = {}
     for place, rack in enumerate(fleet.rack):
@@ -160,8 +160,8 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> l
 
 
 def slurm_nodes(listing: str | list[SlurmNode]) -> Iterator[FleetNode]:
-    """Yield all powered-on nodes with GPUs. A listing of type str is the output of `scontrol
-    --oneliner show nodes`."""
+    """Yield all powered-on nodes with GPUs. If `listing` is a string, it is parsed as the output of
+    `scontrol --oneliner show nodes`."""
     for node in _of_text(listing) if isinstance(listing, str) else listing:
         state = "+".join([node.state] if isinstance(node.state, str) else node.state)
         marked = {name for mark, name in MARKS.items() if mark in state}
@@ -207,7 +207,7 @@ def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
 
 
 def bracketed(host: str) -> str:
-    """Return the host for use before a port, with brackets around an IPv6 address."""
+    """Return the host as required before a port, with an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -229,8 +229,8 @@ def document(arguments: argparse.Namespace) -> Document:
 
 
 def put(found: Document, path: Path | None) -> None:
-    """Write the targets to the file and print a message, if the targets have changed. If `path` is
-    None, print the targets."""
+    """If the targets have changed, write them to the file and print a message. If `path` is None,
+    print the targets instead."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)

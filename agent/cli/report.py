@@ -56,7 +56,7 @@ from agent.report.questions import (
 from exporters.settings import HttpConfig
 
 MANY_FAILED = 0.01
-"""Minimum share of failed scrapes that a report mentions."""
+"""Minimum share of failed scrapes for a report to mention them."""
 
 MOST_ROWS = 40
 """Maximum number of rows in a table or on the HTML page, which must print on a single sheet. The
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]:
     """Yield a side-by-side comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and
-    time by state. Changes of shares are in percentage points, since relative changes mislead."""
+    time by state. Shares change in percentage points, because relative changes would mislead."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
         ("steps a second", [job.rate for job in rows], ".3g"),

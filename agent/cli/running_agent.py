@@ -26,7 +26,7 @@ SILENCE_SECONDS = 10.0
 every 5 s or more often."""
 
 HASTE = 3.0
-"""Maximum number of seconds to wait for each event until the first status has arrived."""
+"""Timeout in seconds for each event until the first status has arrived."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 
@@ -86,7 +86,7 @@ class _Agent(msgspec.Struct):
 
 
 class _Versioned(msgspec.Struct):
-    """Part of a status that contains the agent's version, including in statuses of older agents."""
+    """Decodes only the version from a status, so that statuses of older agents can be read too."""
 
     machine: _Agent
 

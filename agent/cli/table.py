@@ -46,9 +46,9 @@ def table(
 ) -> list[str]:
     """Return the lines of a table in which each column is as wide as its widest cell.
 
-    If the table is wider than `width`, wrap its widest columns, except those in `figures`, which
-    are right-aligned, and in `whole`. Before any word is split, omit the columns in `spare`, in
-    the given order."""
+    Columns in `figures` are right-aligned. If the table is wider than `width`, wrap its widest
+    columns except those in `figures` and `whole`. Before any word is split, omit the columns in
+    `spare`, in the given order."""
     numeric = [name in figures for name in header]
     kept = [name in (*figures, *whole) for name in header]
     if spare and sum(_least([header, *rows], kept)) > width - GUTTER * len(header):

@@ -1,5 +1,5 @@
-"""`dgx-telemetry watch`: show the output of `once` full-screen, updated every second, with key
-commands as in top."""
+"""`dgx-telemetry watch`: show the output of `once` in full-screen mode, updated every second, with
+top-like key commands."""
 
 import argparse
 import asyncio

@@ -24,7 +24,7 @@ LABELS = {
     "namespace": ("namespace",),
 }
 """Labels of each report grouping, with the name label first. Nodes and jobs include the cluster,
-because names may be reused in other clusters."""
+because different clusters may use the same names."""
 
 IN_NAMESPACE = "([^/]+)/.+"
 """Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
@@ -37,7 +37,7 @@ MOST_CAUSES = 4
 """Maximum number of causes of lost time listed in the summary; other causes are combined."""
 
 LEAST_SHARE = 0.01
-"""Minimum share of all GPU-hours for a row to be named as having the largest lost share."""
+"""Minimum share of all GPU-hours that a row needs to be named for its share of lost time."""
 
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_PRICES = (
@@ -52,7 +52,7 @@ class Price(NamedTuple):
     currency: str = ""
 
     def text(self, cost: float | None) -> str:
-        """Format a cost, for example, as `12.00 EUR`; a dash if the cost is unknown."""
+        """Return the formatted cost, such as `12.00 EUR`, or a dash if it is unknown."""
         return "-" if cost is None else f"{cost:,.2f} {self.currency}".rstrip()
 
 
@@ -106,9 +106,9 @@ class GpuTime(NamedTuple):
 
 class Report(NamedTuple):
     """Report for the time from `begin` to `end` (Unix timestamps) with the largest loss first.
-    `covered` is the share of GPU time for which there is data, None if unknown. `failed` is the
-    share of failed scrapes, 0 if unknown. `before` is the share of GPU time lost in the preceding
-    period of equal length, None if unknown."""
+    `covered` is the share of GPU time for which there is data, or None if unknown. `failed` is the
+    share of failed scrapes, or 0 if unknown. `before` is the share of GPU time lost in the
+    preceding period of equal length, or None if unknown."""
 
     by: str
     begin: float

@@ -105,8 +105,8 @@ def failed_scrapes(url: str, since: str) -> float:
 
 
 def covered(url: str, since: str) -> float | None:
-    """Return the share (0-1) of GPU time in the period for which there is data, or None if there is
-    none. The number of GPUs is assumed to equal its maximum over any five minutes of the period."""
+    """Return the share (0-1) of GPU time in the period for which there is data, or None without any
+    data. The number of GPUs is assumed to equal its maximum over any five minutes of the period."""
     counted = f"sum(sum_over_time({SECONDS_RECORD}[{since}]))"
     fullest = f"max_over_time(sum({SECONDS_RECORD})[{since}:{REPORT_EVERY}])"
     spans = seconds_of(since) / seconds_of(REPORT_EVERY)
@@ -131,8 +131,8 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the price of a GPU-hour reported by all nodes in Prometheus. Raise NoAnswer if
-    Prometheus does not respond."""
+    """Return the price of a GPU-hour from Prometheus; it is None if nodes report different prices.
+    Raise NoAnswer if Prometheus does not respond."""
     asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
     found = _query(prometheus, asked)
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
@@ -159,7 +159,7 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 class Hours(NamedTuple):
     """Rows from an agent, the time range that they cover (Unix timestamps), and the share of GPU
-    time for which there is data, None if unknown."""
+    time for which there is data, or None if unknown."""
 
     begin: float
     end: float
@@ -233,8 +233,7 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """Return all names that identify a job, including its scheduler's job ID and its process
-    IDs."""
+    """Return all names that identify a job, including its scheduler job ID and process IDs."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
     first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # the first process ID
     return named | first | {*map(str, receipt.get("pids", ()))}
@@ -289,7 +288,7 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """Return the address without path, user name, and password."""
+    """Return the address without its path, user name, and password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 

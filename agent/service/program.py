@@ -1,4 +1,4 @@
-"""Copies this program's packages and all required distributions into a separate environment, with
+"""Copies this program's packages and all required distributions to another environment. Usage:
 `python -m agent.service.program FOLDER`."""
 
 import re

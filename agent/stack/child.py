@@ -87,7 +87,8 @@ async def _started(program: StackProgram, log: Path) -> Process:
 
 
 async def _until_ready(program: StackProgram, process: Process) -> str:
-    """Wait until a program is ready. Return an empty string, or a description of its failure."""
+    """Wait until a program is ready and return an empty string, or return a description of its
+    failure."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while process.returncode is None:
         if await asyncio.to_thread(_answers, program):

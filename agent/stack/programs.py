@@ -1,4 +1,4 @@
-"""Programs of the stack: finds their binaries and builds their commands for loopback addresses."""
+"""Finds the binaries of the stack's programs and builds commands that listen only on loopback."""
 
 import os
 import shutil
@@ -117,13 +117,13 @@ def prometheus_program(port: int, folder: Path) -> StackProgram:
 
 
 def alertmanager_program(port: int, folder: Path) -> StackProgram:
-    """Return Alertmanager with its files in `folder`. Clustering is disabled by the empty listen
-    address."""
+    """Return the Alertmanager program, which keeps its files in `folder`. The empty cluster listen
+    address disables clustering."""
     return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
 
 
 def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> StackProgram:
-    """Return a server program with its files in `folder`. Links in alerts use the external URL."""
+    """Return a server program that keeps its files in `folder`. Alerts link to the external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary(name),
@@ -137,8 +137,8 @@ def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> Sta
 
 
 def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Return Grafana with its files in `folder`. Any local user has read-only access without
-    logging in."""
+    """Return the Grafana program, which keeps its files in `folder`. Any local user has read-only
+    access without logging in."""
     server = binary("grafana")
     homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
