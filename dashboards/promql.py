@@ -42,7 +42,7 @@ OF_GPU = {"nvlink", "pcie", "hbm"}
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
 OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Names that must be an agent metric, a recording rule, or a definition."""
+"""Names that must refer to an agent metric, a recording rule, or a definition."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:

@@ -85,8 +85,7 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether the password matches the hash; deliberately slow, but releases the interpreter
-    lock."""
+    """Return whether the password matches the hash; deliberately slow, but it releases the GIL."""
     import bcrypt
 
     try:

@@ -1,4 +1,4 @@
-"""The agent's HTTP server: metrics, health, the snapshot as JSON, the live page and its stream."""
+"""The agent's HTTP server: metrics, health, JSON snapshot, and the live page with its stream."""
 
 import asyncio
 import json

@@ -39,7 +39,8 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings from a file (if any), the environment, and flags; later sources win.
+    """Return the settings from a file (if any), the environment, and flags (unless None); the last
+    wins.
 
     Raises ConfigError with a message that states the origin, the key, and the expected value.
     """

@@ -98,7 +98,7 @@ class PathAccounts:
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # paths with traffic but no limit
-    unread: dict[PathKey, Absent] = field(default_factory=dict)  # paths without readings
+    unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for missing traffic
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))

@@ -143,8 +143,8 @@ def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """Return the differing pairs under the best matching. The number of links of a pair is the
-    smaller of the numbers that its two GPUs report."""
+    """Return the differing pairs under the best matching. If two GPUs report different link counts
+    for their pair, the smaller count is used."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

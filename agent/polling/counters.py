@@ -1,5 +1,4 @@
-"""Filters of raw values: counters wrap, reset, and jump, and drivers return single wrong
-readings."""
+"""Filters of raw values: counters wrap, reset, and jump, and drivers return single odd readings."""
 
 from dataclasses import dataclass, field
 

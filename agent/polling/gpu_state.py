@@ -60,7 +60,7 @@ WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two w
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """State of a GPU that sources detect and that controls the GPU's other reads."""
+    """GPU state that is detected by sources and controls the GPU's other reads."""
 
     has_processes: bool = False  # a compute process uses it, so costly reads run more often
     lost_at: float | None = None  # when it stopped responding, on the agent's clock

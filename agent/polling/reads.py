@@ -229,7 +229,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
         read.run(out)
     except Absent as absent:
         raised = absent
-    except Exception as error:  # a bug or a surprise of the hardware must not end the agent
+    except Exception as error:  # a bug or unexpected hardware data must not stop the agent
         failure = Failure.of(error)
         raised = Absent(Reason.FAILED, str(failure))
     wall_after, cpu_after = clock.meter()

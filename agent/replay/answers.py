@@ -97,9 +97,8 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """Return `GPU,metric` for each metric of a request. `,again` is appended if the request differs
-    from the GPU's first request (whose length is kept in `asked`), because it covers a window of
-    100 ms within each second."""
+    """Return `GPU,metric` for each metric of a request. The second request per second, which covers
+    a window of 100 ms, gets the suffix `,again`: its length differs from the length in `asked`."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 

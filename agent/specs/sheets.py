@@ -64,7 +64,7 @@ class SpecValue(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """The value in base units: bytes, bytes per second, or watts; sizes use the manufacturer's
+        """The value in base units: bytes, bytes per second, or watts; sizes use decimal
         prefixes."""
         return self.value * UNITS.get(self.unit, 1.0)
 
@@ -198,7 +198,7 @@ def recognise(
     true if a GPU reports its chassis.
 
     `configured` overrides both; raises ConfigError if it names no data sheet. GPUs may be missing,
-    but all must be of the system's model. A machine without an NVIDIA product name is not a DGX.
+    but the remaining GPUs must match. A machine without an NVIDIA product name is not a DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -238,7 +238,7 @@ class SpecConfig(Section, frozen=True):
 
 
 class SaturationConfig(Section, frozen=True):
-    """Share of its limit from which each path counts as saturated."""
+    """Thresholds of saturated paths, as shares of their limits."""
 
     table = "saturation"
     # V100 peers reached 47.9 of 50 GB/s and P100 peers 73.06 of 80 GB/s ([P] Dell
@@ -267,6 +267,6 @@ class MachineSpecs:
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the system that consists of the GPUs in this machine."""
+        """Return the system of this machine, given its GPUs."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

@@ -1,4 +1,4 @@
-"""The live page's feed: sends the history and then the status of each tick to open pages."""
+"""The live page's feed, which sends the history and then the status of each tick to open pages."""
 
 import asyncio
 import secrets
