@@ -48,7 +48,7 @@ class SampleBuffer:
         self._metric = metric
         self._odd = False  # whether an impossible value has been logged
         self._last = 0  # microseconds, the driver's clock
-        self._empty = 0  # consecutive readings without a new sample
+        self._empty = 0  # consecutive reads without a new sample
 
     def take(self) -> list[TimedValue]:
         """Return the samples since the last call, oldest first. The first call returns none.

@@ -138,8 +138,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the reason why a value is absent on a GPU in MIG mode: MIG, if NVML does not
-        support the call or denies it; otherwise the original reason."""
+        """Return the Absent to report for a failed call. In MIG mode, the reason is MIG if NVML
+        does not support the call or denies it."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
@@ -151,8 +151,8 @@ class NvmlDevice:
 
     def links(self) -> tuple[int, ...]:
         """Return the NVLinks of this GPU that report a state, whether up or down. The result is
-        cached until `ask_again`. Raises Absent if the GPU has no links, or if no link reports a
-        state because of a temporary error."""
+        cached until `ask_again`. Raises Absent if the GPU has no links, or if temporary errors
+        prevent all links from reporting their state."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):

@@ -55,7 +55,7 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     for field in FieldId
     if first <= field <= last
 }
-"""First driver version that supports each ID; all supported drivers (R450+) know IDs not listed."""
+"""First driver version with each ID; all supported drivers (R450 and newer) have the other IDs."""
 
 
 def may_ask(field: FieldId, driver: tuple[int, ...]) -> bool:

@@ -47,10 +47,11 @@ class Psutil(Protocol):
     """The psutil functions used here, which a simulated or recorded host implements too."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return read_bytes, write_bytes, busy_time (ms), and more per device since boot."""
+        """Return counters since boot per device, including read_bytes, write_bytes, and busy_time
+        (ms)."""
 
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return bytes_sent, bytes_recv, and more per NIC since boot."""
+        """Return counters since boot per NIC, including bytes_sent and bytes_recv."""
 
     def cpu_times(self) -> Any:
         """Return user, nice, system, idle, iowait, irq, softirq, and steal seconds since boot."""

@@ -40,7 +40,7 @@ class LogLine(NamedTuple):
 
 
 class KernelLog(Protocol):
-    """Interface to read new lines of the kernel log; only a single reader is supported."""
+    """Interface for reading new kernel log lines; it supports only a single reader."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raises Absent with the reason."""

@@ -38,8 +38,8 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
-"""Seconds for which all threads of a newly found process are checked for children each time, and
-the interval (s) after that for threads without children: few threads fork, and a process may have
+"""Seconds for which every read checks all threads of a new process for children, and the interval
+(s) at which later reads check threads without children. Few threads fork, and a process may have
 hundreds."""
 
 
@@ -98,7 +98,7 @@ def uid(found: dict[str, str]) -> int | None:
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
     """Return whether a process has the given name, truncated by the kernel to 15 characters, and
-    belongs to root. The name alone is not proof because any user can choose it. Raises OSError."""
+    belongs to root. A name alone proves nothing because any user can choose it. Raises OSError."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 

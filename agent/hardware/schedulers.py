@@ -99,9 +99,9 @@ def _of_json(job: str) -> str:
 
 def _of_text(job: str, shown: str, *people: str) -> str:
     """Return the line of a job based on the text output of an older scontrol, which contains
-    strings that users choose: job name, paths, and comments. `people` come from squeue columns, and
-    GPUs from the text between the job name, as squeue reports it, and the command. The line is
-    empty if this text is ambiguous."""
+    strings that users choose: job name, paths, and comments. Therefore user, account, and partition
+    (`people`) are taken from squeue columns, and GPUs from the text between the job name, as
+    reported by squeue, and the command. The line is empty if this text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -115,8 +115,8 @@ def _of_text(job: str, shown: str, *people: str) -> str:
 
 
 def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
-    """Return a line of `Key=value` words. `gres` alternates between nodes and the resources that
-    the job has on each."""
+    """Return a line of `Key=value` words without strings that job owners choose. `gres` alternates
+    between nodes and the resources that the job has on each node."""
     words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
     words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
     words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]

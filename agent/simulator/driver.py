@@ -129,11 +129,11 @@ OF: dict[str, Callable[[Question], bool]] = {
     "counts-nvlink": lambda q: q.linked and (q.arch >= AMPERE or q.driver < (465,)),
     "counts-wire": lambda q: OF["counts-nvlink"](q) and q.arch >= VOLTA,
 }
-"""Conditions for the GPUs that support a function, by keyword in nvml.toml."""
+"""Conditions that GPUs must meet to support a function or field, by keyword in nvml.toml."""
 
 
 class CallRow(Struct, frozen=True):
-    """A GPU function in nvml.toml."""
+    """A row of nvml.toml for a GPU function."""
 
     of: str = ""
     since: Driver = ()
@@ -141,7 +141,7 @@ class CallRow(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """A group of fields in nvml.toml."""
+    """A row of nvml.toml for a group of fields."""
 
     ids: tuple[int, ...]
     of: str
@@ -210,7 +210,7 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = _table("kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Message text by code, and different texts for GPUs that retire pages."""
+"""Message text by XID, and the texts that differ on GPUs with page retirement."""
 
 RING = 20_000  # Maximum records that the kernel keeps
 
@@ -220,7 +220,7 @@ class SimulatedKernelLog:
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now
-        self._older = older  # GPUs that retire pages
+        self._older = older  # the GPUs retire pages
         self._lines: deque[LogLine] = deque(maxlen=RING)
 
     def lines(self) -> Sequence[LogLine]:

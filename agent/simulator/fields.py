@@ -144,7 +144,7 @@ def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
 
 
 def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """Sample an instance, which is as active as the whole GPU if it has a process, and else
+    """Sample an instance, which is as active as the whole GPU if it has a process, and otherwise
     idle."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:

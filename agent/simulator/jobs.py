@@ -137,8 +137,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """Start a process. `threads` are the thread names, where an empty name stands for the
-        process name. With `leads`, the process leads a new session, like a torchelastic rank."""
+        """Start a process. `threads` are the thread names; an empty name means the process name.
+        With `leads`, the process leads a new session, like a torchelastic rank."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

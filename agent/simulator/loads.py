@@ -106,7 +106,7 @@ def _server(number: int) -> dict[str, Any]:
 
 def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     phases = tables["phases"]
-    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request has only some tokens
+    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request has few tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}
     for work in works.values():
         work["phases"] = [(share, phases[name]) for share, name in work["phases"]]

@@ -142,17 +142,17 @@ class SystemModel:
     vendor: str
     model: GpuModel
     buses: tuple[int, ...]  # PCI bus of each GPU, plus 256 times its domain
-    cpus: int  # logical
+    cpus: int  # number of logical CPUs
     disks: tuple[DiskModel, ...]
     nics: tuple[NicModel, ...]
-    drivers: tuple[int, int]  # first and last branch
-    driver: str  # default
+    drivers: tuple[int, int]  # first and last supported branch
+    driver: str  # default version
     data: str  # disk or array that holds the training data
     arrays: tuple[ArrayModel, ...] = ()
     hcas: tuple[HcaModel, ...] = ()
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
-    rack: bool = False  # a tray of a rack
+    rack: bool = False  # a rack tray
     nvswitches: int = 0  # NVSwitches that the driver of this machine sees
     per_pcie_switch: int = 0  # GPUs that share a PCIe switch uplink; 0 if they share none
 

@@ -89,7 +89,7 @@ class SimulatedNvml:
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the number of open connections, which prevent the driver from being unloaded,
+        """Return the numbers of open connections (which prevent the driver from being unloaded),
         event sets, and GPM samples."""
         return self._connections, len(self.sets), len(self.samples)
 

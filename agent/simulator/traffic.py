@@ -30,9 +30,9 @@ class HostHealth:
     fabric_service: bool = True
     dead_disks: set[str] = field(default_factory=set)
     hot_disks: set[str] = field(default_factory=set)
-    failing_disks: set[str] = field(default_factory=set)  # by SMART
-    damaged: set[str] = field(default_factory=set)  # volumes with errors in their file systems
-    lost_members: int = 0  # of the array that holds the data
+    failing_disks: set[str] = field(default_factory=set)  # according to SMART
+    damaged: set[str] = field(default_factory=set)  # volumes with file system errors
+    lost_members: int = 0  # lost members of the first redundant array
     fan_failed: bool = False
     supply_failed: bool = False
     port_down: bool = False  # the first InfiniBand port

@@ -131,7 +131,7 @@ class ActivityFromSamples:
     _buffer: SampleBuffer | None = None
     _buffered: bool | None = None  # None before the first buffer read
     _seconds: float = 0.0
-    _activity: float = 0.0  # of the latest samples
+    _activity: float = 0.0  # mean of the latest samples
     _at: float = -inf
 
     def interval(self) -> float:

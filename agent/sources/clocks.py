@@ -104,7 +104,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
 
     def sm_clock(device: NvmlDevice) -> float:
         """Return the SM clock, which is also needed for the tensor core throughput."""
-        state.sm_clock = None  # if the call raises
+        state.sm_clock = None  # in case the call raises
         state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
         return state.sm_clock
 

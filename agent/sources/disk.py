@@ -51,7 +51,7 @@ SET = re.compile(r"external:[^/]")
 runs itself."""
 
 MOST_ERRORS = 1 << 31
-ARRAY_STATE = 5.0  # seconds between two checks of the arrays
+ARRAY_STATE = 5.0  # Interval of array checks (s)
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 

@@ -23,7 +23,7 @@ ERRORS = _METRICS["dgx_infiniband_errors_total"]
 PORT_UP = _METRICS["dgx_infiniband_link_up"]
 RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
-LINK_STATE = 5.0  # seconds between two checks of the links
+LINK_STATE = 5.0  # Interval of link checks (s)
 WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
 PORT_STATES = {str(state) for state in range(8)}  # Both state files use fewer values

@@ -32,7 +32,7 @@ SPEED = _METRICS["dgx_network_speed_bytes_per_second"]
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
-LINK_STATE = 5.0  # seconds between two checks of the link
+LINK_STATE = 5.0  # Interval of link checks (s)
 NOT_A_DEVICE = "bonding_masters"  # a control file in the directory of devices
 NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8

@@ -83,7 +83,7 @@ class LinkReads:
         self._gpu = gpu_context
         self._device = gpu_context.device
         self._totals: GpuRows | None = None
-        self._half = 0.0  # bytes per second at which the links are half full in one direction
+        self._half = 0.0  # bytes per second of half the link capacity in each direction
         self._errors: GpuRows | None = None
         self._newer: bool | None = None  # whether only the NVLink 5 byte fields are supported
         self._most = 0

@@ -76,7 +76,7 @@ def _fastest(device: NvmlDevice) -> float:
 
 
 def upstream_ports(path: str) -> list[str]:
-    """Return the upstream ports of the switches above a device, based on its device tree path.
+    """Return the upstream ports of the switches above a device, based on its sysfs path.
 
     Below the root port, each switch has an upstream port followed by a downstream port. For
     example, pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 yields only

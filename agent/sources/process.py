@@ -53,7 +53,8 @@ it (since Volta). A server started by a user's own daemon counts as the user's p
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
 DISPLAYS = frozenset(_SERVERS.split())  # Display servers, which are not jobs
 MOST_DISPLAYED = 4 << 30
-"""Maximum GPU memory (bytes) of a display server, because any graphics program can use its name."""
+"""Maximum GPU memory (bytes) of a display server. A larger process counts as a job, because any
+graphics program can use the name of a display server."""
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
@@ -144,7 +145,7 @@ class Processes:
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
-            if absent.reason is not Reason.UNKNOWN:  # NOT_FOUND: none of them used the GPU
+            if absent.reason is not Reason.UNKNOWN:  # NOT_FOUND: no process used the GPU
                 out.absent(SHARE, absent)
                 return
         parts: dict[int, list[int]] = {}

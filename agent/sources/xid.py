@@ -1,8 +1,8 @@
-"""XID errors: the number of errors per code, based on both NVML events and the kernel log.
+"""XID errors per code, reported by NVML events and by the kernel log.
 
-An error may arrive by both ways or by a single way, and either may be late. The agent counts each
-way separately and reports the larger count. This way, no error is counted twice, and an error that
-is missed by a single way is still counted.
+An error may arrive as an event, as a log line, or as both at different times. The agent counts each
+channel separately and reports the larger count, so that no error is counted twice, and an error
+that either channel misses is still counted.
 """
 
 import logging
@@ -46,7 +46,7 @@ them."""
 
 
 class XidCounts:
-    """Error counts by UUID and code, which are kept while a GPU is lost. Each way has a single
+    """Error counts by UUID and code, which are kept while a GPU is lost. Each channel has a single
     writer thread."""
 
     def __init__(
@@ -133,7 +133,7 @@ class XidCounts:
             self._sampled = state
             answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
-            newest = {(u, str(code)): at for u, code, at in came if u in answering}  # both ways
+            newest = {(u, str(code)): at for u, code, at in came if u in answering}  # all channels
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
             self._samples = [
                 *_errors(seen, answering),
@@ -146,8 +146,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the larger count of both ways. Earlier errors are assigned to their GPU once it is
-        known."""
+        """Return the largest count of all channels for each GPU and code. Errors reported by
+        address are assigned to their GPU once it is known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()
