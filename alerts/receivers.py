@@ -53,8 +53,8 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """Return a webhook configuration. Its file holds a token: Alertmanager 0.25 reads no URL from a
-    file."""
+    """Return a webhook configuration. The file holds a token, because Alertmanager 0.25 cannot read
+    URLs from files."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}

@@ -60,7 +60,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """A DCGM field: the samples from which it is computed and its names."""
+    """A DCGM field: its names, and the samples from which it is computed."""
 
     what: str
     metrics: tuple[str, ...]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # not loaded without TLS
 log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
-"""Bcrypt hash: cost, 22 characters of salt (two bits in the last), and 31 characters of hash. A
+"""Bcrypt hash: cost, 22 characters of salt (the last holds two bits), and 31 characters of hash. A
 check at cost 14 takes about a second of CPU time, and each cost step doubles it."""
 
 Hash = Annotated[

@@ -37,7 +37,7 @@ ticks late still runs at the next tick."""
 SOONEST = 0.1  # Minimum share of the interval between two runs
 MOST_SERIES = 2048
 """Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
-limit their own series, keeping the important devices, stay below it; a set of labels that grows
+limit their own series stay below it and keep the important devices; a set of labels that grows
 without limit is truncated."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
