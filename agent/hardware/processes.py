@@ -208,7 +208,7 @@ class Descent:
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
         """Yield children, listed by the thread that forked them. Threads without children are
-        checked at intervals, except for the main thread of a root process (`first`)."""
+        checked at intervals, except for the main thread of a process given to `below` (`first`)."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

@@ -173,9 +173,9 @@ NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 
 
 class Call(NamedTuple):
-    """A library function. `answer` returns its value from the library, the GPU (if the function
-    takes one), and the remaining arguments; `of` is the keyword of the GPUs that support it, and
-    `since` is the first driver version whose library has it."""
+    """A library function. `answer` computes its return value from the library, the GPU (if the
+    function takes a GPU), and the remaining arguments. `of` is the keyword of the GPUs that support
+    it, and `since` is the first driver version whose library has it."""
 
     answer: Callable[..., Any]
     of: str = ""
