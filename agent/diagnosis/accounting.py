@@ -1,4 +1,4 @@
-"""The account of every GPU's seconds, by state and cause."""
+"""The account of each GPU's time in seconds, by state and cause."""
 
 import logging
 from collections import defaultdict
@@ -52,23 +52,23 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Real seconds between two ticks up to which a verdict covers the time; a longer time is not
-observed."""
+"""Maximum wall-clock seconds between two ticks for which a verdict covers the time in between; a
+longer interval counts as unobserved."""
 
 NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)
 class GpuStateTime:
-    """State of a GPU: its seconds by state and cause, its history, its present state."""
+    """The time of a GPU: its seconds by state and cause, its history, and its current state."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
-    waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
+    waits: dict[str, float] = field(default_factory=dict)  # seconds of waiting by culprit UUID
     verdict: Verdict | None = None
-    at: float | None = None  # of the last tick
+    at: float | None = None  # time of the last tick
     failure_logged: bool = False
-    failure: Failure | None = None  # why its second could not be divided, if a rule failed
+    failure: Failure | None = None  # why the second could not be divided, if a rule failed
     advice: AdviceSeconds = field(default_factory=AdviceSeconds)
     _found: dict[Pair, Found] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
@@ -81,8 +81,7 @@ class GpuStateTime:
         watts: float | None,
         longest: float = LONGEST,
     ) -> None:
-        """Add the time since the last tick and its energy to the account, or leave them
-        unobserved."""
+        """Add the time since the last tick and its energy to the account, or to unobserved time."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
         parts = split.parts if split is not None and seconds <= longest else None
@@ -104,7 +103,7 @@ class GpuStateTime:
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """Return the leading verdict, with its newest facts."""
+        """Return the leading verdict, with its latest facts."""
         leader = self.booked.leader
         if leader is None:
             return None
@@ -124,19 +123,19 @@ class GpuStateTime:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Divides every GPU's second once a tick, and keeps its account."""
+    """Divides each GPU's second once per tick, and keeps the account of each GPU."""
 
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
-    speed: float = 1.0  # of the clock
+    speed: float = 1.0  # clock speed
     accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
-    """Accounts by UUID: a lost GPU may return."""
+    """Accounts by UUID, because a lost GPU may return."""
 
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> Snapshot:
-        """Take in a tick, and enter it into the accounts; return the snapshot with its verdicts."""
+        """Take in a tick and add it to the accounts; return the snapshot with its verdicts."""
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
@@ -165,7 +164,7 @@ class Diagnosis:
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
     def _gathered(self, context: TickContext, now: float) -> dict[GpuKey, Evidence]:
-        """Return the evidence on each GPU whose activity is known."""
+        """Return the evidence for each GPU whose activity is known."""
         inventory = self.inventory()
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
@@ -185,7 +184,7 @@ class Diagnosis:
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
-        """Limit a failure to this GPU, which loses its verdict."""
+        """Limit a failure to the given GPU, which loses its verdict."""
         failure = None
         try:
             yield
@@ -197,7 +196,7 @@ class Diagnosis:
             account.failure, account.failure_logged = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Accounts and verdicts of the GPUs that are there."""
+        """Return the accounts and verdicts of the GPUs that are present."""
         out = ReadOutput(snapshot.at)
         for identity in self.inventory().gpus:
             account = self.accounts.get(identity.uuid)
@@ -233,5 +232,5 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
         return
     if account.verdict is not None:
         out.add(STATE_CONFIDENCE, account.verdict.confidence)
-    for pair in PAIRS:  # all 0 for a new GPU: it has nothing to be observed
+    for pair in PAIRS:  # all 0 for a new GPU, which has no observed time yet
         out.add(STATE, account.verdict is not None and pair == account.verdict.pair, *NAMES[pair])

@@ -1,9 +1,9 @@
-"""Division of the active share of a GPU's second: own work, communication, waiting for a peer.
+"""Divides the active share of a GPU's second into own work, communication, and waiting for a peer.
 
-Utilisation and graphics activity count a kernel that spins in a collective as work. Measured on
-H100 and H200, these signals tell them apart: a spinning kernel keeps SM activity at 0.17 to 0.25
-with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM activity does not;
-and the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
+Utilisation and graphics activity count a kernel that spins in a collective as work. Measurements on
+H100 and H200 show how to distinguish them: a spinning kernel keeps SM activity at 0.17 to 0.25,
+with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, but SM activity does
+not; and the 20 ms power samples drop to a lower level while a GPU waits or only transfers data.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,76 +15,79 @@ from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
 
 MOST_SPINNING_SM = 0.40
-"""SM activity of a kernel that moves data and works on it, at most (an all-gather that copies its
-output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100s and H200s). A GPU whose SM activity is
-nearly its activity does not wait, at any power: kernels that wait for memory draw half as much as
-dense products."""
+"""Maximum SM activity of a kernel that moves data and processes it (an all-gather that copies its
+output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100 and H200). A GPU whose SM activity is
+close to its activity does not wait, at any power, because kernels that wait for memory draw half as
+much power as dense products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-4
-"""Tensor and DRAM activity below which a GPU does no work, and payload over the NVLink limit below
-which transfers take no time; and the payload below which the links are at rest (gradients of a
-small network, which take 5 % of a step, are 0.012)."""
+"""NOTHING: tensor and DRAM activity below which a GPU does no work, and ratio of payload to NVLink
+limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle
+(gradients of a small network, which take 5 % of a step, have 0.012)."""
 
 TRANSFER_RATE = 0.60
-"""Payload over the NVLink limit during transfers alone. 14 loads on H200s had 0.56 to 0.72 with
-messages of hundreds of MB, 0.32 to 0.50 with tens; gradients of a few MB and one channel came at
-0.04 to 0.24, and take longer than is reported."""
+"""Ratio of payload to NVLink limit during transfers without work. 14 loads on H200 had 0.56 to 0.72
+with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB; gradients of a few MB and a
+single channel had 0.04 to 0.24, and take longer than reported."""
 
 WORKING_SM = 0.90
-"""SM activity over activity while a GPU computes: 0.85 to 0.89 for training on H100s with
-communication beside it, 0.96 for dense products. A GPU that works less fully is taken to
-communicate for as long as its payload takes at most."""
+"""Ratio of SM activity to activity while a GPU computes: 0.85 to 0.89 for training on H100 with
+concurrent communication, and 0.96 for dense products. A GPU with a lower ratio is assumed to
+communicate, at most for as long as its payload takes."""
 
 ALWAYS = 0.90
-"""Activity from which a whole second may be spinning, and the GPU waits for no data. Without this
-bound no figure of the tapes changes; it stays so that a few small kernels do not pass for a hang,
-and a well fed job has its steps."""
+"""Activity from which a whole second may be spinning, and the GPU does not wait for data. Without
+this bound, no result for the recordings changes, but a few small kernels might be mistaken for a
+hang, and a well-fed job might have no steps."""
 
 TRANSFERRING_SM = 0.12
-"""SM activity of a kernel that moves data between GPUs: it takes 16 to 24 of 132 SMs. With 0.10
-here and in EQUAL, one fewer of the 180 GPUs on the tapes is right."""
+"""SM activity of a kernel that moves data between GPUs; the kernel uses 16 to 24 of 132 SMs. With
+0.10 here and in EQUAL, one fewer of the 180 recorded GPUs is diagnosed correctly."""
 
 EQUAL = 0.12
-"""Relative difference up to which two figures of ranks in lock-step count as the same; see
-TRANSFERRING_SM."""
+"""Relative difference up to which values of ranks in lock-step are equal; see TRANSFERRING_SM."""
 
 SMALL_MESSAGES, SMALL_TIME = 2.05, 110.0
-"""Bytes on the wire of NVLink for each byte received, above which messages are small, and how much
-longer than at the limit each byte takes for each unit above it. On two H100s, messages alone had
-1.2 to 1.4 bytes on the wire (4 MB and more, 70 to 310 GB/s), 2.1 to 2.2 (256 KB, 23 to 45 GB/s),
-2.3 to 2.45 (64 KB, 8 to 18 GB/s), 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s); buckets of gradients
-beside work 1.6 to 2.0, stages of a pipeline 2.0 to 2.1."""
+"""SMALL_MESSAGES: bytes on the NVLink wire per byte received above which messages are small.
+SMALL_TIME: additional time per byte, relative to the limit, for each unit above SMALL_MESSAGES. On
+two H100s, messages without work had 1.2 to 1.4 bytes on the wire (4 MB and more, 70 to 310 GB/s),
+2.1 to 2.2 (256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and
+less, 1 to 3 GB/s); gradient buckets beside work had 1.6 to 2.0, and pipeline stages had 2.0 to
+2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
-"""Shares of a second below which the agent reports no communication, and takes ranks to be even.
-With 0.03 for both, four fewer of the 180 GPUs on the tapes are right; with 0.05, eight fewer."""
+"""LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
+share of a second below which ranks count as even. With 0.03 for both, four fewer of the 180
+recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
 
 CLEARLY = 0.05
-"""Share of a second that power samples can show without GPM: in transfers, and in the excess of a
-rank's time at low power over that of the rank it waits for (two ranks with exposed communication of
-40 % differed by 0.01 to 0.04)."""
+"""Smallest share of a second that power samples can show without GPM: in transfers, and in the
+excess of a rank's time at low power over that of the awaited rank (two ranks with 40 % exposed
+communication differed by 0.01 to 0.04)."""
 
 RARE = 0.20
-"""Share of the samples up to which a lower level is too rare to be kept apart from variations of
-the work; a more frequent level gives its own share of the time. Without this bound the errors of
-the 180 GPUs on tapes of several GPUs without GPM sum to 17.38 instead of 16.93."""
+"""Share of the samples up to which a lower power level is too rare to be distinguished from
+variations of the work; a more frequent level shows its share of the time directly. Without this
+bound, the errors of the 180 GPUs in multi-GPU recordings without GPM sum to 17.38, not 16.93."""
 
 DIP = 0.78
-"""Ratio of the lowest power samples to the others, below which a GPU does not work meanwhile. On
-H200s 0.48 to 0.75 if transfers stand alone for 10 ms or longer, 0.81 to 0.96 if they are shorter or
-go beside work. With 0.62, four fewer of the 180 GPUs on the tapes are right."""
+"""Ratio of the lowest power samples to the other samples below which a GPU does not work during the
+lowest samples. On H200, the ratio is 0.48 to 0.75 if transfers run alone for 10 ms or longer, and
+0.81 to 0.96 if they are shorter or overlap with work. With 0.62, four fewer of the 180 recorded
+GPUs are diagnosed correctly."""
 
 
 class WorkLevel(NamedTuple):
-    """SM and DRAM activity over activity while a GPU works and does not wait."""
+    """Ratios of SM and DRAM activity to activity while a GPU works and does not wait."""
 
     sm: float
     dram: float
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """The level of the windows that wait least: their SM activity is as large as the second
-    largest; the largest may be an outlier. Return None for fewer than two windows."""
+    """Return the level of the windows that wait least: the second-highest SM activity, because the
+    highest may be an outlier, and the mean DRAM activity of similar windows. Return None for fewer
+    than two."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -95,11 +98,12 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU over the last seconds, shares 0-1; an unknown mean is None.
+    """Means of a GPU over the last seconds, as shares (0-1); an unknown mean is None.
 
-    `payload` is NVLink's payload of the fuller direction over its limit, `sent` of the sent
-    direction; `power` the levels of its 20 ms samples; `level` that of its work in windows of 100
-    ms; `wire` the bytes on NVLink's wire for each byte received.
+    `payload` is the ratio of NVLink payload to the limit in the fuller direction, and `sent` is the
+    ratio in the transmit direction. `power` contains the levels of the 20 ms power samples, `level`
+    is the work level of the 100 ms windows, and `wire` is the number of bytes on the NVLink wire
+    per byte received.
     """
 
     activity: float
@@ -115,8 +119,8 @@ class ActiveSecond:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Parts of the second that sum to the activity; `waits_for` is the GPU that most waiting is
-    for, `late` the wait of all ranks for launches."""
+    """Parts of the second that sum to the activity. `waits_for` is the GPU that most of the waiting
+    is for, and `late` is the time that all ranks wait for launches."""
 
     busy: float
     communicating: float
@@ -131,11 +135,12 @@ class ActiveShares:
 
 
 def not_computing(second: ActiveSecond) -> float:
-    """Share of the second in which the GPU is active and does no work of its own.
+    """Return the share of the second in which the GPU is active but does no work of its own.
 
-    If its power samples have two levels, they show the share; SM activity shows it if it lies
-    between moving data and work while the links carry something. The larger share counts: rest,
-    transfers and work are three levels. If nothing but spinning is seen, it is all of the activity.
+    If the power samples have two levels, they show the share. SM activity shows the share if it
+    lies between the values for moving data and for work while the links carry data. The larger
+    share is used, because idling, transfers, and work are three levels. If the GPU only spins, the
+    share is its whole activity.
     """
     if only_spins(second):
         return second.activity
@@ -148,8 +153,8 @@ def not_computing(second: ActiveSecond) -> float:
 
 
 def _at_lower_power(second: ActiveSecond) -> float:
-    """The active share of the second at the lower of two levels of power, as far as SM activity
-    does not show work."""
+    """Return the active share of the second at the lower of two power levels, limited to the time
+    for which SM activity shows no work."""
     if second.power is None or not second.power.distinct:
         return 0.0
     lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
@@ -157,8 +162,8 @@ def _at_lower_power(second: ActiveSecond) -> float:
 
 
 def _besides_work(second: ActiveSecond, full: float = WORKING_SM) -> float:
-    """The share of the second that transfers at most, by SM activity; `full` is that of work, over
-    activity."""
+    """Return the maximum share of the second that transfers take, based on SM activity; `full` is
+    the ratio of SM activity to activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
@@ -166,14 +171,14 @@ def _besides_work(second: ActiveSecond, full: float = WORKING_SM) -> float:
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
-    """The largest share of the second that its SM activity leaves to kernels that spin; `full` is
-    that of work, over activity."""
+    """Return the maximum share of the second in which kernels may spin, based on SM activity;
+    `full` is the ratio of SM activity to activity during work."""
     return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
 def _transfers_in_dips(second: ActiveSecond) -> float:
-    """Without GPM: the longest time that the payload can take, if as many of the lowest power
-    samples lie clearly below the others; beside work they do not."""
+    """Return the maximum time that the payload can take without GPM, if an equal share of the power
+    samples lies clearly below the others; transfers that overlap with work show no dip."""
     exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
     if exposed < CLEARLY or second.power is None:
         return 0.0
@@ -184,18 +189,18 @@ def _transfers_in_dips(second: ActiveSecond) -> float:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether the whole second looks like a kernel that waits or transfers; false without
+    """Return whether the whole second looks like a waiting or transferring kernel; false without
     GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
-    # transfers use no more of the DRAM's bandwidth than of NVLink's
+    # transfers use no larger share of the DRAM bandwidth than of the NVLink bandwidth
     still = second.dram is not None and second.dram < NOTHING + (second.payload or 0.0)
     return second.activity > ALWAYS and second.tensor < NOTHING and low and still
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
-    """Return the share of the time without own work that goes to transfers over NVLink."""
+    """Return the part of the time without own work that NVLink transfers take."""
     payload = second.payload or 0.0
     if payload < NOTHING * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
@@ -204,17 +209,18 @@ def communicating(second: ActiveSecond, idle_work: float) -> float:
 
 
 def alike(one: float | None, other: float | None) -> bool:
-    """Return whether two figures are equal within noise."""
+    """Return whether two values are equal within noise."""
     if one is None or other is None:
         return False
     return abs(one - other) <= EQUAL * max(abs(one), abs(other), 1e-9)
 
 
 def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
-    """Return whether two GPUs take the same steps: both send the same over NVLink, above nothing.
+    """Return whether two GPUs take the same steps: both send the same amount over NVLink, and
+    neither has idle links.
 
-    Servers that hand work on (prefill to decode), sweeps and roles of reinforcement learning send
-    differently; ranks of the same collective cannot.
+    Servers that hand work on (prefill to decode), sweeps, and reinforcement learning roles send
+    different amounts; ranks of the same collective cannot.
     """
     if min(one.sent or 0.0, other.sent or 0.0) < LINKS_AT_REST:
         return False
@@ -222,12 +228,12 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Share of the second that a GPU waits for a peer in lock-step that never waits.
+    """Return the share of the second that a GPU waits for a lock-step peer that never waits.
 
-    The work done follows DRAM (or tensor) activity; the peer's work in its own active time, per
-    unit of it, is the work that this GPU's active time would hold if it did not wait.
+    Work is proportional to DRAM (or tensor) activity. The peer's work per unit of its active time
+    shows how much work this GPU's active time would contain without waiting.
     """
-    if second.sm is None and peer.sm is None:  # without GPM: utilisation counts the spinning
+    if second.sm is None and peer.sm is None:  # without GPM, utilisation counts spinning
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
@@ -236,8 +242,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """The excess over the peer's time of a GPU at the lower of two power levels: both transfer as
-    long, and the GPU waits for the excess."""
+    """Return the time that a GPU spends at the lower of two power levels in excess of the peer's
+    time. Both transfer for equally long, so the GPU waits during the excess."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     longer = not_computing(second) - not_computing(peer)
@@ -245,8 +251,8 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Share of the second for the peer's work in its own active time: by DRAM, else by tensor
-    activity."""
+    """Return the share of the second that the GPU's work would take at the peer's rate, based on
+    DRAM activity, or else on tensor activity."""
     if not peer.activity:
         return second.activity
     pairs = ((second.dram, peer.dram, NOTHING), (second.tensor, peer.tensor, NOTHING))
@@ -257,7 +263,7 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
-    """The parts of a GPU's active share; `peers` are the other GPUs of its job."""
+    """Return the parts of a GPU's active share; `peers` are the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
@@ -265,10 +271,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     waited, culprit = _longest_wait(second, alongside)
     without_work = not_computing(second) if alongside or peers else 0.0
     transfers = communicating(second, without_work)
-    if culprit is not None:  # once all are there, a collective takes as long on every rank
+    if culprit is not None:  # once all ranks are ready, a collective takes equally long on each
         last = alongside[culprit]
         transfers = min(transfers, communicating(last, not_computing(last)))
-    elif transfers:  # none is late: links may be slower than usual
+    elif transfers:  # no rank is late, so links may be slower than usual
         transfers = without_work
     waiting = max(waited, without_work - transfers)
     waiting = min(waiting, second.activity - transfers)
@@ -280,19 +286,20 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
 def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
-    """The parts by DRAM activity: time without DRAM activity is waiting, and time that moves data
-    between GPUs is at the level of the windows with work, for they hold both. The GPU waits for the
-    peer that waits least; a wait common to all is a late launch, as far as a GPU rests too."""
+    """Return the parts of the active share, based on DRAM activity. Time without DRAM activity is
+    waiting. Transfers between GPUs are at the DRAM level of the windows with work, because these
+    windows contain both. The GPU waits for the peer that waits least. A wait that all ranks share
+    is a late launch, limited to the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
-    if level.dram < LINKS_AT_REST:  # collectives alone, which take as long on every rank
+    if level.dram < LINKS_AT_REST:  # only collectives, which take equally long on every rank
         last = min(alongside, key=lambda key: alongside[key].activity)
         waits, waiting, transfers = {last: 0.0}, second.activity - least, least
     else:
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
         waiting = _beneath(second, level)
-        # a collective takes as long on every rank
+        # a collective takes equally long on every rank
         transfers = max(communicating(one, _besides(one, level)) for one in ranks)
         lower = _at_lower_power(second)
         if transfers and waiting < LEAST_WAIT:  # links may be slower than usual
@@ -310,13 +317,14 @@ def _by_level(
 
 
 def _besides(second: ActiveSecond, level: WorkLevel) -> float:
-    """The share of the second that it neither works nor waits, at most."""
+    """Return the maximum share of the second in which the GPU neither works nor waits."""
     besides = _besides_work(second, _full(second, level))
     return max(0.0, besides - _beneath(second, level))
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """The share of the second that NVLink's small messages take: nothing runs beside them."""
+    """Return the share of the second that small NVLink messages take; nothing overlaps with
+    them."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0
@@ -324,15 +332,15 @@ def _small_messages(second: ActiveSecond) -> float:
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
-    """SM activity over activity while it computes: windows that wait least may transfer too, and
-    dense products fill the SMs."""
+    """Return the ratio of SM activity to activity while the GPU computes. Windows that wait least
+    may include transfers, and dense products fill the SMs."""
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
     return max((level.sm + WORKING_SM) / 2, (3.0 + min(1.0, dense)) / 4)
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
-    """The share of the second that is active and uses no DRAM, as far as its SM activity is beneath
-    that of work too: a job's phases may use more DRAM or less."""
+    """Return the share of the second that is active without DRAM activity, limited by how far SM
+    activity falls below that of work, because phases of a job may use more or less DRAM."""
     waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits
@@ -342,7 +350,7 @@ def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
 def _longest_wait(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond]
 ) -> tuple[float, GpuKey | None]:
-    """The longest wait for any GPU in lock-step, and that GPU."""
+    """Return the longest wait for a GPU in lock-step, and the awaited GPU."""
     longest = 0.0
     culprit: GpuKey | None = None
     for key, peer in alongside.items():

@@ -1,7 +1,7 @@
-"""Advice for each verdict, for the owner of the job: `advice.toml`.
+"""Advice for each verdict, for the owner of the job, from `advice.toml`.
 
-Advice about a verdict never ends, stops or restarts anything: an apparently idle GPU may be a
-server or a checkpoint.
+Advice about a verdict never ends, stops, or restarts anything, because a GPU that seems idle may be
+running a server or a checkpoint.
 """
 
 import tomllib
@@ -38,8 +38,7 @@ def of_each(summary: str) -> str:
 
 
 def hang_advice(pid: str = "") -> str:
-    """Return the advice to examine a hung job, or a process of it, before its end destroys the
-    evidence."""
+    """Return the advice to examine a process of a hung job before its end destroys the evidence."""
     one = f"Run `py-spy dump --pid {pid}`"
     each = "`nvidia-smi` lists its processes: run `py-spy dump --pid PID` on each"
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each)
@@ -51,7 +50,7 @@ def peer_advice(who: str = "the GPU that it waits for") -> str:
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state, the same in every view; None for a healthy state."""
+    """Return the severity of a state, which is the same in every view; None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook or a server without requests waits too
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
@@ -62,21 +61,20 @@ TEXTS: dict[str, str] = {
     "find_rank": hang_advice(),
     "balance": peer_advice(),
 }
-"""First steps against a loss."""
+"""Texts of the first steps against a loss, by name."""
 
 OF_PAIR = _by_pair("step")
-"""The first step by state and cause; healthy pairs have none."""
+"""Name of the first step by state and cause; healthy pairs have none."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""A better step than that of the pair, if this fact decided it, or if this doubt left the cause
-unknown."""
+"""More specific steps, by the fact that decided the pair or the doubt that hid the cause."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the advice that fits the facts of a second; None for a healthy state."""
+    """Return the name of the step that fits the facts of a second; None for a healthy state."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]
@@ -84,8 +82,8 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None
 
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
-    """Return the first step against a loss of a GPU, the loss of the verdict unless another `pair`
-    of its account is given; empty for a healthy state."""
+    """Return the first step against a loss of a GPU; empty for a healthy state. The loss is `pair`,
+    or by default the pair of the verdict."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

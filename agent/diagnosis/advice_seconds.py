@@ -1,4 +1,4 @@
-"""The advice that fits the losses of a GPU, over the last quarter of an hour."""
+"""The advice that fits the losses of a GPU over the last 15 minutes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,7 +13,8 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Seconds over which lost time fades: a checkpoint reads data in its last second."""
+"""Seconds over which lost time fades, because the last second may not be typical: a checkpoint
+reads data in its last second."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
@@ -22,14 +23,13 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds lost by state and cause, and by the advice that fitted them. Seconds of earlier
-    processes are dropped."""
+    """Seconds lost by the current processes, by state and cause, and by fitting advice."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
-    _came: float | None = None  # when the processes of these seconds came
+    _came: float | None = None  # when the current processes appeared
 
     def take(self, e: Evidence, split: TimeSplit, seconds: float) -> None:
-        """Add a tick of so many seconds."""
+        """Add a tick that lasted `seconds`."""
         if e.history.came != self._came:
             self._came = e.history.came
             self.lost.clear()
@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
-    """Return the advice that fitted most of each loss, of a GPU or of several GPUs of a job."""
+    """Return the advice that fitted most of each loss, for a GPU or for several GPUs of a job."""
     sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

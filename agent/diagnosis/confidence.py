@@ -1,9 +1,9 @@
-"""Confidence of a verdict: the share of similar verdicts that were right in trials.
+"""Confidence of a verdict: the share of similar verdicts that were correct in trials.
 
-`confidence.toml` holds the counts, by the signals that the agent could read, by whether the job has
-several GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes it from
-tapes of loads whose true shares are known. A verdict is right if the true share of its state and
-cause is within ten points of the counted share.
+`confidence.toml` contains the counts by the available signals, by whether the job has several GPUs,
+and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes the file from
+recordings of loads whose true shares are known. A verdict is correct if the true share of its state
+and cause is within ten percentage points of the counted share.
 """
 
 import tomllib
@@ -15,7 +15,7 @@ from agent.model import Cause, Pair, SignalQuality, State
 
 
 class Likeness(NamedTuple):
-    """Properties of verdicts that are right equally often."""
+    """Properties shared by verdicts that are correct equally often."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs
@@ -23,8 +23,9 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Trials of similar verdicts: how many were right, of how many; and over all trials the seconds
-    counted for the state, the seconds that belonged to it, and both."""
+    """Trials of similar verdicts, of which `right` out of `of` were correct. `counted` is the
+    number of seconds counted for the state, `true` is the number of seconds that belonged to it,
+    and `both` is the overlap."""
 
     right: int
     of: int
@@ -34,7 +35,7 @@ class Trials(NamedTuple):
 
     @property
     def confidence(self) -> float:
-        """The chance that the next verdict is right (Laplace's rule of succession), 0-1."""
+        """Probability (0-1) that the next verdict is correct, by Laplace's rule of succession."""
         return (self.right + 1) / (self.of + 2)
 
     @property
@@ -45,7 +46,7 @@ class Trials(NamedTuple):
 
 @cache
 def trials() -> dict[Likeness, Trials]:
-    """The counts of `confidence.toml`."""
+    """Return the counts in `confidence.toml`."""
     text = Path(__file__).with_name("confidence.toml").read_text(encoding="utf-8")
     return {
         Likeness(
@@ -58,5 +59,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts; without trials the confidence is 0.5."""
+    """Return the trials of similar verdicts; without trials, the confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

@@ -1,7 +1,8 @@
-"""Decides which names of people, programs and jobs may leave the agent.
+"""Decides which names of people, programs, and jobs may leave the agent.
 
-Names leave only while job.info is on; that includes names learnt before. Every way out asks here:
-the poller before it publishes snapshots, the answers and logs of jobs and hours.
+Names leave the agent only while job.info is enabled, including names learnt earlier. Every output
+asks this module: the poller before it publishes snapshots, and the responses and logs of jobs and
+hours.
 """
 
 from collections.abc import Mapping
@@ -24,22 +25,22 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
-"""The labels of each metric that identify a person or a person's programs."""
+"""Labels of each metric that identify a person or a person's programs."""
 
 SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
-"""The sources that such metrics come from."""
+"""Sources of the metrics in PERSONAL."""
 
 
 NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""The other labels, by name of the metric, of labels with an empty label at their end."""
+"""Getters by metric name that replace personal labels with the appended empty label."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without names of people: their labels are empty, series that become equal
-    are joined, and dgx_gpu_job_info and shares of jobs are left out."""
+    """Return a snapshot without names of people: personal labels are empty, series that become
+    equal are merged, and dgx_gpu_job_info and job shares are omitted."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}
@@ -57,13 +58,13 @@ def without_names(snapshot: Snapshot) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """The same by the settings in force."""
+    """Removes names if the current settings require it."""
 
     configuration: Configuration
 
     @property
     def names(self) -> bool:
-        """Whether users, programs and jobs may be named."""
+        """Whether users, programs, and jobs may be named."""
         return self.configuration.current[workload.JobConfig].info
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:

@@ -1,4 +1,4 @@
-"""A GPU's second divided into shares by state and cause."""
+"""Divides a GPU's second into shares by state and cause."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,13 +40,13 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, the worst first; of several reasons the first takes the share."""
+"""Reasons for low clocks, worst first; if several apply, the first takes the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of a second that sum to 1, with the facts that decided each; `waits_for` is the peer
-    that the GPU waits for."""
+    """Shares of a second that sum to 1, with the facts that decided each share; `waits_for` is the
+    peer that the GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -54,17 +54,17 @@ class TimeSplit:
 
 
 def divide_second(e: Evidence) -> TimeSplit:
-    """Return the division of a second of a GPU; its activity must be known."""
+    """Return the division of a GPU's second; the GPU's activity must be known."""
     found = without_process(e)
-    if found is None and (stands := hung(e)) is not None:  # or waits for a rank of another host
+    if found is None and (stands := hung(e)) is not None:  # or waits for a rank on another host
         pair = HUNG if stands[0] else PEER
         found = TimeSplit({pair: 1.0}, {pair: stands[1]})
     return found or held(e) or _with_work(e)
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Divide the second of a GPU without a process; a GPU that works anyway (graphics, PID
-    namespace) is busy."""
+    """Divide the second of a GPU without a process. A GPU that works anyway (graphics, or a process
+    in another PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -131,13 +131,13 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """Return the state of a GPU that is inactive for this cause: a server without requests is not
+    """Return the state of a GPU that is inactive for a cause; a server without requests is not
     starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """Divide the inactive share of this tick like that of the last seconds."""
+    """Divide the inactive share of this tick in the same proportions as the last seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:
@@ -147,7 +147,7 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         cause: Share(inactive * share.seconds / whole, share.facts)
         for cause, share in shares.items()
     }
-    for cause in list(found):  # unknown if most of it was something else in trials
+    for cause in list(found):  # unknown if most of this time had another cause in trials
         if not similar(Likeness(e.quality, bool(e.peers), _pair(cause))).is_doubtful:
             continue
         share = found.pop(cause)
@@ -159,14 +159,15 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
 def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
     pair = State.STARVED, Cause.PCIE
     lost, levels = 1.0 - active, e.history.power
-    if e.quality is SignalQuality.NVML:  # utilisation counts copies: between bursts it draws less
+    if e.quality is SignalQuality.NVML:  # utilisation counts copies, but power drops between them
         lost = levels.lower_share if levels is not None and levels.distinct else 1.0
     found = {pair: copies, BUSY: own_work(e)}
     return TimeSplit({pair: lost, BUSY: 1.0 - lost}, found)
 
 
 def own_work(e: Evidence) -> Found:
-    """Return the evidence of own work. Clocks that a user lowered are no loss, but are reported."""
+    """Return the evidence of own work. Clocks lowered by a user are not a loss, but are
+    reported."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
@@ -176,7 +177,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Return the parts of the active share; without GPM, the parts that power and traffic show."""
+    """Return the parts of the active share; without GPM, they are based on power and traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = _by_links(e)
@@ -187,8 +188,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Correct utilisation, which counts spinning and copies, by power: at the lower of two levels,
-    or below half of a peer's power, the GPU does not work."""
+    """Correct utilisation, which counts spinning and copies, by power. At the lower of two power
+    levels, or at much lower power than a peer, the GPU does not work."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = _by_links(e)
@@ -198,15 +199,15 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_links(e: Evidence) -> ActiveShares:
-    """Divide the active share beside the GPUs of the job if NVLink ever carried data: otherwise
-    they may be jobs of a sweep."""
+    """Divide the active share together with the other GPUs of the job if NVLink has ever carried
+    data; otherwise the GPUs may belong to different jobs of a sweep."""
     joined = e.peers if e.history.nvlink_seen else []
     return divide(e.second, {peer.gpu: peer.second for peer in joined})
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """Return the active share of a GPU that draws less than a peer in lock-step; None if the power
-    does not show it."""
+    """Return the parts of the active share of a GPU that draws less power than a peer in lock-step;
+    None if power does not show them."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -231,15 +232,15 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job take the same steps, as far as NVLink is readable."""
+    """Return whether two GPUs of a job take the same steps; true if NVLink is not readable."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:
-    """Return the fact that copies between host and GPU fill PCIe while the GPU computes next to
-    nothing."""
+    """Return the evidence that copies between host and GPU fill PCIe while the GPU does almost no
+    computation; empty if there is none."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -256,7 +257,7 @@ def host_copies(e: Evidence) -> Found:
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:
-    """Return the path of the transfers of a GPU that does nothing else, with the evidence."""
+    """Return the state and cause of a GPU that only transfers data, with the evidence."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
     other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
@@ -268,9 +269,9 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
-    """Return the fact that InfiniBand carries data both ways, or PCIe between GPUs, beside a GPU
-    that waits. The ports belong to no GPU; reads from storage go in a single direction, and leave
-    its engines idle."""
+    """Return the evidence that a waiting GPU transfers data over InfiniBand in both directions, or
+    over PCIe between GPUs. InfiniBand ports belong to no particular GPU; reads from storage go in a
+    single direction and leave the GPU's engines idle."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")
@@ -291,7 +292,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
 
 
 def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
-    """Return the evidence that kernels spin for a peer."""
+    """Yield the evidence that kernels spin while they wait for a peer."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
         yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)
@@ -303,26 +304,26 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
-    """Return the share that low clocks take of the GPU's own work: its active share times the clock
-    lost."""
+    """Yield the share of the GPU's own work lost to low clocks: its active share times the clock
+    loss."""
     if e.clock is None or not e.clock_reference:
         return
     lost = max(0.0, 1.0 - e.clock / e.clock_reference)
     for cause, kind, reasons in REASONS:
         time = e.throttled(*reasons)
         if kind is FactKind.THERMAL_SLOWDOWN and not e.throttled("power_brake"):
-            time = max(time, e.throttled("hardware_slowdown"))  # the brake sets this bit too
+            time = max(time, e.throttled("hardware_slowdown"))  # the power brake also sets this bit
         if time < e.context.thresholds.throttled:
             continue
         if kind is FactKind.POWER_CAP and not e.limit_lowered:
-            continue  # the cap at the board's own full power is health
+            continue  # a cap at the board's full power is normal
         clock = ratio("sm_clock", e.clock, e.clock_reference)
         yield (State.THROTTLED, cause), own * lost, (Fact(kind, (ratio("time", time), clock)),)
         return
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact of the GPU's real work."""
+    """Return the fact that shows the GPU's real work."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

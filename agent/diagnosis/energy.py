@@ -1,4 +1,4 @@
-"""A GPU's energy by state and cause: the growth of its counter, over the seconds in between."""
+"""A GPU's energy by state and cause: its counter's growth, divided over the seconds in between."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -12,25 +12,25 @@ from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 Parts = Mapping[Pair, float]
 
 UNOBSERVED = "unobserved"
-"""The state of energy from seconds without a known state."""
+"""State label for the energy used in seconds without a known state."""
 
 _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
-"""States by the power that they draw: at rest, spinning, moving data; work draws more."""
+"""States in order of power draw: idle, spinning, and moving data; work draws more."""
 
 
 def draws(pair: Pair | None) -> int:
-    """Return the rank of a state by its power."""
+    """Return the rank of a state by power draw."""
     if pair == (State.STARVED, Cause.PEER):
         return HUNGER.index(State.HUNG)
     return HUNGER.index(pair[0]) if pair and pair[0] in HUNGER else len(HUNGER)
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return shares of the energy of these seconds: states that draw little get the lowest samples
-    of the power."""
+    """Return the energy share of each state; states that draw little power get the lowest
+    samples."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 
@@ -49,25 +49,25 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Joules by state and cause; None for seconds without a state. The growth of the counter
+    """Joules by state and cause, or by None for seconds without a state. The growth of the counter
     between two readings is divided over the seconds between them."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
-    counted: float | None = None  # the counter, as it was last read
+    counted: float | None = None  # last reading of the counter
     _read_at: float | None = None
-    _grown: float | None = None  # joules since the reading before, not split yet
+    _grown: float | None = None  # joules since the previous reading, not split yet
     _seconds: dict[Pair | None, float] = field(default_factory=dict)  # since the last reading
-    _drawn: float = 0.0  # joules in these by the power
+    _drawn: float = 0.0  # joules in these seconds, based on power
     _ticks: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))  # W
     _samples: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _watts: float = 1.0
 
     def sample(self, series: TimedSeries) -> None:
-        """Take in power samples (W) of 20 ms."""
+        """Take in 20 ms power samples (W)."""
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Take in the counter's value; it begins again with the driver."""
+        """Take in a reading of the counter, which restarts with the driver."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted
@@ -75,7 +75,7 @@ class EnergyByState:
         self.counted, self._read_at = value, at
 
     def enter(self, parts: Parts | None, seconds: float, watts: float | None) -> None:
-        """Add a tick of so many seconds; `parts` is None if nothing is known of them."""
+        """Add a tick that lasted `seconds`; `parts` is None if the state is unknown."""
         self._watts = watts or self._watts
         for pair, part in ({None: 1.0} if parts is None else parts).items():
             if part * seconds > 0:
@@ -89,12 +89,12 @@ class EnergyByState:
             self._samples.clear()
 
     def spent(self) -> dict[Pair | None, float]:
-        """Return the joules up to now, with an estimate since the last reading; empty without a
+        """Return the joules so far, with an estimate since the last reading; empty without a
         counter."""
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules with those of the seconds since the last reading."""
+        """Return the joules so far plus `joules` for the seconds since the last reading."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

@@ -1,4 +1,4 @@
-"""Facts that rules find: those that decide a verdict, and those that could not be seen."""
+"""Facts found by rules: facts that decide a verdict, and facts that could not be observed."""
 
 from enum import StrEnum
 
@@ -8,15 +8,15 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 """Units of figures."""
 
 Found = tuple[Fact, ...]
-"""Facts for a cause, the most important first; empty if there are none."""
+"""Facts for a cause, most important first; empty if there are none."""
 
 
 class FactKind(StrEnum):
     """Kind of an observation, with the names of its figures."""
 
     NO_PROCESS = "no_process"
-    WITHOUT_PROCESS = "without_process"  # activity: work of no listed process
-    AT_REST = "at_rest"  # nothing moves, and whether a process is there is not known
+    WITHOUT_PROCESS = "without_process"  # activity: work that belongs to no listed process
+    AT_REST = "at_rest"  # nothing moves, and it is unknown whether a process is present
     HOLDING = "holding"  # processes, quiet_for
     HUNG_SPINNING = "hung_spinning"  # time: every GPU of the job waits for the others
     HUNG_AT_REST = "hung_at_rest"  # time
@@ -31,35 +31,35 @@ class FactKind(StrEnum):
     SM_ACTIVITY = "sm_activity"  # sm
     POWER_DRAW = "power_draw"  # power, of the limit
     NVLINK_TRAFFIC = "nvlink_traffic"  # traffic, share; names: direction
-    INFINIBAND_TRAFFIC = "infiniband_traffic"  # the same; names: direction, device
+    INFINIBAND_TRAFFIC = "infiniband_traffic"  # traffic, share; names: direction, device
     PEER_PCIE_TRAFFIC = "peer_pcie_traffic"  # between GPUs
     BUSIER_PEER = "busier_peer"  # sm, peer_sm, or power, peer_power; gpu: the peer
     SLOW_PEER = "slow_peer"  # peer_activity
     ACTIVE = "active"  # activity
     DISK_READS = "disk_reads"  # read, busy; names: device
     DISK_WRITES = "disk_writes"  # busy
-    NETWORK_MOUNTED = "network_mounted"  # names: types of file systems; local disks are quiet
+    NETWORK_MOUNTED = "network_mounted"  # names: file system types; local disks are quiet
     ONE_THREAD = "one_thread"  # cores, activity; launches: a second
     WORKERS_RUNNING = "workers_running"  # workers, cores
     BLOCKED = "blocked"  # time: in uninterruptible sleep
-    THREADS_QUEUED = "threads_queued"  # time: ready, and without a core
+    THREADS_QUEUED = "threads_queued"  # time: runnable, but without a core
     JOB_READS = "job_reads"  # rate
     JOB_WRITES = "job_writes"  # rate
     JOB_RECEIVES = "job_receives"  # rate
-    QUIET = "quiet"  # held_after: at rest, but not for long enough to be held
+    QUIET = "quiet"  # held_after: idle, but not long enough to count as held
     UNEXPLAINED = "unexplained"  # activity
     NO_REQUESTS = "no_requests"  # activity: in bursts
-    SERVER_POLLS = "server_polls"  # cores: of its launching thread
+    SERVER_POLLS = "server_polls"  # cores: used by its launching thread
     PROCESSES_HIDDEN = "processes_hidden"  # doubt; names: why
     WITHOUT_GPM = "without_gpm"  # doubt
     GPM_AT_ZERO = "gpm_at_zero"  # doubt; power
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:
-    """A share, 0-1, with the threshold that it was held against."""
+    """Return a share (0-1) as a figure, with the threshold that it was compared with."""
     return Figure(name, value, limit, RATIO)
 
 
 def traffic(name: str, share: float, limit: float) -> Figure:
-    """Bytes per second of a path, from its share of the limit, with the limit."""
+    """Return the bytes per second on a path, from its share of the limit, with the limit."""
     return Figure(name, share * limit, limit, RATE)

@@ -1,4 +1,4 @@
-"""History of a GPU beyond the samples that are kept: power levels, clocks, time at rest."""
+"""History of a GPU beyond the retained samples: power levels, clocks, and idle time."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,86 +17,89 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds after processes came for which readings still show the work of earlier processes."""
+"""Seconds after processes appear for which readings still show the work of earlier processes."""
 
 LOADED = 0.5
-"""Activity from which the SM clock shows the GPU's capability at this power. Chosen, as POWER_STEP
-is: no GPU of the tapes is held down."""
+"""Activity from which the SM clock shows the GPU's capability at the current power. Chosen, like
+POWER_STEP, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
-"""Shares of the power limit that count as alike."""
+"""Width of the steps in which power counts as similar, as a fraction of the power limit."""
 
 READINGS = 30
-"""Windows of 100 ms whose level is that of work. Readings of activity, a second apart, that must be
-uneven, those of the first work included: a job that starts is uneven. Seconds for which a server
-may receive nothing. With fewer windows, three fewer of 112 GPUs were right on the tapes."""
+"""Number of 100 ms windows that determine the work level. Also the number of activity readings, a
+second apart, that must be uneven, including the first readings, because a job that starts is
+uneven. Also the number of seconds for which a server may receive nothing. With fewer windows, three
+fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
-"""Coefficient of variation from which activity comes in bursts, as requests do: trainers that wait
-for data or a peer have 0.00 to 0.08 on tapes, servers 0.31 to 1.5, from 0.15 at full load. With 0.2
-the waits of three servers' GPUs at 80 and 100 % load are unknown. Also the share of the readings at
-which it crosses its mean: work that began or ended once is no request."""
+"""Coefficient of variation from which activity comes in bursts, as requests do. In recordings,
+trainers that wait for data or a peer have 0.00 to 0.08, and servers have 0.31 to 1.5, or from 0.15
+at full load. With 0.2, the waits of three server GPUs at 80 and 100 % load are unknown. Also the
+share of readings at which activity must cross its mean: work that started or ended once is no
+request."""
 
 
 @dataclass(slots=True)
 class Bursts:
-    """Follows a GPU with the same processes, from their first work: loading is no request."""
+    """Tracks bursts of a GPU with unchanged processes, from their first work on, to exclude
+    loading."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
-    _at: float = -inf  # of the newest
+    _at: float = -inf  # time of the latest reading
     _worked: float = -inf
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Take in a reading (0-1) of the moment `at` (s), unless it is the previous reading.
-        Activity below `quiet` is no work: a thread that polls may copy a flag now and then."""
+        """Take in an activity reading (0-1) at time `at` (s), unless it is the previous reading.
+        Activity below `quiet` is not work, because a polling thread may copy a flag at times."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:
             return
         self._at = at
         self._readings.append(activity)
-        if len(self._readings) < READINGS or max(self._readings) < quiet:  # a rest says nothing
+        if len(self._readings) < READINGS or max(self._readings) < quiet:  # idle: inconclusive
             return
         mean = fmean(self._readings)
-        # pstdev adds fractions, and fmean must count an iterator first
+        # pstdev is slow because it adds fractions; fmean counts an iterator first
         spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
         crossed = sum((one < mean) is not (then < mean) for one, then in pairwise(self._readings))
         if spread < UNEVEN * mean:
             self._uneven = False
-        elif crossed >= UNEVEN * READINGS:  # else it has begun, or rests: both say nothing
+        elif crossed >= UNEVEN * READINGS:  # a start or a pause is inconclusive
             self._uneven = True
 
     def seen(self, now: float) -> bool:
-        """Return whether it has worked in bursts, within the last hour: a process that rests for
-        longer may be forgotten."""
+        """Return whether the GPU has worked in bursts within the last hour; a process that is idle
+        for longer may be forgotten."""
         return self._uneven and now - self._worked <= HOUR
 
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Updated every tick; rules read `seen`."""
+    """Tracks the history of a GPU in every tick; rules read `seen`."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()
     _idle_since: float | None = None
     _waits_since: float | None = None
-    _spins_since: float | None = None  # by single readings
+    _spins_since: float | None = None  # based on single readings
     _rank: RankActivity = NOTHING_SEEN
     _nvlink_seen: bool = False
     _sent_abroad: bool = False
-    _came: float | None = None  # when those that are there came; None: never looked
+    _came: float | None = None  # when the current processes appeared; None before the first tick
     _power: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _windows: deque[WorkLevel] = field(default_factory=lambda: deque(maxlen=READINGS))
-    _measured: float = 0.0  # when the newest of these was
+    _measured: float = 0.0  # time of the latest window
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
-    _asked: float = -inf  # when something last came
-    _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
+    _asked: float = -inf  # when data was last received
+    _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power step: Hz, time
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
-        """Take in power samples (W) that came since the last tick."""
+        """Take in the power samples (W) received since the last tick."""
         self._power.extend(series.values)
         self._levels, self._sampled = power_levels(self._power), now
 
@@ -105,7 +108,7 @@ class GpuHistoryTracker:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            # Processes met at the first look may have been there for long.
+            # Processes found in the first tick may have been running for a long time.
             self._came = -OF_BEFORE if self._came is None else now
         self._pids = pids
         if e.processes == 0:
@@ -132,18 +135,18 @@ class GpuHistoryTracker:
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
             rank=self._rank,
             sent_abroad=self._sent_abroad,
-            # A value not known at this tick is no reason to doubt, and none to remember either.
+            # If a value is unknown in this tick, traffic is assumed, but not remembered.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
             level=work_level(self._windows),
-            # To a server something comes over the network; a notebook or a trainer is left alone.
+            # A server receives data over the network; a notebook or a trainer does not.
             bursts=self._bursts.seen(now) and now - self._asked < READINGS,
             clock=self._clock_at(e, now),
             came=self._came,
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Note the start of a wait: once it is sure, from the first reading that showed it."""
+        """Once a wait is certain, record its start: the first reading that showed it."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
@@ -160,7 +163,7 @@ class GpuHistoryTracker:
         self._waits_since = begun if self._waits_since is None else self._waits_since
 
     def forget(self) -> None:
-        """No process is on the GPU: the past does not count for the next processes."""
+        """Discard the history, because it does not apply to the next processes."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts, self._asked = False, Bursts(), -inf
@@ -169,19 +172,19 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """Remember the clock of the GPU while it works undisturbed."""
+        """Remember the GPU's clock while it works unthrottled."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
         step = int(power / POWER_STEP)
         highest, at = self._clocks.get(step, (0.0, -HOUR))
-        # the power cap at the board's own power is health
+        # a power cap at the board's default power is normal
         held = e.throttled(*HOLDING_DOWN) > 0 or (e.limit_lowered and e.throttled("power_cap") > 0)
         if (clock >= highest or now - at > HOUR) and not held:
             self._clocks[step] = clock, now
 
     def _clock_at(self, e: Evidence, now: float) -> float | None:
-        """The SM clock that it had at like power within the last hour, not held down."""
+        """Return the unthrottled SM clock at similar power within the last hour."""
         if e.power is None:
             return None
         step = int(e.power / POWER_STEP)
@@ -194,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether it only spins by the newest reading alone: means still include earlier
+    """Return whether the GPU only spins by its latest readings; means still include earlier
     work."""
     if not e.activity:
         return False

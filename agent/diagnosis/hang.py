@@ -1,6 +1,6 @@
-"""A job of several GPUs that stands still: when that is a hang, and the process that it waits for.
+"""Stalled jobs on several GPUs: whether a job hangs, and which process it waits for.
 
-All of it from NVML and from files of /proc that any user may read.
+All data comes from NVML and from files in /proc that any user may read.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,12 +13,12 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds of a wait from which a job on several hosts hangs if no process of this host explains it:
-a rank elsewhere may write a checkpoint. Chosen, not measured."""
+"""Seconds of waiting from which a job on several hosts hangs if no process on this host explains
+the wait, because a rank on another host may be writing a checkpoint. Chosen, not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:
-    """Return the activity of a GPU's processes and kernels at this tick."""
+    """Return the activity of a GPU's processes and kernels in this tick."""
     return RankActivity(
         kernels_spin=e.spins,
         asleep=e.host.rests_now and _moved(e) < MESSAGES,
@@ -28,22 +28,23 @@ def activity_of(e: Evidence) -> RankActivity:
 
 
 def _moved(e: Evidence) -> float:
-    """Bytes a second that its processes read and write, which needs the right to trace them;
-    without it the reads of their cgroup stand for it (its writes may be older pages). Lines of a
-    log do not count."""
+    """Return the bytes per second that the GPU's processes read and write, which requires
+    permission to trace them; without permission, return the reads of their cgroup, because its
+    writes may be older pages. A rate below MESSAGES counts as log lines."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
-    """Return whether the GPU is idle, and its processes are at rest or cannot go on: processes of a
-    job with a stopped process may spin on the host, and get no further."""
+    """Return whether the GPU is idle and its processes sleep or cannot continue. If a process of
+    the job is stopped, the others may spin on the host without making progress."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return true if a job whose GPUs all wait hangs and false if it waits for another host, with
-    the evidence; None if any of its GPUs works, or nothing shows that a GPU waits for another."""
+    """Return true if a job whose GPUs all wait hangs, and false if it waits for another host, with
+    the evidence. Return None if any GPU of the job works, or if nothing shows a wait for another
+    GPU."""
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
@@ -51,7 +52,7 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
     if waited < least:
         return None
     ranks = {one.gpu: activity_of(one) for one in job}
-    # Without any of these the job rests: a server without requests, a notebook between two cells.
+    # Otherwise the job rests: a server without requests, or a notebook between two cells.
     if not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
         return None
     if not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
@@ -62,17 +63,18 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
 
 
 def _on_several_hosts(e: Evidence) -> bool:
-    """Return whether the job has ranks on other hosts: by its environment if that is readable; else
-    by whether the host's network carried as much both ways as collectives do."""
+    """Return whether the job has ranks on other hosts, based on its environment if readable, or
+    else on whether the host's network carried as much data in both directions as collectives do."""
     hosts = e.context.samples.last(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """The GPUs whose processes the rest of their job waits for, empty if that is not clear.
+    """Return the GPUs whose processes the rest of their job waits for; empty if that is unclear.
 
-    These are stopped processes; else those of idle GPUs with a process asleep while the kernels or
-    threads of all others spin; else processes that sleep while all other threads spin.
+    They are the GPUs with stopped processes; or else the idle GPUs with a sleeping process while
+    the kernels or threads of all other GPUs spin; or else the GPUs with sleeping processes while
+    the threads of all other GPUs spin.
     """
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:

@@ -1,8 +1,9 @@
-"""GPU-seconds of this machine by state and hour, kept for 7 days: in memory and, if systemd gives a
-folder (StateDirectory=), on disk. Each hour is a file, replaced whole.
+"""GPU-seconds of this machine by state and hour, kept for 7 days in memory and, if systemd provides
+a directory (StateDirectory=), on disk. Each hour is a file that is replaced as a whole.
 
-A disk may hang: all access to it runs on a thread of its own. Hours that are not over yet by the
-clock are kept and not shown: the clock may have been wrong before, or be wrong now."""
+A disk may hang, so all disk access runs on a separate thread. Hours that are not over according to
+the clock are kept but not shown, because the clock may have been wrong before, or may be wrong now.
+"""
 
 import logging
 import os
@@ -27,16 +28,16 @@ from agent.sources import activity, workload
 log = logging.getLogger(__name__)
 
 Who = tuple[str, str, str, str]
-"""Job, user, partition, account, as far as `job.info` allows."""
+"""Job, user, partition, and account, as far as `job.info` allows."""
 
 NO_OWNER: Who = ("", "", "", "")
 NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
-    """GPU-seconds by `state/cause`, and joules, by these too, and seconds at the tensor peak if
-    they are known, of a job; the names are empty for no job, or several that shared a GPU in
-    unknown parts."""
+    """GPU-seconds of a job by `state/cause`, joules in total and by `state/cause`, and seconds at
+    the tensor peak if known. The names are empty for no job, or for jobs with unknown parts of a
+    GPU."""
 
     job_id: str = ""
     user: str = ""
@@ -49,8 +50,8 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """An hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID; nothing of it
-    is known before `since` (wall time; 0: all of it is)."""
+    """An hour; `hour` counts from 1970, and `gpus` contains the seconds by GPU UUID. Nothing is
+    known before `since` (wall time; 0 if the whole hour is known)."""
 
     hour: int
     rows: list[HourRow]
@@ -58,7 +59,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """The row of an owner, if need be a new row."""
+        """Return the row of an owner; add the row if it is missing."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -67,7 +68,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the sums of another hour; without names to the row of no owner."""
+        """Add the sums of another hour; if `named` is false, add them to the row with no owner."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -83,9 +84,9 @@ class Hour(msgspec.Struct):
 
 
 class HourlySums:
-    """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `named` is
-    whether the owners of rows may leave the agent. If not, the agent keeps no owners, either in
-    memory or on disk."""
+    """A poller listener. `accounts` contains the seconds of each GPU by UUID, and `named` returns
+    whether row owners may leave the agent. If not, the agent keeps no owners in memory or on
+    disk."""
 
     def __init__(
         self,
@@ -96,17 +97,17 @@ class HourlySums:
         self._accounts = accounts
         self._folder = folder
         self._named = named
-        self._past: dict[int, bytes] = {}  # hours before the present hour, and those to come
+        self._past: dict[int, bytes] = {}  # hours before and after the current hour
         self._now = Hour(0, [])
-        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
-        self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
+        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last pass
+        self._spent: dict[str, dict[str, float]] = {}  # joules by UUID, the maximum so far
         self._tensor: dict[str, float] = {}
         self._jobs: dict[str, Mapping[Who, float]] = {}
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
         self._has_names = True
-        self._read: dict[int, bytes] = {}  # from the disk, until it is taken in
+        self._read: dict[int, bytes] = {}  # from disk, until taken in
         self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
         if folder is not None:
             self._disk.start()
@@ -136,8 +137,8 @@ class HourlySums:
         self._save()
 
     def document(self) -> bytes:
-        """All hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}`
-        with seconds by `state/cause`."""
+        """Return `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}` as JSON,
+        with the seconds of all hours by `state/cause`."""
         self._take_read()
         if self._latest is not None:
             self._look(self._latest)
@@ -147,7 +148,7 @@ class HourlySums:
         return b'{"hours":[' + b",".join(found if self._named() else map(_nameless, found)) + b"]}"
 
     def close(self) -> None:
-        """Write the hours that are not yet written."""
+        """Write all hours that have not been written yet."""
         self._wait()
         self._take_read()
         if self._latest is not None:
@@ -161,7 +162,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
-        """Book the GPUs' seconds since the last look for the jobs that were on them then."""
+        """Add the GPUs' seconds since the last pass to the jobs that were on the GPUs then."""
         tensor = {
             sample.labels[1]: sample.value
             for key, reading in snapshot.readings.items()
@@ -176,7 +177,7 @@ class HourlySums:
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
             before = self._spent.setdefault(uuid, {})
             joules = _grown(spent, before)
-            # an estimate made since the counter was read may fall
+            # an estimate since the last counter reading may decrease
             before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
             for who, part in self._jobs.get(uuid, {NO_OWNER: 1.0}).items():
                 row = self._now.row(who)
@@ -190,8 +191,8 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Begin another hour: a new hour, the hour in which this agent was started again, or an
-        hour that the clock was set back to."""
+        """Start an hour: a new hour, the hour in which the agent was restarted, or an hour to which
+        the clock was set back."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -201,7 +202,7 @@ class HourlySums:
         self._now = msgspec.json.decode(known, type=Hour) if known else new
 
     def _take_read(self) -> None:
-        """Take in the hours from disk, once they are read."""
+        """Take in the hours from disk once they have been read."""
         read, self._read = self._read, {}
         if begun := read.pop(self._now.hour, None):
             self._now = msgspec.json.decode(begun, type=Hour).add(self._now)
@@ -215,10 +216,10 @@ class HourlySums:
         self._past, self._jobs = changed, {}
         self._now = msgspec.json.decode(_nameless(msgspec.json.encode(self._now)), type=Hour)
 
-    # On a thread of its own
+    # On a separate thread
 
     def _save(self) -> None:
-        """Write the due hours, once the disk is free; unwritten hours stay due."""
+        """Write the due hours once the disk is free; unwritten hours remain due."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}
@@ -243,7 +244,7 @@ class HourlySums:
 
 
 def _nameless(content: bytes) -> bytes:
-    """An hour whose rows are joined into one, of no owner."""
+    """Return an hour with all rows merged into a row without an owner."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
@@ -259,17 +260,18 @@ def _add(sums: dict[str, float], more: Mapping[str, float], part: float = 1.0) -
 
 
 STATE = Path("/var/lib/dgx-telemetry")
-"""The folder that systemd keeps for the state of the service."""
+"""The directory that systemd keeps for the state of the service."""
 
 
 def state_folder() -> Path | None:
-    """The folder that systemd keeps for the service; None if there is none."""
+    """Return the directory that systemd keeps for the service; None if there is none."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
-    """The job on each GPU, by UUID; none if several share it, or names are off."""
+    """Return the parts of each GPU by owner, by UUID, without GPUs that jobs share in unknown
+    parts; empty if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -289,7 +291,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """The parts of a GPU by their owner; empty if several jobs share it in unknown parts."""
+    """Return the parts of a GPU by owner; empty if several jobs share the GPU in unknown parts."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}
@@ -299,7 +301,7 @@ def _owners(
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
-    """Replace the files of these hours, or remove those without content."""
+    """Replace the files of the given hours, or remove the files of hours without content."""
     for hour, content in due.items():
         path = folder / f"hour-{hour}.json"
         try:
@@ -312,7 +314,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """The hours on disk; a malformed file costs only itself."""
+    """Return the hours on disk; malformed files are skipped."""
     found = {}
     names = (
         path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")

@@ -1,11 +1,11 @@
-"""Division of the inactive share of a GPU's second, measured by the threads of its processes.
+"""Divides the inactive share of a GPU's second, based on the threads of its processes.
 
-A launching thread runs while its GPU is active as far as it can; a dispatching thread sleeps then.
-So the time that a launching thread runs beyond the GPU's activity, and a dispatching thread at all,
-holds the GPU up itself (`host_thread`), and for the rest of the inactive time it waits: for a core
-(`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the file system is remote), or
-for others, whose own time shows their activity meanwhile. Thresholds decide only the owner of the
-wait.
+While its GPU is active, a launching thread runs as much as it can, and a dispatching thread sleeps.
+Therefore the time that a launching thread runs beyond the GPU's activity, and any time that a
+dispatching thread runs, delays the GPU (`host_thread`). For the rest of the inactive time, the
+thread waits: for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the
+file system is remote), or for other threads or GPUs, which are active during the wait. Thresholds
+decide only which cause a wait belongs to.
 """
 
 from collections.abc import Iterator
@@ -19,26 +19,26 @@ from agent.series import KEPT
 from agent.sources import host, workload
 
 DATA_RATE = 5e6
-"""Bytes a second that count as data on its way to the GPU. With MESSAGES here one more of 112 GPUs
-is right on the tapes, but the other traffic of a healthy host is taken for data."""
+"""Bytes per second from which traffic counts as data for the GPU. With MESSAGES instead, one more
+of 112 recorded GPUs is diagnosed correctly, but a healthy host's other traffic counts as data."""
 
 COPY_RATE = 0.87
-"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100). With
-1, one fewer of 112 GPUs is right on the tapes."""
+"""Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With 1,
+one fewer of 112 recorded GPUs is diagnosed correctly."""
 
 PAGEABLE_RATE, FRESH_RATE = 8e9, 1.2e9
-"""Bytes a second that a thread copies from or to pageable memory, through a buffer of its own (7 to
-12 GB/s on an H100, batches of 1 to 256 MB), and those into fresh memory (1.3): a thread that copies
-as many does nothing else in the kernel."""
+"""Bytes per second that a thread copies from or to pageable memory through its own buffer (7 to 12
+GB/s on an H100, batches of 1 to 256 MB), and into fresh memory (1.3 GB/s). A thread that copies
+into fresh memory at this rate does nothing else in the kernel."""
 
 MOSTLY = 0.5
-"""The larger part: of the inactive time that copies explain, at least, and of a core that other
-threads and processes of a server use while it waits, at most. Without the first, one fewer of 112
-GPUs is right on the tapes, with GPM and without."""
+"""The larger part: the minimum share of the inactive time that copies must explain, and the maximum
+share of a core that other threads and processes of a server may use while it waits. Without the
+minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
-    """Part of a second that the GPU was inactive for a cause, and its evidence."""
+    """Part of a second for which the GPU was inactive for a cause, with the evidence."""
 
     seconds: float
     facts: Found
@@ -48,8 +48,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Shares of the last seconds in which the GPU was inactive, by cause; they sum to the
-    inactive share."""
+    """Return the inactive shares of the last seconds by cause; they sum to the inactive share."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -86,24 +85,24 @@ def divide_inactive(e: Evidence) -> Shares:
 
 
 def _copying(e: Evidence, inactive: float) -> float:
-    """Share of time for which copies between host and GPU fill PCIe, as far as they explain most of
-    the inactive time: they may as well run beside the GPU's work."""
+    """Return the share of time for which copies between host and GPU fill PCIe, if they explain
+    most of the inactive time; otherwise they may overlap with the GPU's work."""
     if _shares(e):
-        return 0.0  # kernels that wait for a peer read the host's memory meanwhile
+        return 0.0  # kernels that wait for a peer read host memory meanwhile
     wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
     share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
 
 
 def _shares(e: Evidence) -> bool:
-    """Return whether PCIe may carry the traffic between GPUs of a job."""
+    """Return whether PCIe may carry traffic between GPUs of a job."""
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
 def _by_thread(e: Evidence, thread: float, system: float) -> float:
-    """Share of the thread's time for copies from and to pageable memory: at the rate of such
-    copies, and in the kernel for fresh memory. Pinned memory needs no thread; launches, which the
-    GPU fetches, are no data."""
+    """Return the share of the thread's time spent on copies from and to pageable memory: the time
+    at the rate of such copies, and kernel time for fresh memory. Pinned memory needs no thread, and
+    launches, which the GPU fetches, are not data."""
     if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -117,13 +116,13 @@ def _by_thread(e: Evidence, thread: float, system: float) -> float:
 
 
 def _copied_back(e: Evidence) -> float:
-    """Bytes a second copied from the GPU, for which the kernel may clear fresh memory."""
+    """Return the bytes per second copied from the GPU, for which the kernel may clear memory."""
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     return max(0.0, sent - received / RECEIVED_BY_COPY) if launch_rate(e) is None else 0.0
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether its thread may only poll for requests: the GPU does next to nothing and
+    """Return whether the GPU's thread may only poll for requests: the GPU does almost nothing and
     receives no data, and no worker or child runs."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
@@ -131,21 +130,21 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Cores that workers use or wait for; the time of a child that was never read counts when it
-    ends."""
+    """Return the number of cores that workers use or wait for; the time of a child that was never
+    read counts when the child ends."""
     return e.host.share("working", "running") + e.host.share("working", "queued")
 
 
 def serves(e: Evidence) -> bool:
-    """Return whether it is a server: its work comes in bursts without a rhythm, no worker helps its
-    thread, no file is waited for, and only small messages arrive. A trainer that waits for the
-    network looks alike in all but the first respect."""
+    """Return whether the job is a server: its work comes in irregular bursts, no worker helps its
+    thread, it waits for no file, and it receives only small messages. A trainer that waits for the
+    network differs only in the first property."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped for one in (e, *e.peers)):
         return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
-        return False  # it may wait for a rank of another host
+        return False  # it may wait for a rank on another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
@@ -153,12 +152,13 @@ def serves(e: Evidence) -> bool:
 
 
 def _has_ranks(e: Evidence) -> bool:
-    """Return whether its GPUs work for one job: a program may begin several."""
+    """Return whether the GPUs work for the same job, because a program may start several jobs."""
     return e.history.nvlink_seen or e.context.has_ranks(e.job)
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the GPU of its job that works longest while this GPU's process sleeps."""
+    """Return the GPU of the job that works longest while this GPU's process sleeps; None if no
+    other GPU works longer."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not _has_ranks(e) or (_polls(e) and not sleeps):
         return None
@@ -167,7 +167,7 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def no_requests(e: Evidence) -> Found:
-    """A server that waits; a server that polls runs meanwhile."""
+    """Return the evidence of a waiting server; a polling server runs while it waits."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -176,9 +176,10 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _asleep(e: Evidence, *roles: str) -> float:
-    """Seconds a second that threads of these roles wait for files. The host counts the time of
-    cores that were idle for that, and sampled sleep shows whose threads waited. A core with other
-    work hides a wait, and other programs wait too: half to twice the sampled sleep."""
+    """Return the seconds per second that threads of the given roles wait for files. The host counts
+    the time for which cores are idle because of such waits, and sampled sleep shows whose threads
+    waited. A core with other work hides a wait, and other programs also wait, so the result is
+    limited to between half and twice the sampled sleep."""
     seen = sum(e.host.share(role, "blocked") for role in roles)
     samples, longer = e.context.samples, 0.0
     counted = samples.rate(host.IO_WAIT, seconds=SPAN)
@@ -192,8 +193,8 @@ def _asleep(e: Evidence, *roles: str) -> float:
 
 
 def _blocked(e: Evidence) -> float:
-    """Share of time that a launching thread waits for files; at least for as long as its cgroup
-    stalled, if no worker or other rank waits."""
+    """Return the share of time for which a launching thread waits for files; at least the stall
+    time of its cgroup if no worker or other rank waits."""
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
     ranks = e.peers if _has_ranks(e) else []
     if not e.host.share("working", "blocked", seconds=KEPT) and not any(
@@ -207,20 +208,20 @@ def _blocked(e: Evidence) -> float:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """The causes that a sleeping launching thread waits for: by the time of the workers, which work
-    while it sleeps. If data comes over the network, the sleep of the busiest of them counts too;
-    else the time that they do not explain is unknown."""
+    """Return the causes that a sleeping launching thread waits for, based on the time of the
+    workers, which work while the launching thread sleeps. If data arrives over the network, the
+    sleep of the busiest worker also counts; the remaining time is unknown."""
     running, blocked = _working(e), _asleep(e, "working")
-    for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads them
+    for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
     received = e.host.rate(workload.RECEIVED) or 0.0
-    # At its end a job receives no more, while the mean still does.
+    # At the end of a job, no more data arrives, but the mean still includes earlier data.
     arrives = min(received, e.host.rate(workload.RECEIVED, seconds=2.0) or 0.0) >= DATA_RATE
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if arrives else 0.0
     if arriving and _shares_network(e, received):
         arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked
-    # A worker that brings data over the network does so all the time, others as long as they run.
+    # A worker that loads data over the network does so all the time, others only while they run.
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
@@ -229,7 +230,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _shares_network(e: Evidence, received: float) -> bool:
-    """Return whether another job in the same network namespace counts the same bytes as its own."""
+    """Return whether another job in the same network namespace counts the same bytes."""
     others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
     return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 
@@ -242,7 +243,7 @@ def _disk(e: Evidence) -> Cause:
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that a launching thread runs while its GPU rests."""
+    """Return the fact that a launching thread runs while its GPU is idle."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
@@ -264,7 +265,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 
 def blocked_on_files(e: Evidence) -> Found:
-    """Return the facts of threads in uninterruptible sleep, and of the traffic meanwhile."""
+    """Return the facts about threads in uninterruptible sleep, and about traffic at the time."""
     own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
@@ -275,7 +276,7 @@ def blocked_on_files(e: Evidence) -> Found:
         rate = Figure("rate", written if writes > reads else read, None, RATE)
         kind = (
             FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
-        )  # now: it may alternate
+        )  # at present, because it may alternate
         return Fact(kind, (rate,)), asleep
     disk = e.context.active_disk
     if disk is None:
@@ -288,7 +289,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 
 def comes_over_network(e: Evidence) -> Found:
-    """Return the facts of bytes from the network, or of a file system behind it."""
+    """Return the facts about data received over the network, or about a network file system."""
     if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
@@ -296,7 +297,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return the fact that a peer works while the process of this GPU sleeps."""
+    """Return the fact that a peer works while this GPU's process sleeps."""
     peer = awaited(e)
     if peer is None:
         return ()
@@ -304,7 +305,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts of the remainder; a process that has just come to rest is not held yet."""
+    """Return the facts about unexplained time; a process that just became idle is not held yet."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -312,7 +313,7 @@ def unexplained(e: Evidence) -> Found:
 
 
 def copies(e: Evidence) -> Found:
-    """Copies between host and GPU."""
+    """Return the facts about copies between host and GPU."""
     wire = e.fullest("pcie")
     if wire is None:
         return ()
@@ -332,11 +333,11 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""The function that finds the facts of each cause."""
+"""The function that finds the facts for each cause."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Return the facts that a rule asked for and could not read."""
+    """Yield the facts that a rule needed but could not read."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
@@ -349,33 +350,33 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
-"""Bytes of PCIe traffic that a GPU sends and receives for one launch, which it fetches from the
-host; nothing else takes PCIe at these sizes. On an H200, a kernel launched by itself makes the GPU
-send 200 to 270 bytes (measured with seven kinds of kernels and a small training, 23,000 to 243,000
-a second; two kinds with long lists of arguments 360 to 440) and receive seven to thirteen times as
-many; a node of a CUDA graph 1.3."""
+"""PCIe bytes that a GPU sends and receives for a launch, which it fetches from the host; no other
+PCIe traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to 270 bytes
+(measured with seven kinds of kernels and a small training, at 23,000 to 243,000 launches per
+second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to thirteen times
+as many (a CUDA graph node: 1.3)."""
 
 RECEIVED_BY_COPY = 16.0
-"""Bytes that it receives for each byte that it sends while data is copied to it (1,122 for 70 MB/s,
-1,254 for 78 on H100s)."""
+"""Bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s for 70 MB/s
+and 1,254 MB/s for 78 MB/s, on H100)."""
 
 LEAST_RECEIVED = 3.0
-"""Least ratio of bytes received to bytes sent; below it, data is copied from the GPU. Jobs of
-several GPUs have 3.4 and more, for NCCL's kernels send too."""
+"""Minimum ratio of bytes received to bytes sent; below this ratio, data is copied from the GPU.
+Jobs on several GPUs have at least 3.4, because NCCL's kernels also send."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
-"""Seconds for which a launch counts as active beside its kernel if launches do not queue: 1.05 to
-1.32 us on an H200, against a graph."""
+"""Seconds of activity that a launch adds to its kernel if launches do not queue: 1.05 to 1.32 us on
+an H200, compared with a graph."""
 
 MOST_OF_INACTIVE = 0.25
-"""Largest share of that in the time for which the GPU has nothing to do: launches that wait in a
-queue cost nothing, and most launches on a GPU that is nearly always active wait. With 0.5, one
-fewer of 112 GPUs is right on the tapes, with GPM and without."""
+"""Maximum launch overhead as a share of the inactive time: queued launches cost nothing, and most
+launches on a GPU that is almost always active are queued. With 0.5, one fewer of 112 recorded GPUs
+is diagnosed correctly, both with and without GPM."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Kernels launched a second, of the last seconds, beside copies to the GPU; None if PCIe is not
-    read or copies from the GPU hide them."""
+    """Return the kernels launched per second over the last seconds, excluding copies to the GPU;
+    None if PCIe is not read, or if copies from the GPU hide the launches."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
@@ -385,7 +386,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share that launching takes of the active part of a second with this inactive
-    share."""
+    """Return the share of a second's activity that launching takes; `inactive` is the inactive
+    share of the second."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

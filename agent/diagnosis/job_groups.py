@@ -1,4 +1,4 @@
-"""The jobs of a tick: the processes on GPUs, joined by their data in /proc and by equal steps."""
+"""The jobs of a tick: processes on GPUs, grouped by their data in /proc and by equal steps."""
 
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.model import GpuKey
@@ -7,11 +7,11 @@ from agent.sources import nvlink, process, workload
 
 
 class JobGroups:
-    """Takes every tick, before any conclusion from it."""
+    """Groups the processes of every tick into jobs, for the later parts of the analysis."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, str, int | None]] = {}
-        """By pid: the key of its job, its owner, its rank."""
+        """Job key, owner, and rank, by PID."""
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
@@ -29,7 +29,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Yield every process on a GPU; data that /proc lacks now is taken from the tick before."""
+        """Return every process on a GPU, using data of the previous tick if /proc lacks it now."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

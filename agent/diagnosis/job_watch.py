@@ -1,4 +1,4 @@
-"""The jobs on this host: their processes, their progress, their cost at the end."""
+"""The jobs on this host: their processes, their progress, and their final cost."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
@@ -38,7 +38,7 @@ from agent.sources import activity, process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """The price of a GPU-hour, 0 if no price is known, and its currency."""
+    """The price of a GPU-hour, which is 0 if unknown, and its currency."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
@@ -56,7 +56,7 @@ CURRENCY = _METRICS["dgx_cost_info"]
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows the jobs tick by tick."""
+    """Follows jobs tick by tick."""
 
     inventory: Callable[[], GpuInventory]
     configuration: Configuration
@@ -65,7 +65,7 @@ class JobWatch:
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=JOBS_KEPT))
     _gpu_shares: GpuShares = field(default_factory=GpuShares)
     _shares: Shares = field(default_factory=dict)
-    _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
+    _hangs: dict[str, Hang] = field(default_factory=dict)  # by job ID
 
     def take(
         self,
@@ -75,7 +75,7 @@ class JobWatch:
         pulses: TickPulses,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Take in a tick; return the UUIDs of GPUs whose job has the rhythm of a training."""
+        """Take in a tick; return the UUIDs of GPUs whose job has the rhythm of a training job."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses.of_gpus, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
@@ -103,12 +103,11 @@ class JobWatch:
 
     @property
     def current(self) -> WatchedJobs:
-        """The jobs of the last tick; without names unless names may leave the agent."""
+        """The jobs of the last tick, without names unless names may leave the agent."""
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Yield the price, the reference of each GPU's steps, and the processes that hung jobs wait
-        for."""
+        """Return the price, the reference step times, and the processes that hung jobs wait for."""
         out = ReadOutput(snapshot.at)
         cost = self.configuration.current[CostConfig]
         if cost.gpu_hour:
@@ -145,7 +144,7 @@ class JobWatch:
             out.add(metric, value, *labels)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
-        """Match the groups of this tick to the jobs that are known; begin and end the others."""
+        """Match the groups of this tick to the known jobs; start and end the other jobs."""
         left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:
@@ -164,11 +163,11 @@ class JobWatch:
                 following.append(JobRecord(name, group, snapshot.wall, snapshot.at))
         lost = self.inventory().lost
         for record in dict.fromkeys(left.values()):
-            # none of its processes is left on any of its GPUs that answer
+            # no process of the job is left on any of its GPUs that respond
             there = [gpu.labels for gpu in record.group.gpus if gpu.uuid not in lost]
             if not all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
                 following.append(record)
-            elif snapshot.at - record.began >= BIN:  # a test of the driver is no job
+            elif snapshot.at - record.began >= BIN:  # a driver test is not a job
                 price = self.configuration.current[CostConfig].gpu_hour
                 self._ended.appendleft(record.receipt(snapshot.at, price, ended=snapshot.wall))
         self._records = sorted(following, key=lambda record: record.group.gpus)
@@ -183,7 +182,7 @@ class JobWatch:
         pulses: Mapping[str, GpuPulse],
         accounts: Mapping[str, GpuStateTime],
     ) -> dict[str, Totals]:
-        """The totals of every GPU that has a job, by UUID."""
+        """Return the totals of every GPU that has a job, by UUID."""
         gpus = {gpu for record in self._records for gpu in record.group.gpus}
         return {
             gpu.uuid: totals(
@@ -206,7 +205,7 @@ class JobWatch:
         for record in self._records:
             gpus = record.group.gpus
             seen = {gpu: accounts[gpu.uuid].history.seen for gpu in gpus if gpu.uuid in accounts}
-            # seconds for which all GPUs of a job of several have waited
+            # seconds for which all GPUs of a multi-GPU job have waited
             waits = min(one.waits_for for one in seen.values()) if len(gpus) > 1 and seen else 0.0
             verdicts = map(snapshot.verdicts.get, seen)
             hung = [v.since for v in verdicts if v and v.state is State.HUNG]
@@ -247,8 +246,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """Return the processes that a job waits for, by the data of /proc on its processes on this
-    host."""
+    """Return the processes on this host that a job waits for, based on data from /proc."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -259,7 +257,7 @@ def _waited_for(
 
 
 def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
-    """Return the name of each job by its key, as far as it may be shown."""
+    """Return the name of each job that may be shown, by job key."""
     names: dict[str, tuple[str, JobLabels]] = {}
     for job in samples.labelled(workload.JOB_PIDS):
         name = job["job"], JobLabels(*(job[label] for label in JobLabels._fields))
@@ -268,7 +266,7 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return the reason why a job has no step: that of most of its GPUs."""
+    """Return the reason why a job has no step: the most frequent reason among its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return REASONS[max(reasons, key=reasons.count)].reason if reasons else Reason.NOT_ENOUGH
 

@@ -1,8 +1,8 @@
-"""Patterns in the driver's 20 ms power samples of a GPU's second, which may have two levels.
+"""Patterns in the driver's 20 ms power samples of a GPU, which may have two levels.
 
-A kernel that waits or that moves data between GPUs draws 125 to 330 W, dense work 600 to 750
-(measured on H200s). A job that does both in turn has two levels; a job that never waits has one
-broad level, whose lower part stays above 0.7 of the upper.
+A kernel that waits or moves data between GPUs draws 125 to 330 W, and dense work draws 600 to 750 W
+(measured on H200). A job that alternates between them has two levels; a job that never waits has a
+single broad level, whose lower part stays above 0.7 of the upper part.
 """
 
 from bisect import bisect_left
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 FEWEST = 20
-"""Least number of samples for two levels; a twentieth of the samples at each end are outliers. With
-60 no load of the tapes is decided differently."""
+"""Minimum number of samples for two levels; a twentieth of the samples at each end are outliers.
+With 60, no recorded load is decided differently."""
 
 APART = 0.62
-"""Largest ratio of the lower level's mean to the upper level's for two distinct levels. Measured:
-0.31 to 0.53 if a job waits or communicates in turn, 0.76 and more if not. With 0.78, five fewer of
-the 180 GPUs on the tapes are right."""
+"""Maximum ratio of the lower level's mean to the upper level's mean for two distinct levels. The
+measured ratio is 0.31 to 0.53 if a job alternately works and waits or communicates, and at least
+0.76 otherwise. With 0.78, five fewer of the 180 recorded GPUs are diagnosed correctly."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLevels:
-    """Two levels of power (W), and the share of the time spent at the lower one, 0-1.
+    """Two power levels (W), and the share of time (0-1) spent at the lower level.
 
-    `distinct` says whether they are two: otherwise the samples are one level, cut in the middle.
+    `distinct` is false if the samples form a single level, which was cut in the middle.
     """
 
     lower: float
@@ -32,11 +32,11 @@ class PowerLevels:
     lower_share: float
     distinct: bool
     sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
-    """Prefix sums of the samples in order of size."""
+    """Prefix sums of the samples in ascending order."""
 
     def depth(self, share: float, rests: float) -> float | None:
-        """Return the mean of the lowest samples of this share, without those of rests, over the
-        median of the samples above; None if either set is empty."""
+        """Return the ratio of the mean of the lowest `share` of samples, after skipping the idle
+        `rests` share, to the median of the samples above; None if either set is empty."""
         count = len(self.sums) - 1
         start, end = round(rests * count), round((rests + share) * count)
         if not start < end < count:
@@ -48,8 +48,8 @@ class PowerLevels:
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
     """Return the two levels that explain most of the variance; None for too few samples. The cut is
-    the mean of the two levels, moved until it no longer changes (two means in a dimension, from the
-    5th and 95th percentile)."""
+    the mean of the two levels, moved until it no longer changes (one-dimensional two-means
+    clustering, starting from the 5th and 95th percentiles)."""
     count = len(watts)
     if count < FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""The pulse of every GPU: the length of its job's steps, read from the samples of its power."""
+"""The pulse of each GPU: the step time of its job, derived from power samples."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -42,18 +42,18 @@ REASONS = {
     NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies without repeating"),
     NoPulse.FLAT: Absent(Reason.FLAT, "at rest, evenly at work, or held at its power limit"),
 }
-"""Reasons for having no period."""
+"""Reasons for the absence of a period."""
 
 
 @dataclass(slots=True)
 class GpuPulse:
-    """A GPU: the pulse of its present processes, and the steps of all its processes so far."""
+    """The pulse of a GPU's current processes, and the step count of all its processes so far."""
 
     pulse: Pulse = field(default_factory=Pulse)
-    reading: PulseReading | None = None  # None: the GPU has no process, or no sample has come
-    at: float = 0.0  # when its newest sample came (monotonic seconds)
+    reading: PulseReading | None = None  # None if there is no process, or no sample yet
+    at: float = 0.0  # when the latest sample was received (monotonic seconds)
     occupied: bool = False
-    ambiguous: str = ""  # why the period of its power may be no step, a sentence
+    ambiguous: str = ""  # sentence: why the power period may not be a step
     _steps: float = 0.0
     _pids: frozenset[str] = frozenset()
 
@@ -64,24 +64,24 @@ class GpuPulse:
 
     @property
     def step(self) -> float | None:
-        """Seconds of a step."""
+        """Step time in seconds."""
         return self.reading.step_seconds if self.reading and not self.ambiguous else None
 
     @property
     def reason(self) -> NoPulse | None:
-        """Reason for having no step; None if it has a step, or if nothing has been read."""
+        """Reason for the absence of a step; None if there is a step or no reading."""
         if self.reading is None:
             return None
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Note the processes on the GPU now; processes that come later have their own pulse."""
+        """Record the current processes on the GPU; later processes get a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Take in the samples that came since the last tick."""
+        """Take in the samples received since the last tick."""
         if not series.times:
             return
         before = self.reading.steps if self.reading else 0.0
@@ -91,8 +91,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """The step of a job in seconds (None if its GPUs disagree), the seconds until a change of its
-    steps shows, and the UUIDs of GPUs whose steps differ."""
+    """The step time of a job in seconds (None if its GPUs disagree), the confidence, the seconds
+    until a change in step time shows, and the UUIDs of GPUs whose steps differ."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -101,9 +101,9 @@ class JobPulse(NamedTuple):
 
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
-    """Return the step on which most GPUs of a job agree, by their UUIDs. GPUs that `exchange` data
-    take the same steps: GPUs that report another step stand apart; others may be jobs of the same
-    sweep, each with its steps."""
+    """Return the step time on which most GPUs of a job agree; `pulses` is by UUID. GPUs that
+    `exchange` data take the same steps, so a GPU with another step time stands apart. Otherwise the
+    GPUs may belong to different jobs of a sweep, each with its own steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0
     near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
@@ -122,7 +122,7 @@ def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
 
 
 class TickPulses(NamedTuple):
-    """The pulses of a tick: by UUID of the GPU, and by job."""
+    """The pulses of a tick, by GPU UUID and by job."""
 
     of_gpus: Mapping[str, GpuPulse] = MappingProxyType({})
     of_jobs: Mapping[JobGroup, JobPulse] = MappingProxyType({})
@@ -130,15 +130,15 @@ class TickPulses(NamedTuple):
 
 @dataclass(slots=True)
 class GpuPulses:
-    """Feeds each GPU's samples to its pulse."""
+    """Feeds the samples of each GPU to its pulse."""
 
     inventory: Callable[[], GpuInventory]
-    speed: float = 1.0  # of the clock
+    speed: float = 1.0  # clock speed
     _apart: frozenset[str] = frozenset()
-    """UUIDs of GPUs whose rhythm is not that of the others of their job."""
+    """UUIDs of GPUs whose rhythm differs from the other GPUs of their job."""
 
     pulses: dict[str, GpuPulse] = field(default_factory=lambda: defaultdict(GpuPulse))
-    """By UUID, of every GPU that was met."""
+    """Pulses of all GPUs seen so far, by UUID."""
 
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
@@ -169,7 +169,7 @@ class GpuPulses:
         return TickPulses(self.pulses, of_jobs)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The steps of every GPU with a job, or the reason why they are not known."""
+        """Return the steps of every GPU with a job, or the reason why the steps are unknown."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)
@@ -190,7 +190,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return the reason why a GPU in use has no step; None if it has a step."""
+        """Return the reason why a GPU with a process has no step; None if it has a step."""
         if one.reading is None:
             return REASONS[NoPulse.NOT_ENOUGH]
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
@@ -202,8 +202,8 @@ class GpuPulses:
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
-    """UUIDs of GPUs on which several processes compute: the driver reports that they take turns, or
-    they are clients of MPS, of which it reports no share."""
+    """Return the UUIDs of GPUs on which several processes compute: the driver reports that they
+    take turns, or they are MPS clients, for which the driver reports no shares."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -218,8 +218,8 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Return whether a GPU waits for batches that several loaders or threads prepare at once, each
-    of them active for most of the time."""
+    """Return whether a GPU waits for batches that several loaders or threads prepare in parallel,
+    each of them active most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

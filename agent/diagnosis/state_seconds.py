@@ -1,4 +1,4 @@
-"""A GPU's account: its seconds by state and cause, and the pair that leads now."""
+"""A GPU's account: its seconds by state and cause, and the currently leading pair."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,25 +9,25 @@ from agent.diagnosis.energy import EnergyByState
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
-"""Seconds over which the largest share is found, and for which every GPU of a job must wait before
-it hangs. Chosen, as the next two are: they decide when a state is shown, not the counts."""
+"""Seconds over which the largest share is determined, and for which every GPU of a job must wait
+before the job counts as hung. Chosen, like the next two constants: they affect when a state is
+shown, not the counts."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must lead before it is shown, so that no state flaps at a threshold."""
+"""Seconds for which a pair must lead before it is shown, to avoid flapping near a threshold."""
 
 BRIDGED = 60.0
-"""Seconds without knowledge, or with a paused hang, over which a state continues if it is the same
-on both sides."""
+"""Maximum seconds without data, or with an interrupted hang, across which a state continues if it
+is the same on both sides."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
 Parts = Mapping[Pair, float]
-"""Shares of a second by state and cause; they sum to 1."""
+"""Shares of a second by state and cause, which sum to 1."""
 
 
 class Lead(NamedTuple):
-    """A pair that led: since when, until when, and for how many seconds in between it did not
-    (s)."""
+    """A pair that led from `since` to `until`, except for `gaps` seconds in between (s)."""
 
     pair: Pair
     since: float
@@ -37,28 +37,28 @@ class Lead(NamedTuple):
 
 @dataclass(slots=True)
 class SecondsByState:
-    """Seconds by state and cause as far as they were observed, and the pair that leads."""
+    """Observed seconds by state and cause, and the leading pair."""
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
     energy: EnergyByState = field(default_factory=EnergyByState)
     leader: Pair | None = None
-    since: float = 0.0  # when the leader began to lead (monotonic seconds)
+    since: float = 0.0  # when the leader started to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares of the last ten seconds by pair, those above 0; empty if nothing is known."""
+    """Shares above 0 in the last ten seconds, by pair; empty if nothing is known."""
 
-    gaps: float = 0.0  # seconds since then in which it did not lead
+    gaps: float = 0.0  # seconds after `since` in which the leader did not lead
     _before: Lead | None = None  # the previous leader
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
     _candidate: Pair | None = None
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count a tick of so many seconds that ended at `now`."""
+        """Count a tick that lasted `seconds` and ended at `now`."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
-        if self.leader == HUNG and not hung:  # it goes on, or has ended: that is over at once
+        if self.leader == HUNG and not hung:  # the job continued or ended: the hang is over at once
             self._forget(now)
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
@@ -73,13 +73,13 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count so many seconds until `now` as unknown; no pair leads any more."""
+        """Count the `seconds` before `now` as unknown; no pair leads any longer."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Let no pair lead from `now` on; the leader continues if it leads again soon."""
+        """Let no pair lead from `now` on; the last leader continues if it leads again soon."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -90,14 +90,14 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Let a pair lead, from its earlier lead on if only a short gap lies between."""
+        """Let a pair lead, starting with its earlier lead if the gap is short."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """A hang is known after ten seconds, and leads at once."""
+        """Update the leader; a hang is known after ten seconds and leads at once."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

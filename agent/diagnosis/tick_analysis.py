@@ -1,5 +1,5 @@
-"""A tick understood, part by part: each part gets as arguments the results of the parts before it
-in this tick, and the results of the last tick."""
+"""Analysis of a tick, part by part. Each part receives the results of the earlier parts in this
+tick, and the results of the last tick."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,8 +18,9 @@ from agent.series import SampleStore
 
 
 class TickAnalysis:
-    """Data paths, groups of processes, pulses, verdicts with their accounts, jobs with their
-    receipts, in this order; an observer of the poller. A part that fails costs its own results."""
+    """A poller observer that analyses data paths, process groups, pulses, verdicts with their
+    accounts, and jobs with their receipts, in this order. A part that fails loses only its
+    results."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class TickAnalysis:
             lambda: diagnosis.take(snapshot, samples, groups or (), last), snapshot
         )
         stepping = last.stepping
-        if groups is not None:  # else all jobs would seem to have ended
+        if groups is not None:  # otherwise all jobs would seem to have ended
             stepping = guards["jobs"].run(
                 lambda: self.jobs.take(judged, samples, groups, pulses, diagnosis.accounts),
                 stepping,
@@ -60,7 +61,7 @@ class TickAnalysis:
         return judged
 
     def report(self, snapshot: Snapshot) -> Iterator[Reading]:
-        """Return the reading of each part."""
+        """Yield the reading of each part."""
         guards, failed = self._guards, self._grouping.failure
         yield guards["bandwidth"].report(self.paths.report, snapshot)
         yield guards["pulse"].report(self._pulses.report, snapshot)

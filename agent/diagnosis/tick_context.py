@@ -1,4 +1,4 @@
-"""Context of a tick, common to all GPUs: samples, data paths, host, and GPUs that work together."""
+"""Context of a tick, shared by all GPUs: samples, data paths, host, and cooperating GPUs."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
-    """A data path in one direction: traffic over limit, and the limit in bytes per second."""
+    """A direction of a data path: the ratio of traffic to limit, and the limit in bytes/s."""
 
     device: str
     direction: str
@@ -25,11 +25,11 @@ class PathUse(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """Activity of a GPU's kernels and processes, for the detection of waits."""
+    """Activity of a GPU's kernels and processes, used to detect waits."""
 
     kernels_spin: bool = False
-    asleep: bool = False  # its processes do nothing, nor read or write
-    stopped: bool = False  # a process of it, by a signal or a debugger
+    asleep: bool = False  # its processes do nothing, and neither read nor write
+    stopped: bool = False  # a signal or a debugger has stopped one of its processes
     thread_spins: bool = False
 
 
@@ -40,22 +40,22 @@ NOTHING_SEEN = RankActivity()
 class GpuHistory:
     """State of a GPU that outlasts the window."""
 
-    idle_for: float = 0.0  # s for which neither the GPU nor its processes have done anything
-    waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
+    idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
+    waits_for: float = 0.0  # seconds for which it only spins, or is idle with its processes at rest
     rank: RankActivity = NOTHING_SEEN
-    sent_abroad: bool = False  # the host's network has carried something both ways meanwhile
-    nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
-    power: PowerLevels | None = None  # of its newest 20 ms samples
-    level: WorkLevel | None = None  # of its newest windows of 100 ms
-    bursts: bool = False  # its work came in bursts without a rhythm, as requests do
-    clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
-    came: float | None = None  # when its processes came (monotonic seconds)
+    sent_abroad: bool = False  # the host's network has since carried data in both directions
+    nvlink_seen: bool = True  # NVLink has carried data since the processes appeared
+    power: PowerLevels | None = None  # levels of the latest 20 ms samples
+    level: WorkLevel | None = None  # level of the latest 100 ms windows
+    bursts: bool = False  # its work came in irregular bursts, as requests do
+    clock: float | None = None  # unthrottled SM clock (Hz) at similar power
+    came: float | None = None  # when its processes appeared (monotonic seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class LastTick:
-    """Findings of the tick before: the UUIDs of GPUs whose job has had the rhythm of a training for
-    a minute, and of those whose NVLink may have carried something since their processes came."""
+    """Results of the last tick: UUIDs of GPUs whose job has had the rhythm of a training job for a
+    minute, and UUIDs of GPUs whose NVLink may have carried data since their processes appeared."""
 
     stepping: frozenset[str] = frozenset()
     exchanging: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class LastTick:
 
 @dataclass(frozen=True)
 class TickContext:
-    """Context of a tick. Costly values are gathered when a rule first asks for them."""
+    """Context of a tick. Expensive values are computed when a rule first asks for them."""
 
     samples: SampleStore
     bandwidth: PathAccounts
@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """The paths of a kind with known traffic now: the host's, or a GPU's, the fullest first."""
+        """Return the host's or a GPU's paths of a kind with known traffic, fullest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property
@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """Each GPU to the GPUs that work with it on the same job, itself included."""
+        """The GPUs that work on the same job as each GPU, including the GPU itself."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -102,14 +102,14 @@ class TickContext:
 
     @cached_property
     def pids(self) -> dict[tuple[str, ...], frozenset[str]]:
-        """The compute processes of each GPU by its labels."""
+        """The compute processes of each GPU, by GPU labels."""
         found: dict[tuple[str, ...], set[str]] = {}
         for *gpu, pid in self.samples.all(process.PROCESS):
             found.setdefault(tuple(gpu), set()).add(pid)
         return {gpu: frozenset(pids) for gpu, pids in found.items()}
 
     def has_ranks(self, gpus: Set[GpuKey]) -> bool:
-        """Return whether a process on one of these GPUs has a rank beyond 0 in its job."""
+        """Return whether a process on any of the given GPUs has a rank above 0 in its job."""
         return any(
             rank and int(rank) > 0 and GpuKey(int(gpu), uuid) in gpus
             for gpu, uuid, *_, rank in self.samples.all(workload.JOB_PROCESS)
@@ -117,12 +117,12 @@ class TickContext:
 
     @cached_property
     def stopped(self) -> dict[tuple[str, ...], frozenset[int]]:
-        """The stopped processes of each GPU by its labels."""
+        """The stopped processes of each GPU, by GPU labels."""
         return workload.stopped(self.samples)
 
     @cached_property
     def active_disk(self) -> "DiskActivity | None":
-        """The busiest local disk or array that works."""
+        """The busiest local disk or array that is active."""
         rate = self.samples.rate
         found = [
             DiskActivity(
@@ -135,16 +135,15 @@ class TickContext:
 
     @cached_property
     def blocked(self) -> float:
-        """Seconds a second that threads of all GPUs' processes were seen in uninterruptible
-        sleep."""
+        """Seconds per second for which GPU processes' threads were in uninterruptible sleep."""
         known = (labels for labels in self.samples.all(workload.THREADS) if labels[-1] == "blocked")
         rates = (self.samples.rate(workload.THREADS, *one, seconds=KEPT) for one in known)
         return sum(rate or 0.0 for rate in rates)
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """True if a port or NIC of the host carries traffic both ways, as collectives do: logs,
-        metrics and requests for data are quiet."""
+        """Whether a port or NIC of the host carries traffic in both directions, as collectives do;
+        logs, metrics, and data requests stay below the threshold."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):
@@ -153,12 +152,12 @@ class TickContext:
 
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:
-        """Types of the network file systems that are mounted."""
+        """Types of the mounted network file systems."""
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """The fullest uplink of a PCIe switch that this GPU shares with others, in one direction;
-        None if it has its own."""
+        """Return the fullest uplink of a PCIe switch that this GPU shares with other GPUs, in the
+        given direction; None if it shares none."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))
@@ -172,7 +171,7 @@ class TickContext:
 
 
 class DiskActivity(NamedTuple):
-    """A disk: share of time busy, bytes read a second."""
+    """A disk: the share of time for which it is busy, and the bytes read per second."""
 
     device: str
     busy: float

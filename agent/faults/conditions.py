@@ -339,8 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Set `label` to `word` in rows whose `source` label matches `pattern`; $1 in `word` stands for
-    the first group."""
+    """Set `label` to `word` in rows whose `source` label matches; $1 stands for the first group."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

@@ -151,8 +151,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and the content of each table in a file, with names replaced; tables in blocks
-    come first."""
+    """Yield the kind and the filled content of each table in a file; tables in blocks come
+    first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):

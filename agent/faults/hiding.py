@@ -13,8 +13,7 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """A rule by which source alerts hide target alerts if all `equal` labels have the same values,
-    in Alertmanager's format."""
+    """An Alertmanager rule: source alerts hide target alerts if all `equal` labels match."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]

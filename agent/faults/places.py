@@ -16,8 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its name, built from the alert's labels, and its dashboard path in
-    Grafana."""
+    """A kind of place: its name, built from alert labels, and its dashboard path in Grafana."""
 
     text: str
     board: str

@@ -33,7 +33,7 @@ def spoken(span: str) -> str:
 
 
 def span(length: float) -> str:
-    """Return `length` seconds, rounded to milliseconds, in the largest unit that gives a whole
+    """Return `length` seconds, to the millisecond, in the largest unit that gives a whole
     number."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
@@ -48,9 +48,8 @@ RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
 
 
 def scaled(expr: str, scale: float) -> str:
-    """Return a PromQL expression with every range multiplied by `scale`. A range that is a
-    millisecond shorter than whole seconds, so that two ranges do not overlap, remains a millisecond
-    shorter."""
+    """Return a PromQL expression with every range multiplied by `scale`. A range a millisecond
+    short of whole seconds, so that two ranges do not overlap, stays a millisecond short."""
     if scale == 1.0:
         return expr
 
@@ -79,8 +78,7 @@ has no `for`."""
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
     """Return a PromQL expression with instant values held, for an alert with a `for` of `hold`
-    seconds. If values are held for less than HELD, a value that is not stale counts regardless of
-    its age."""
+    seconds. If values are held for less than HELD, a value that is not stale counts at any age."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"

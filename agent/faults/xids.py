@@ -48,8 +48,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield a row for each combination of severity and action, and a row for codes that are not in
-    the catalogue."""
+    """Yield a row for each combination of severity and action, and a row for uncatalogued codes."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
