@@ -86,11 +86,13 @@ def verdict(look: StatusView, width: int) -> Iterator[str]:
         yield from prose(f"{clause.text}.", width, indent="")
         yield from show(clause, lead="Do: ", indent="")
         yield from _hidden(status, clause.findings, width, "  ")
-    for one in status.findings:
-        if one.id not in spoken and one.hidden_by is None:
-            yield from prose(one.text, width, hanging="  ")
-            yield from show(one, indent="    ")
-            yield from _hidden(status, (one.id,), width, "    ")
+    others = [one for one in status.findings if one.id not in spoken and one.hidden_by is None]
+    if others:
+        yield "What else is wrong:"
+    for one in others:
+        yield from prose(f"{one.text}.", width, hanging="  ")
+        yield from show(one, lead="Do: ", indent="    ")
+        yield from _hidden(status, (one.id,), width, "    ")
     if status.sound:
         yield from prose(status.sound, width, indent="")
 

@@ -55,8 +55,8 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
     first = next(iter(shown), None) or next(unseen, None)
     if first:
         more = len(shown) - 1
-        findings = "findings" if more > 1 else "finding"
-        others = f", {more} more {findings} below" if more > 0 else ""
+        faults = "faults" if more > 1 else "fault"  # information does not count
+        others = f", {more} more {faults} below" if more > 0 else ""
         yield HeadlineClause(
             level=first.level,
             text=f"{capital(first.text, first.devices)}{others}",

@@ -129,7 +129,7 @@ def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
     shown = "\n".join(lines("dgx-station-v100:pcie-degraded"))
     assert shown.count("its PCIe link has lost lanes: x8 instead of x16") == 1
     event = next(line for line in lines("dgx-h100:xid-171") if "XID 171" in line)
-    assert event.endswith(" ago"), "what says how long ago it was needs no second time"
+    assert event.endswith(" ago."), "what says how long ago it was needs no second time"
 
 
 def test_what_is_wrong_is_listed() -> None:
