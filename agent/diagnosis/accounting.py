@@ -135,7 +135,7 @@ class Diagnosis:
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> Snapshot:
-        """Take in a tick and add it to the accounts; return the snapshot with its verdicts."""
+        """Process a tick and add it to the accounts; return the snapshot with its verdicts."""
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:

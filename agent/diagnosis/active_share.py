@@ -26,9 +26,9 @@ limit below which transfers take no time. LINKS_AT_REST: ratio below which the l
 (gradients of a small network, which take 5 % of a step, have 0.012)."""
 
 TRANSFER_RATE = 0.60
-"""Ratio of payload to NVLink limit during transfers without work. 14 loads on H200 had 0.56 to 0.72
-with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB; gradients of a few MB and a
-single channel had 0.04 to 0.24, and take longer than reported."""
+"""Ratio of payload to NVLink limit during transfers without work. On H200, 14 loads had ratios of
+0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB; gradients of a few
+MB and a single channel had 0.04 to 0.24, and take longer than reported."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to activity while a GPU computes: 0.85 to 0.89 for training on H100 with
@@ -52,8 +52,7 @@ SMALL_MESSAGES, SMALL_TIME = 2.05, 110.0
 SMALL_TIME: additional time per byte, relative to the limit, for each unit above SMALL_MESSAGES. On
 two H100s, messages without work had 1.2 to 1.4 bytes on the wire (4 MB and more, 70 to 310 GB/s),
 2.1 to 2.2 (256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and
-less, 1 to 3 GB/s); gradient buckets beside work had 1.6 to 2.0, and pipeline stages had 2.0 to
-2.1."""
+less, 1 to 3 GB/s); gradient buckets during work had 1.6 to 2.0, and pipeline stages 2.0 to 2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
@@ -62,8 +61,8 @@ recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
 
 CLEARLY = 0.05
 """Smallest share of a second that power samples can show without GPM: in transfers, and in the
-excess of a rank's time at low power over that of the awaited rank (two ranks with 40 % exposed
-communication differed by 0.01 to 0.04)."""
+excess of a rank's low-power time over the awaited rank's low-power time (two ranks with 40 %
+exposed communication differed by 0.01 to 0.04)."""
 
 RARE = 0.20
 """Share of the samples up to which a lower power level is too rare to be distinguished from
@@ -177,8 +176,8 @@ def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
 
 
 def _transfers_in_dips(second: ActiveSecond) -> float:
-    """Return the maximum time that the payload can take without GPM, if an equal share of the power
-    samples lies clearly below the others; transfers that overlap with work show no dip."""
+    """Without GPM, return the maximum time that the payload can take, if an equal share of the
+    power samples lies clearly below the others; transfers that overlap with work show no dip."""
     exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
     if exposed < CLEARLY or second.power is None:
         return 0.0
@@ -243,7 +242,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return the time that a GPU spends at the lower of two power levels in excess of the peer's
-    time. Both transfer for equally long, so the GPU waits during the excess."""
+    time. Both transfer data for the same time, so the GPU waits during the excess."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     longer = not_computing(second) - not_computing(peer)
@@ -259,7 +258,7 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
     for mine, theirs, least in pairs:
         if mine is not None and theirs is not None and theirs >= least:
             return min(1.0, mine * peer.activity / theirs)
-    return peer.activity  # small kernels: both do the same work, so the excess is waiting
+    return peer.activity  # small kernels: both GPUs do equal work, so the excess is waiting
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:

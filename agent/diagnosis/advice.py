@@ -52,7 +52,7 @@ def peer_advice(who: str = "the GPU that it waits for") -> str:
 def severity(pair: Pair) -> Severity | None:
     """Return the severity of a state, which is the same in every view; None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
-        return Severity.INFO  # a notebook or a server without requests waits too
+        return Severity.INFO  # a notebook or a server without requests also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
 
 

@@ -63,11 +63,11 @@ class EnergyByState:
     _watts: float = 1.0
 
     def sample(self, series: TimedSeries) -> None:
-        """Take in 20 ms power samples (W)."""
+        """Add 20 ms power samples (W)."""
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Take in a reading of the counter, which restarts with the driver."""
+        """Process a reading of the counter, which restarts with the driver."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted

@@ -91,7 +91,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """A GPU in a tick; None means unknown."""
+    """A GPU's evidence in a tick; None means unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -222,7 +222,7 @@ class Evidence:
 
     @cached_property
     def peers(self) -> list["Evidence"]:
-        """The other GPUs of the job."""
+        """Evidence for the other GPUs of the job."""
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
 
     @cached_property
@@ -263,7 +263,7 @@ class Evidence:
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rate = activity.NVLINK_RATE
         rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
-        if None in rates.values():  # without GPM: the rates of the byte counters
+        if None in rates.values():  # without GPM, use the rates of the byte counters
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():
             rates.update({w.direction: w.ratio * w.limit for w in self.path_usage("nvlink")})

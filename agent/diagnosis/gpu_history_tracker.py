@@ -20,8 +20,8 @@ OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
 """Seconds after processes appear for which readings still show the work of earlier processes."""
 
 LOADED = 0.5
-"""Activity from which the SM clock shows the GPU's capability at the current power. Chosen, like
-POWER_STEP, because no recorded GPU is throttled."""
+"""Activity from which the SM clock shows the GPU's capability at the current power. Chosen rather
+than measured, like POWER_STEP, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
 """Width of the steps in which power counts as similar, as a fraction of the power limit."""
@@ -51,7 +51,7 @@ class Bursts:
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Take in an activity reading (0-1) at time `at` (s), unless it is the previous reading.
+        """Add an activity reading (0-1) at time `at` (s), unless it is the previous reading.
         Activity below `quiet` is not work, because a polling thread may copy a flag at times."""
         if activity >= quiet:
             self._worked = at
@@ -99,12 +99,12 @@ class GpuHistoryTracker:
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power step: Hz, time
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
-        """Take in the power samples (W) received since the last tick."""
+        """Add the power samples (W) received since the last tick."""
         self._power.extend(series.values)
         self._levels, self._sampled = power_levels(self._power), now
 
     def update(self, e: Evidence, now: float) -> None:
-        """Take in the evidence of this tick."""
+        """Process the evidence of this tick."""
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()

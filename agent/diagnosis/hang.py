@@ -14,7 +14,7 @@ from agent.sources import workload
 
 REMOTE_AFTER = 600.0
 """Seconds of waiting from which a job on several hosts hangs if no process on this host explains
-the wait, because a rank on another host may be writing a checkpoint. Chosen, not measured."""
+the wait, because a rank on another host may be writing a checkpoint. The value is not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:
@@ -72,9 +72,9 @@ def _on_several_hosts(e: Evidence) -> bool:
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
     """Return the GPUs whose processes the rest of their job waits for; empty if that is unclear.
 
-    They are the GPUs with stopped processes; or else the idle GPUs with a sleeping process while
-    the kernels or threads of all other GPUs spin; or else the GPUs with sleeping processes while
-    the threads of all other GPUs spin.
+    The first of the following that exist are returned: GPUs with stopped processes; idle GPUs with
+    a sleeping process while the kernels or threads of all other GPUs spin; and GPUs with sleeping
+    processes while the threads of all other GPUs spin.
     """
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:

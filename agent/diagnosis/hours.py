@@ -107,14 +107,14 @@ class HourlySums:
         self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
         self._has_names = True
-        self._read: dict[int, bytes] = {}  # from disk, until taken in
+        self._read: dict[int, bytes] = {}  # from disk, until merged
         self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
         if folder is not None:
             self._disk.start()
             self._disk.join(DISK_HANGS)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Take in a tick."""
+        """Process a tick."""
         self._latest = snapshot
         self._take_read()
         if self._has_names and not self._named():
@@ -202,7 +202,7 @@ class HourlySums:
         self._now = msgspec.json.decode(known, type=Hour) if known else new
 
     def _take_read(self) -> None:
-        """Take in the hours from disk once they have been read."""
+        """Merge the hours from disk once they have been read."""
         read, self._read = self._read, {}
         if begun := read.pop(self._now.hour, None):
             self._now = msgspec.json.decode(begun, type=Hour).add(self._now)

@@ -32,9 +32,9 @@ GB/s on an H100, batches of 1 to 256 MB), and into fresh memory (1.3 GB/s). A th
 into fresh memory at this rate does nothing else in the kernel."""
 
 MOSTLY = 0.5
-"""The larger part: the minimum share of the inactive time that copies must explain, and the maximum
-share of a core that other threads and processes of a server may use while it waits. Without the
-minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
+"""Majority threshold: the minimum share of the inactive time that copies must explain, and the
+maximum share of a core that other threads and processes of a server may use while it waits. Without
+the minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
@@ -183,7 +183,7 @@ def _asleep(e: Evidence, *roles: str) -> float:
     seen = sum(e.host.share(role, "blocked") for role in roles)
     samples, longer = e.context.samples, 0.0
     counted = samples.rate(host.IO_WAIT, seconds=SPAN)
-    if not counted:  # some kernels count nothing
+    if not counted:  # some Linux kernels count nothing
         counts = samples.value(host.IO_WAIT) or e.host.rate(workload.CGROUP_STALLED, "io") == 0.0
         return 0.0 if counts and counted is not None else seen
     if e.context.blocked:
@@ -333,7 +333,7 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""The function that finds the facts for each cause."""
+"""Functions that find the facts, by cause."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:

@@ -59,7 +59,7 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """A job, followed tick by tick. Times are in seconds on the agent's monotonic clock, except for
-    `wall`, which is since the epoch."""
+    `wall`, which is in seconds since the epoch."""
 
     id: str
     group: JobGroup
@@ -88,7 +88,7 @@ class JobRecord:
         known: Set[int],
         totals: Mapping[str, Totals],
     ) -> None:
-        """Take in a tick; `known` contains the processes read, and `totals` is by UUID."""
+        """Process a tick; `known` contains the processes read, and `totals` is by UUID."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -120,8 +120,8 @@ class JobRecord:
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
         """Return how long the job had run when first seen. An age from before the job's own
-        processes were read belongs to others, such as an earlier Slurm job step on the same
-        GPUs."""
+        processes were read belongs to other processes, such as an earlier Slurm job step on the
+        same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)

@@ -75,7 +75,7 @@ class JobWatch:
         pulses: TickPulses,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Take in a tick; return the UUIDs of GPUs whose job has the rhythm of a training job."""
+        """Process a tick; return the UUIDs of GPUs whose job has the rhythm of a training job."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses.of_gpus, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))

@@ -81,7 +81,7 @@ class GpuPulse:
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Take in the samples received since the last tick."""
+        """Process the samples received since the last tick."""
         if not series.times:
             return
         before = self.reading.steps if self.reading else 0.0
@@ -143,7 +143,7 @@ class GpuPulses:
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> TickPulses:
-        """Take in the samples of a tick; return the pulses of all GPUs and jobs."""
+        """Process the samples of a tick; return the pulses of all GPUs and jobs."""
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)

@@ -10,8 +10,8 @@ from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is determined, and for which every GPU of a job must wait
-before the job counts as hung. Chosen, like the next two constants: they affect when a state is
-shown, not the counts."""
+before the job counts as hung. This value and the next two are not measured: they affect when a
+state is shown, not the counts."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is shown, to avoid flapping near a threshold."""
@@ -27,7 +27,7 @@ Parts = Mapping[Pair, float]
 
 
 class Lead(NamedTuple):
-    """A pair that led from `since` to `until`, except for `gaps` seconds in between (s)."""
+    """A pair that led from `since` to `until` (s), except for `gaps` seconds in between."""
 
     pair: Pair
     since: float

@@ -39,7 +39,7 @@ class TickAnalysis:
         self._guards = {name: Guard(name) for name in sources}
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Take in a tick; return the snapshot with its verdicts."""
+        """Process a tick; return the snapshot with its verdicts."""
         last, guards, diagnosis = self._last, self._guards, self.diagnosis
         guards["bandwidth"].run(lambda: self.paths.take(snapshot, samples), None)
         groups = self._grouping.run(lambda: self._groups.take(samples), None)

@@ -58,7 +58,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
 def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that refuse to report values which most other GPUs of their model report."""
+    """Yield the GPUs that refuse to report values that most other GPUs of their model report."""
     assert fault.finding
     asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()

@@ -89,8 +89,8 @@ class FaultTable(
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Additional names for a finding's sentence: the values of `label` of all series of `metric` on
-    the GPU that equal `value`."""
+    """Additional names for a finding's sentence: the `label` of each series of `metric` on the same
+    GPU whose value is `value`."""
 
     metric: str
     label: str

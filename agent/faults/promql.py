@@ -48,8 +48,9 @@ RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
 
 
 def scaled(expr: str, scale: float) -> str:
-    """Return a PromQL expression with every range multiplied by `scale`. A range a millisecond
-    short of whole seconds, so that two ranges do not overlap, stays a millisecond short."""
+    """Return a PromQL expression with every range multiplied by `scale`. A range that is a
+    millisecond short of whole seconds, to avoid an overlap with another range, stays a millisecond
+    short."""
     if scale == 1.0:
         return expr
 
@@ -67,13 +68,13 @@ INSTANT = re.compile(
 """An instant vector selector, by metric name or `__name__`, without a range or an offset."""
 
 HELD = 135.0
-"""Seconds for which rules hold the last value of a target, because a failed scrape marks all its
-series as stale. Scrapes may be two minutes apart."""
+"""Seconds for which rules hold the last value of a target, because a failed scrape marks all series
+of the target as stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""SOONER: seconds by which a value is held for less than the `for` of its alert, so that a
-condition in a single scrape fires no alert. AT_ONCE: seconds for which a value is held if the alert
-has no `for`."""
+"""SOONER: seconds by which the hold of a value is shorter than the `for` of its alert, so that a
+condition in a single scrape fires no alert. AT_ONCE: seconds of the hold if the alert has no
+`for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
@@ -86,8 +87,9 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """A recording rule; `record` is named level:metric:operations. With `held`, instant values are
-    held across failed scrapes. The agent evaluates `here` instead of `expr` if `here` is set."""
+    """A recording rule; `record` is named level:metric:operations. If `held` is true, instant
+    values are held across failed scrapes. The agent evaluates `here` instead of `expr` if `here` is
+    set."""
 
     record: str
     expr: str

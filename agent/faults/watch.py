@@ -31,13 +31,13 @@ REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """Maximum age in seconds and maximum number of retained events."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds whose counter remains after their events."""
+"""Fault kinds whose counter remains after their events."""
 
 OF_LATE = 900.0
 """Seconds for which a fault of a kind in EVENTS continues after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds for late or failed reads; a single late read ends by itself and is not an event."""
+"""Fault kinds for late or failed reads; a single late read ends by itself and is not an event."""
 
 LATE_READ_SECONDS = 30.0
 """Seconds within which a late read may end by itself. After that it is a fault, even before the

@@ -1,10 +1,10 @@
 """Growth of counters over windows, for conditions. Only metrics that conditions name are summed, in
-buckets of a minute, or of ten minutes for windows beyond six hours.
+buckets of a minute, or of ten minutes for windows longer than six hours.
 
 A series takes 4 bytes per bucket once it grows: with 8 active GPUs, 70 kB for windows of up to six
 hours and 30 kB for windows of a day. The hourly sums of agent/diagnosis/hours.py cannot replace a
-window of a day: they contain GPU states but no other counters, and they start at full hours. An
-hour that leaves the window would remove 4 % of it, and an alert needs a share of 10 %.
+window of a day: they contain GPU states but no other counters, and they start at full hours. When
+an hour leaves the window, 4 % of the window is lost, while an alert fires at a share of 10 %.
 """
 
 import math
@@ -29,7 +29,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """A request of a condition for a metric; `window` is in seconds, or 0 for the latest value."""
+    """A condition's request for a metric; `window` is in seconds, or 0 for the latest value."""
 
     metric: Metric
     window: float = 0.0
@@ -123,7 +123,7 @@ class FaultSamples(SampleStore):
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
-    _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change
+    _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change of a read
     _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
     _absent: int = 0  # turn in which absences last changed
     _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class FaultSamples(SampleStore):
                     self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
-        """Take in the new readings, and add them to the sums."""
+        """Store the new readings, and add them to the sums."""
         new = [one for key, one in readings.items() if self._taken.get(key) is not one]
         old = (item for item in readings.items() if self._taken.get(item[0]) is item[1])
         late = [key for key, one in old if one.expires < now]
