@@ -43,6 +43,13 @@ def _xid() -> AgentBench:
     return bench.run(68)  # its job has a share once samples of a minute are there
 
 
+def _shared() -> AgentBench:
+    """Two jobs take turns on a GPU with GPM."""
+    bench = machines.simulated("dgx-h200:nvlink-saturated", Settings(JobConfig(info=True)), gpus=2)
+    start_process(bench.run(2).machine, 1)
+    return bench.run(68)
+
+
 def _allocated() -> AgentBench:
     """No one is on any GPU, and one was given to a job; an hour has a price."""
     config = Settings(JobConfig(info=True), AllocationConfig(slurm=True), CostConfig(2.5, "EUR"))
@@ -97,7 +104,7 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
         )
     },
     "dgx-a100-raid-degraded": _two("dgx-a100:training+raid-degraded"),
-    "dgx-h200-nvlink-saturated": _two("dgx-h200:nvlink-saturated"),
+    "dgx-h200-nvlink-saturated": _shared,
     "dgx-b200-training": _two("dgx-b200:training"),
     "dgx-b300-idle": _two("dgx-b300:idle"),
     "dgx-h100-mig": _mig,
