@@ -77,7 +77,7 @@ GPUs are diagnosed correctly."""
 
 
 class WorkLevel(NamedTuple):
-    """Ratios of SM and DRAM activity to activity while a GPU works and does not wait."""
+    """SM and DRAM activity as ratios of overall activity, while a GPU is working rather than waiting."""
 
     sm: float
     dram: float

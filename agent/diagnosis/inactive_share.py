@@ -297,7 +297,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return the fact that a peer works while this GPU's process sleeps."""
+    """Return evidence that a peer is working while this GPU's process is sleeping."""
     peer = awaited(e)
     if peer is None:
         return ()

@@ -73,7 +73,7 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count the `seconds` before `now` as unknown; no pair leads any longer."""
+        """Count the `seconds` before `now` as unknown, and clear the leading pair."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)

@@ -126,7 +126,7 @@ class GpuWatch:
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
-        """Run the due reads of a GPU; the reading of a late read is discarded."""
+        """Run the reads that are due for a GPU, and discard the results of late ones."""
         for read in due:
             if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return

@@ -34,7 +34,7 @@ class Observer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """Runs part of a tick so that an error in it marks only its own source as down and the agent
+    """Runs one part of a tick. If that part fails, only its source is marked as down, and the agent
     continues."""
 
     source: str

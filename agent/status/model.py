@@ -292,7 +292,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """An ended job, with its receipt as text."""
+    """A finished job, with its receipt as text."""
 
     id: str
     ids: tuple[str, ...]

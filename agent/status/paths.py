@@ -58,7 +58,7 @@ AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 class Way(NamedTuple):
-    """A direction of a path, with its limit or, without a limit, the counter of its traffic."""
+    """One direction of a path, with its limit, or with its traffic counter if it has no limit."""
 
     key: PathKey
     limit: Limit | None
