@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 
 BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-agent")
 RULES = (
-    *("dgx-gpus", "dgx-xids", "dgx-xids-lesser", "dgx-links", "dgx-host", "dgx-slow"),
+    *("dgx-gpus", "dgx-memory", "dgx-xids", "dgx-xids-lesser", "dgx-links", "dgx-host", "dgx-slow"),
     *("dgx-lost-time", "dgx-lost-hours", "dgx-jobs", "dgx-paths"),
     *("dgx-fleet", "dgx-racks", "dgx-agent", "dgx-report", "dgx-fleet-records"),
 )

@@ -77,7 +77,7 @@ GPUs are diagnosed correctly."""
 
 
 class WorkLevel(NamedTuple):
-    """SM and DRAM activity as ratios of overall activity, while a GPU is working rather than waiting."""
+    """SM and DRAM activity as ratios of overall activity, while a GPU works rather than waits."""
 
     sm: float
     dram: float

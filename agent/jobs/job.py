@@ -116,12 +116,13 @@ class Receipt:
     GPU-seconds by state and cause, and `unobserved` are GPU-seconds without a known state. A shared
     GPU counts in proportion to the job's share; if the share is unknown, the seconds of the whole
     GPU count only in `undivided`. `held` is the current number of GPUs, with shared GPUs counted in
-    part. `steps` is the number of steps since a rhythm was first seen, and `mean_rate` is in steps per second,
-    or None without a rhythm. `tensor` is the GPU-seconds the work would take at tensor core peak.
-    `joules` is the energy counter's increase in the observed seconds, or None without a counter,
-    and `joules_by` gives it by state and cause. `cost` is in the currency of `cost.gpu_hour`, or
-    None without a price. `lasted` is the time since the newest process arrived, and `watched` the
-    time observed by the agent; both are seconds on the agent's clock, like `ended_at`.
+    part. `steps` is the number of steps since a rhythm was first seen, and `mean_rate` is in steps
+    per second, or None without a rhythm. `tensor` is the GPU-seconds the work would take at tensor
+    core peak. `joules` is the energy counter's increase in the observed seconds, or None without a
+    counter, and `joules_by` gives it by state and cause. `cost` is in the currency of
+    `cost.gpu_hour`, or None without a price. `lasted` is the time since the newest process arrived,
+    and `watched` the time observed by the agent; both are seconds on the agent's clock, like
+    `ended_at`.
     """
 
     id: str

@@ -109,8 +109,8 @@ def test_the_image_holds_what_the_agent_needs() -> None:
     wheel = project()["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {"pyproject.toml", "README.md", "LICENSE", "deploy/requirements"}
     needed |= {*wheel["packages"], *wheel["force-include"]}
-    assert all(any(fnmatch(file, pattern) for pattern in copied) for file in needed)
-    assert all(any(fnmatch(file, pattern) for file in needed) for pattern in copied)
+    assert {f for f in needed if not any(fnmatch(f, pattern) for pattern in copied)} == set()
+    assert {p for p in copied if not any(fnmatch(file, p) for file in needed)} == set()
     kept = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
     assert {word[1:] for word in kept if word.startswith("!")} == copied
     assert "USER dgx-telemetry" in lines
