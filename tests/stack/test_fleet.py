@@ -74,4 +74,4 @@ def test_the_node_that_holds_up_its_job_is_named(inbox: Inbox) -> None:
 
     eventually(slow, "the slow node")
     assert {d.instance for d in inbox.deliveries if d.name == "DgxNodeSlow"} == {SLOW}
-    assert "the other nodes of job 4711 wait for this node" in slow()[0]
+    assert "it slows down job 4711" in slow()[0]
