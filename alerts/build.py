@@ -94,7 +94,7 @@ def once(expr: str) -> str:
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Spaces inside template braces, which make up 1 % of the files."""
 
-OF_JOB_TEXT = "{{ with $labels.job_id }} Job {{ . }}.{{ end }}"
+OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:

@@ -40,8 +40,8 @@ def of_each(summary: str) -> str:
 def hang_advice(pid: str = "") -> str:
     """Return the advice to examine a process of a hung job before its end destroys the evidence."""
     one = f"Run `py-spy dump --pid {pid}`"
-    each = "`nvidia-smi` lists its processes: run `py-spy dump --pid PID` on each"
-    return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each)
+    each = "`nvidia-smi` lists the processes on these GPUs: run `py-spy dump --pid PID` on each"
+    return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:

@@ -16,7 +16,7 @@ CASES = [
 ]
 CASES += [
     ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
-    ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory and overlap"),
+    ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory, overlap"),
     ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Run `py-spy dump --pid"),
 ]
 
