@@ -25,9 +25,8 @@ UNUSED = "a code that NVIDIA does not use"
 BY_UNIT = {
     XidAction.RESET: (
         "fatal link error",
-        "Its job may have failed: ask its owner to end it if it hangs. Drain the node, let other "
-        "jobs end, reset the GPU (`nvidia-smi --gpu-reset -i GPU`). If the error returns, open a "
-        "support case.",
+        "Its job may have failed: ask its owner. Drain the node, let other jobs end, reset the GPU "
+        "(`nvidia-smi --gpu-reset -i GPU`). If errors return, open a support case.",
     ),
     XidAction.IGNORE: (
         "minor link error",

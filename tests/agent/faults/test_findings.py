@@ -28,8 +28,8 @@ WRONG = {
     "dgx-h100:gpu-hot": "its temperature limit",
     "dgx-h100:gpu-slow": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
-    "l40s:ecc": "uncorrected ECC errors in the last 30 min",
-    "dgx-a100:ecc+mig": "uncorrected ECC errors in the last 30 min",
+    "l40s:ecc": "its memory lost data: uncorrected ECC errors, ",
+    "dgx-a100:ecc+mig": "its memory lost data: uncorrected ECC errors, ",
     "dgx-h200:row-remap": "could not be remapped",
     "dgx-h100:xid": "XID 48, memory lost data (Double Bit ECC Error)",
 }
@@ -98,7 +98,7 @@ def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
 def test_a_member_that_an_array_lost_is_reported() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert shown(looked_at(bench, 4)) == ["1 disk is missing from array md0"]
+    assert shown(looked_at(bench, 4)) == ["array md0 lacks 1 of its disks"]
 
 
 @pytest.mark.parametrize(
