@@ -56,7 +56,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
         of = f'{{severity=~"{severity}"}}'
         began = f"(ALERTS_FOR_STATE{of} and ignoring (alertstate) ALERTS{of}) * 1000"
         firing, since = (
-            f'label_join(label_join({one}, "do", "/", {decisions}), "about", "/", {decisions})'
+            f'label_join(label_join({one}, "do", "/", {decisions}), "what", "/", {decisions})'
             for one in (f"ALERTS{of}", began)
         )
         counts.append(_rows("count", firing, firing, by))
@@ -75,7 +75,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
         links={"instance": "node", **page},
         more=(
             override("severity", COLOURED),
-            worded("about", texts(summary, "-"), displayName="What is wrong", **WRAPPED),
+            worded("what", texts(summary, "-"), displayName="What is wrong", **WRAPPED),
             worded("do", steps, displayName="What to do first", **WRAPPED),
         ),
         widths=WIDTHS,
@@ -102,4 +102,4 @@ WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrap
 """Settings for Grafana 13 and for earlier versions."""
 
 WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
-WIDTHS |= {"path": 85, "link": 50, "xid": 50, "about": 190, "Alerts": 65, "Alert since": 130}
+WIDTHS |= {"path": 85, "link": 50, "xid": 50, "what": 190, "Alerts": 65, "Alert since": 130}
