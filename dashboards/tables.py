@@ -15,6 +15,7 @@ LABEL_ORDER = (
     *("link", "kind", "xid", "direction", "port", "cause", "title", "product", "system"),
     *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
     *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
+    "what",
 )
 """Order of the label columns from left to right; other labels follow alphabetically."""
 
