@@ -25,7 +25,7 @@ UNUSED = "a code that NVIDIA does not use"
 BY_UNIT = {
     XidAction.RESET: (
         "fatal link error",
-        "Its job may have failed: ask its owner. Drain the node, let other jobs end, reset the GPU "
+        "Drain the node, let its jobs end (the owner ends one that hangs), reset the GPU "
         "(`nvidia-smi --gpu-reset -i GPU`). If errors return, open a support case.",
     ),
     XidAction.IGNORE: (

@@ -24,7 +24,7 @@ RESTART = (
     *(*range(96, 106), *range(126, 136), 139),
 )
 FIRST_STEPS = {
-    "^Its job may have failed: .*reset the GPU .*that fails, reboot": (*RESET, 61, 150),
+    r"ends one that hangs\), .*reset the GPU .*that fails, reboot": (*RESET, 61, 150),
     "^Nothing to do": (*IGNORE, 162, 163),
     "^Can wait. If the error returns within days": (92, 157),
     "the program is at fault": PROGRAM,
