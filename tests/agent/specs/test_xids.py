@@ -37,7 +37,7 @@ FIRST_STEPS = {
     "^A killed job causes it": (45,),
     "no reset reaches this GPU": (79,),
     "reset all GPUs .*without -i": (74,),
-    "unless XID 154 follows": range(144, 150),
+    "if XID 154 follows": range(144, 150),
     "Recovery Action": (154,),
     "unified memory": (159,),
     "enable ECC": (168,),
