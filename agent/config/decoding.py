@@ -63,6 +63,8 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
         place = place.removesuffix("`")
         words = "" if isinstance(error.__cause__, Mismatch) else _expected(kind, place)
         why = " ".join(message.split())
+        if len(why) > 4 * LETTERS:  # msgspec quotes an unknown word whole
+            why = f"{why[: 4 * LETTERS]}..."
         why = f"{why[:1].lower()}{why[1:]}{f' ({words})' if words else ''}"
         raise Mismatch(f"{key}{place}".removeprefix("."), why) from error
     for note in (note for note in get_args(kind) if isinstance(note, TextCheck)):

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.cli.options import SECTIONS
@@ -117,6 +117,7 @@ def test_any_value_of_a_known_key(tmp_path: Path, values: dict[str, str]) -> Non
 
 @odd_sets
 @given(st.lists(st.one_of(ENTRIES, ODD_ENTRIES), max_size=3).map(dict))
+@example({"log.format": "9" * 5000})
 def test_any_text_of_a_variable(values: dict[str, str]) -> None:
     names = {key: f"DGX_TELEMETRY_{key.replace('.', '_').upper()}" for key in values}
     config = outcome(None, {names[key]: text.strip('"') for key, text in values.items()})
