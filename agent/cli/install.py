@@ -75,7 +75,8 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
         yield "systemctl", "disable", "--quiet", "--now", *UNITS
     files = [*units, drop_ins[-1] / "10-kernel-log.conf"]
     files += [HOME.with_name(f"{HOME.name}.{end}") for end in ("new", "old")]
-    files += [HOME] * MARK.exists()
+    if MARK.exists():
+        files.append(HOME)
     if COMMAND.is_symlink() and COMMAND.readlink() == PROGRAM:
         files.append(COMMAND)
     if purge:

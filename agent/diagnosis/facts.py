@@ -39,7 +39,7 @@ class FactKind(StrEnum):
     DISK_READS = "disk_reads"  # read, busy; names: device
     DISK_WRITES = "disk_writes"  # busy
     NETWORK_MOUNTED = "network_mounted"  # names: file system types; local disks are quiet
-    ONE_THREAD = "one_thread"  # cores, activity, launches per second
+    ONE_THREAD = "one_thread"  # cores, activity
     WORKERS_RUNNING = "workers_running"  # workers, cores
     BLOCKED = "blocked"  # time: in uninterruptible sleep
     THREADS_QUEUED = "threads_queued"  # time: runnable, but without a core
