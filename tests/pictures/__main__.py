@@ -1,7 +1,7 @@
 """Pictures of the boards, with Grafana's own panel components, over simulated nodes.
 
     python -m tests.pictures                              all boards, each of a node worth a look
-    python -m tests.pictures dgx-gpu@tour dgx-fleet       some; after the @, the node
+    python -m tests.pictures dgx-gpu@dgx04 dgx-fleet      some; after the @, the node
     python -m tests.pictures --opened dgx-node            with the rows that are collapsed
     python -m tests.pictures --light dgx-fleet            in Grafana's light theme
     python -m tests.pictures --prometheus http://localhost:9090 dgx-gpu@box:9935
@@ -28,7 +28,7 @@ from tests.pictures.node import SCRAPE
 from tests.pictures.nodes import ALL, HISTORY, LIVE, Machine, machine
 from tests.support.boards import boards
 
-USUAL = ("dgx-fleet", "dgx-node@tour", "dgx-gpu@tour", "dgx-node@starved", f"dgx-agent@{LIVE}")
+USUAL = ("dgx-fleet", "dgx-node@dgx02", "dgx-node@dgx06", "dgx-gpu@dgx04", f"dgx-agent@{LIVE}")
 
 OUT = Path(tempfile.gettempdir()) / "dgx-pictures"
 

@@ -18,6 +18,7 @@ from threading import Lock, Thread
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
+from agent.sources.workload import JobConfig
 from exporters.prometheus import Exposition
 from tests.support.board_data import JOB, NAME, shown
 from tests.support.frozen_clock import FrozenClock
@@ -34,7 +35,8 @@ class Node:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
         hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
-        self.bench = AgentBench(Agent(Settings(), hardware, clock, inline=True), clock, made)
+        settings = Settings(JobConfig(info=True))
+        self.bench = AgentBench(Agent(settings, hardware, clock, inline=True), clock, made)
         self.exposition = Exposition(
             lambda: self.bench.agent.poller.latest, clock.monotonic, process=False
         )

@@ -18,12 +18,14 @@ from tests.support.board_data import agents
 from tests.support.prometheus import Prometheus, free_port
 
 NODES = {
-    "healthy": "dgx-h100:training",
-    "starved": "dgx-h100:starved-disk",
-    "broken": "dgx-h100:nvlink-down",
-    "tour": "dgx-1-v100:tour",
+    "dgx01": "dgx-h100:training",
+    "dgx02": "dgx-h100:starved-disk",
+    "dgx03": "dgx-h100:nvlink-down",
+    "dgx04": "dgx-1-v100:tour",
+    "dgx05": "dgx-station-v100:gpu-lost",
+    "dgx06": "gb200-tray:throttled+disk-smart",
 }
-"""Names of nodes, and what is simulated on them (SYSTEM:SCENARIO)."""
+"""Names of nodes, which tell a reader nothing, and what is simulated on them (SYSTEM:SCENARIO)."""
 
 ALL = "|".join(NODES)
 LIVE = "live"
@@ -36,7 +38,7 @@ WAIT = 200.0
 """Seconds of live scrapes after it: alerts that wait for two minutes fire by then."""
 
 TIMEOUT = 1800.0
-"""Seconds for four nodes to live an hour, on a busy machine."""
+"""Seconds for all nodes to live an hour, on a busy machine."""
 
 
 class Machine(NamedTuple):
@@ -54,7 +56,7 @@ def machine(folder: Path, wait: float = WAIT) -> Iterator[Machine]:
     since = time.time() - HISTORY
     with ExitStack() as stack:
         targets = stack.enter_context(nodes(folder, since))
-        live = stack.enter_context(agents({LIVE: NODES["healthy"]}, folder))
+        live = stack.enter_context(agents({LIVE: NODES["dgx01"]}, folder))
         server = Prometheus(folder, targets, ())
         _scrape_as_users_do(folder, live)
         backfill(server, folder)

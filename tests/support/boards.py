@@ -37,11 +37,13 @@ class Asked(NamedTuple):
 
 def panels(board: Json) -> Iterator[Json]:
     """All panels of a board that ask Prometheus, also those inside collapsed rows."""
+    yield from (panel for panel in everything(board) if panel["type"] not in {"row", "text"})
+
+
+def everything(board: Json) -> Iterator[Json]:
+    """All panels of a board and its rows, also those inside collapsed rows."""
     for panel in board["panels"]:
-        if panel["type"] == "row":
-            yield from panel["panels"]
-        elif panel["type"] != "text":
-            yield panel
+        yield from (panel, *panel.get("panels", ()))
 
 
 def rows(board: Json) -> list[Json]:

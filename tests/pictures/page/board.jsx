@@ -96,8 +96,11 @@ function Framed({ panel, width, height }) {
 function Content({ panel, width, height }) {
   const theme = useTheme2();
   const Drawing = drawingOf(panel.type);
-  const [frames, setFrames] = useState(null);
+  const [frames, setFrames] = useState(panel.targets ? null : []);
   useEffect(() => {
+    if (!panel.targets) {
+      return;
+    }
     if (Drawing === null) {
       report.undrawn.push(`${panel.title} (${panel.type})`);
       return;
@@ -115,7 +118,7 @@ function Content({ panel, width, height }) {
   if (frames === null) {
     return null;
   }
-  if (!frames.some((frame) => frame.length)) {
+  if (panel.targets && !frames.some((frame) => frame.length)) {
     report.empty.push(panel.title);
     return <Said>{panel.fieldConfig.defaults.noValue}</Said>;
   }

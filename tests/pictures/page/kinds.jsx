@@ -1,5 +1,5 @@
 // One drawing for each kind of panel, by Grafana's own component.
-import { getDisplayValueAlignmentFactors, getFieldDisplayValues } from '@grafana/data';
+import { getDisplayValueAlignmentFactors, getFieldDisplayValues, renderTextPanelMarkdown } from '@grafana/data';
 import { BarGauge, BigValue, TimeSeries, useTheme2, VizRepeater } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 
@@ -95,7 +95,12 @@ function Table({ frames, options, fieldConfig, width, height }) {
   );
 }
 
-const DRAWINGS = { TimeSeries: Graph, BigValue: Stat, BarGauge: Bars, TableNG: Table };
+function Text({ options, height }) {
+  const html = { __html: renderTextPanelMarkdown(options.content) };
+  return <div className="markdown-html" style={{ height, overflow: 'auto', padding: 8 }} dangerouslySetInnerHTML={html} />;
+}
+
+const DRAWINGS = { TimeSeries: Graph, BigValue: Stat, BarGauge: Bars, TableNG: Table, div: Text };
 
 // The drawing for a kind of panel; null where Grafana publishes no component for it.
 export function drawingOf(type) {
