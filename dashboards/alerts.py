@@ -7,7 +7,7 @@ from functools import partial
 from agent.faults.declarations import declared
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
-from dashboards.board import BAD, PLAIN, WARNING, Json
+from dashboards.board import BAD, LOOKS, PLAIN, WARNING, Json
 from dashboards.kinds import override, worded
 from dashboards.promql import aggregated, scoped
 from dashboards.tables import Column, Table
@@ -23,6 +23,9 @@ COLOURED = {
 
 DECIDING = ("severity", "window", "sign", "action", "cause")
 """Labels whose values determine the first step of an alert."""
+
+TWO_LINES = 215
+"""Characters of a first step on a screen of 1600 pixels."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
@@ -50,13 +53,14 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
     to their runbook pages if the runbook has a URL."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
-    steps = texts(lambda fault: fault.do, ON_ITS_PAGE)
+    steps = texts(lambda fault: _begin(fault.do), ON_ITS_PAGE)
     counts, begins = [], []
     for severity in SEVERITIES:
         of = f'{{severity=~"{severity}"}}'
         began = f"(ALERTS_FOR_STATE{of} and ignoring (alertstate) ALERTS{of}) * 1000"
         firing, since = (
-            f'label_join(label_join({one}, "do", "/", {decisions}), "what", "/", {decisions})'
+            f'label_join(label_join(label_join({one}, "do", "/", {decisions}), "what", "/", '
+            f'{decisions}), "where", ";", "gpu", "device", "link", "xid", "instance")'
             for one in (f"ALERTS{of}", began)
         )
         counts.append(_rows("count", firing, firing, by))
@@ -67,18 +71,19 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
         "three of one kind share a row. An alert on a whole rack has no node. A condition over 15 "
         "minutes, hours or a day begins to hold that much later than the state itself, which the "
         "board of its GPU shows. An XID stays for 30 minutes, also if its GPU is back. A name "
-        "links to its page of RUNBOOK.md.",
+        "links to its page of RUNBOOK.md, which goes on where a step ends in dots.",
         columns=(
-            Column("Alerts", " or ".join(counts), "none"),
+            Column("Count", " or ".join(counts), "none"),
             Column("Alert since", " or ".join(begins), "dateTimeFromNow"),
         ),
         links={"instance": "node", **page},
         more=(
             override("severity", COLOURED),
-            worded("what", texts(summary, "-"), displayName="What is wrong", **WRAPPED),
-            worded("do", steps, displayName="What to do first", **WRAPPED),
+            worded("where", LOOKS["places"], displayName="Where"),
+            worded("what", texts(summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]),
+            worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
         ),
-        widths=WIDTHS,
+        widths=LOOKS["widths"],
         as_asked=True,
         empty="while no alert fires",
         width=24,
@@ -87,19 +92,18 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
     ).drawn(partial(scoped, places=places))
 
 
+def _begin(text: str) -> str:
+    """Return the sentences that fit in two lines: Grafana does not count the lines of a text that
+    stands for a label, and cuts the third."""
+    whole = text[:TWO_LINES].rpartition(". ")[0]
+    return text if len(text) <= TWO_LINES else f"{whole}. …"
+
+
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
-    """Return PromQL with a row for each alert; more than three alerts that differ only in GPU,
-    device, or link share a row."""
+    """Return PromQL with a row for each alert; more than three alerts that differ only in their
+    place on the node share a row."""
     each = aggregated(operator, expr, by)
-    rest = tuple(label for label in by if label not in ("gpu", "device", "link"))
-    if rest == by:
-        return each
+    rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)
-    return f"{aggregated(operator, expr, rest)} and {on} {number} > 3 or {on} {each}"
-
-
-WRAPPED = {"custom.wrapText": True, "custom.cellOptions": {"type": "auto", "wrapText": True}}
-"""Settings for Grafana 13 and for earlier versions."""
-
-WIDTHS = {"alertname": 215, "severity": 80, "instance": 130, "rack": 80, "gpu": 50, "device": 90}
-WIDTHS |= {"path": 85, "link": 50, "xid": 50, "what": 190, "Alerts": 65, "Alert since": 130}
+    many = f"{aggregated(operator, expr, rest)} and {on} {number} > 3"
+    return f'label_replace({many}, "where", "several", "", "") or {on} {each}'

@@ -9,30 +9,20 @@ obsolete parts are dropped.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 from grafanalib import core
 
 from agent.faults.thresholds import AlertThresholds
-from dashboards.board import BAD, DATASOURCE, Board, Json, Row, Variable
+from dashboards.board import BAD, DATASOURCE, LOOKS, Board, Json, Row, Variable
 from dashboards.read import board
 from dashboards.scope import BOARDS
 
 SCHEMA_VERSION = 41
 TAG = "dgx-telemetry"
 COLUMNS = 24
-
-OF_BOARD = {
-    *("title", "uid", "description", "tags", "editable", "graphTooltip", "refresh", "time"),
-    *("timezone", "schemaVersion", "panels", "templating", "annotations", "links"),
-}
-OF_VARIABLE = {
-    *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
-    *("refresh", "sort", "options", "regex"),
-}
-"""Keys that Grafana reads in dashboards and variables; it ignores grafanalib's other keys."""
 
 
 def text_of(board: Board) -> str:
@@ -49,7 +39,9 @@ def text_of(board: Board) -> str:
         timezone="browser",
         schemaVersion=SCHEMA_VERSION,
         panels=_placed(board.rows),
-        templating=core.Templating([_kept(SOURCE, OF_VARIABLE), *map(_template, board.variables)]),
+        templating=core.Templating(
+            [_kept(SOURCE, LOOKS["of_variable"]), *map(_template, board.variables)]
+        ),
         annotations=core.Annotations(
             [
                 {
@@ -70,12 +62,12 @@ def text_of(board: Board) -> str:
             )
         ],
     )
-    kept = _kept(made.to_json_data(), OF_BOARD)
+    kept = _kept(made.to_json_data(), LOOKS["of_board"])
     raw = json.loads(json.dumps(kept, default=lambda value: value.to_json_data()))
     return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
 
 
-def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
+def _kept(made: Mapping[str, Any], keys: Collection[str]) -> Json:
     return {key: value for key, value in made.items() if key in keys}
 
 
@@ -132,7 +124,7 @@ def _template(variable: Variable) -> Json:
         refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
         sort=core.SORT_NUMERIC_ASC if variable.name == "gpu" else core.SORT_ALPHA_ASC,
     ).to_json_data()
-    kept = {**_kept(made, OF_VARIABLE), "definition": variable.query}
+    kept = {**_kept(made, LOOKS["of_variable"]), "definition": variable.query}
     if variable.all is None:
         return kept
     return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}

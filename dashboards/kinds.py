@@ -24,13 +24,6 @@ from dashboards.board import (
 
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
-LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
-"""Minimum axis range by unit, because Grafana's axis for zeros would extend to 100 (10000 %)."""
-
-DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0, "short": 2}
-"""Decimals of values by unit: 0.0193 % is not informative, and `increase` turns a single error into
-1.02."""
-
 Scope = Callable[[str], str]
 
 
@@ -152,22 +145,21 @@ class Graph(Panel, kw_only=True):
     whole: bool = False  # a share on an axis up to 1
     legends: bool = True  # legend below; off for a hundred names, which the tooltip shows
     figures: bool = False  # legend beside, with last, mean, and maximum values
-    every: str = ""
-    """Minimum interval between points, for metrics that the agent reads less often than Prometheus
-    scrapes them; the window of `rate` grows with it."""
+    every: str = ""  # interval of records; each step ends at its record
 
     def drawn(self, scope: Scope) -> Json:
         # Stacked shares may exceed 1 slightly because of rounding; a path can exceed its
         # limit.
         ends: Json = {"min": 0, "max": 1} if self.whole and self.stacked else {"min": 0}
         if self.unit == "none" or self.figures:
-            ends["decimals"] = DECIMALS.get(self.unit, 1)
+            ends["decimals"] = LOOKS["decimals"].get(self.unit, 1)
         custom = {
             **LOOKS["line"],
+            "lineInterpolation": "stepBefore" if self.every else "linear",
             "lineWidth": 0 if self.stacked else 1,
             "fillOpacity": 80 if self.stacked else 0,  # overlapping areas would be unreadable
             "stacking": {"mode": "normal" if self.stacked else "none", "group": "A"},
-            "axisSoftMax": 1.0 if self.whole else LEAST.get(self.unit),
+            "axisSoftMax": 1.0 if self.whole else LOOKS["least"].get(self.unit),
         }
         legend: Json = {**LOOKS["legend"], "showLegend": self.legends}
         if self.figures:
@@ -224,7 +216,7 @@ class Bars(OfFigures, kw_only=True):
 
 
 def decimals(unit: str) -> Json:
-    return {"decimals": DECIMALS[unit]} if unit in DECIMALS else {}
+    return {"decimals": LOOKS["decimals"][unit]} if unit in LOOKS["decimals"] else {}
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:

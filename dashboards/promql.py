@@ -32,7 +32,8 @@ GIVEN: Definitions = {
 }
 """Definitions for all dashboards: states in which time is lost, and a busy disk's threshold."""
 
-PLACES_OF_NODES = 'instance=~"$instance"'
+AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
+PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 """Also matches rack and cluster alerts, which have no instance."""
 
@@ -83,7 +84,7 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
             ours.insert(0, 'alertstate="firing"')
         scope = [*ours, *own, 'job=~"$job|"', places]
     else:
-        scope = ['job=~"$job"', 'instance=~"$instance"', *_of_gpus(metric, matchers), *own]
+        scope = [AGENTS, *_of_gpus(metric, matchers), *own]
     return f"{metric.name}{{{','.join(scope)}}}"
 
 

@@ -29,7 +29,8 @@ VARIABLES = {
     "rack": _values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
     # includes nodes that do not respond, because every scraped target has `up`
     "nodes": _values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$rack"}'),
-    "node": _values_of("instance", UP, '{job=~"$job"}', None),  # initially a single node
+    # initially a single node
+    "node": _values_of("instance", UP, '{job=~"$job", cluster=~"$cluster"}', None),
     "gpu": _values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+"),
 }
 
@@ -39,5 +40,5 @@ def link_to(board: str) -> str:
     if board not in BOARDS:
         raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])
-    kept = "${__url_time_range}&${datasource:queryparam}&${job:queryparam}"
+    kept = "${__url_time_range}&${datasource:queryparam}&${job:queryparam}&${cluster:queryparam}"
     return f"/d/dgx-{board}?{kept}{chosen}"

@@ -6,18 +6,10 @@ from string import ascii_uppercase
 
 from msgspec import Struct, field
 
-from dashboards.board import LOOKS, PAINTLESS, STEPS, Json, Steps
+from agent.model import LOST_STATES
+from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, Json, Steps, name_of
 from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override, painted
 from dashboards.scope import link_to
-
-LABEL_ORDER = (
-    *("cluster", "rack", "alertname", "severity", "instance", "gpu", "error", "path", "device"),
-    *("link", "kind", "xid", "direction", "port", "cause", "title", "product", "system"),
-    *("driver_version", "model", "architecture", "uuid", "serial", "pci_bus_id", "vbios_version"),
-    *("job_id", "user", "runtime", "metric", "reason", "origin", "source", "version", "python"),
-    "what",
-)
-"""Order of the label columns from left to right; other labels follow alphabetically."""
 
 BLANK = override("string", {"noValue": " "}, "byType")
 """Blank cell for a missing label, which would otherwise show the text of an empty panel."""
@@ -87,7 +79,7 @@ class Table(Panel, kw_only=True):
         merge: list[Json] = [{"id": "merge", "options": {}}]
         if len(titles) == 1:
             values, merge = ["Value"], []
-        labels = [label for label in LABEL_ORDER if re.search(rf"\b{label}\b", asked)]
+        labels = [label for label in LOOKS["labels"] if re.search(rf"\b{label}\b", asked)]
         organised = {
             "excludeByName": dict.fromkeys(("Time", "job", *self.hidden), True),
             "renameByName": dict(zip(values, titles, strict=True)),
@@ -98,14 +90,18 @@ class Table(Panel, kw_only=True):
 
 class Matrix(OfFigures, kw_only=True):
     """A table of two labels, for rows and columns; each cell is a coloured value, or 0 if
-    missing."""
+    missing. With `cell`, a label that names states, its cells are words and its columns sorted."""
 
     width: int = 24
     of: tuple[str, str]
+    cell: str = "Value"
 
     def drawn(self, scope: Scope) -> Json:
         row, column = self.of
-        cells = {"rowField": row, "columnField": column, "valueField": "Value"}
+        states = self.cell != "Value"
+        cells = {"rowField": row, "columnField": column, "valueField": self.cell}
+        cells["emptyValue"] = "empty" if states else "zero"
+        order = [{"id": "sortBy", "options": {"sort": [{"field": column}]}}] if states else []
         first = {"renameByName": {f"{row}\\{column}": row}}
         steps = STEPS[self.steps]
         return self._made(
@@ -113,16 +109,28 @@ class Matrix(OfFigures, kw_only=True):
             [Query(scope(self.expr))],
             {
                 "color": {"mode": "thresholds"},
+                "mappings": [{"type": "value", "options": STATE_WORDS}] if states else [],
                 **decimals(self.unit),
                 "thresholds": painted(steps, PAINTLESS),
                 "custom": {"align": "center", "cellOptions": _cells(steps)},
             },
             {"showHeader": True, "cellHeight": "sm"},
             transformations=[
-                {"id": "groupingToMatrix", "options": {**cells, "emptyValue": "zero"}},
+                *order,
+                {"id": "groupingToMatrix", "options": cells},
                 {"id": "organize", "options": first},
             ],
         )
+
+
+STATE_WORDS = {
+    f"{state.value}/{cause.value}": {
+        "text": name_of((state, cause)),
+        "color": BAD if state in LOST_STATES else PAINTLESS,
+    }
+    for state, cause in STATES
+}
+"""Words for `state/cause` in cells; time that is lost is red."""
 
 
 def _cells(steps: Steps) -> Json:

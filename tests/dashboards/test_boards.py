@@ -157,12 +157,13 @@ CHOICES = {
     "dgx-agent": ("job", "cluster", "rack", "instance"),
 }
 """Variables of boards that begin with every node; the others begin with one."""
+OF_NODES = "job", "cluster", "instance", "gpu"
 
 
 @of_every_board
 def test_variables_are_those_of_a_good_neighbour(board: Json) -> None:
     variables = {v["name"]: v for v in board["templating"]["list"]}
-    assert list(variables) == ["datasource", *CHOICES.get(board["uid"], ("job", "instance", "gpu"))]
+    assert list(variables) == ["datasource", *CHOICES.get(board["uid"], OF_NODES)]
     source = variables.pop("datasource")
     assert (source["type"], source["query"], source["label"]) == (
         "datasource",
@@ -216,7 +217,8 @@ def test_alerts_are_marked_and_boards_lead_to_each_other(board: Json) -> None:
 
 
 LINK = re.compile(
-    r"/d/([a-z-]+)\?\$\{__url_time_range\}&\$\{datasource:queryparam\}&\$\{job:queryparam\}(.*)"
+    r"/d/([a-z-]+)\?\$\{__url_time_range\}&\$\{datasource:queryparam\}"
+    r"&\$\{job:queryparam\}&\$\{cluster:queryparam\}(.*)"
 )
 
 
@@ -278,7 +280,7 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
     )
     if "ALERTS" in expr:
         known |= {"gpu", "path", "device", "link", "direction", "xid"}
-    known |= set(re.findall(r', "(\w+)", (?:"[^"]*", "\w*", "[^"]*"\)|"/", )', expr))
+    known |= set(re.findall(r', "(\w+)", (?:"[^"]*", "\w*", "[^"]*"\)|"[/;]", )', expr))
     grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
     asked_for = {label for group in grouped for label in group.split(", ") if label}
     assert asked_for <= known
@@ -289,14 +291,16 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
 def test_counters_and_only_they_are_rated(asked: Asked) -> None:
     expr = asked.target["expr"]
     rated = set()
+    said = f"{asked.panel['title']} {column_of(asked)} {asked.panel['description']}"
+    windows = {"$__rate_interval", "$__range", *(["5m"] if "last 5 min" in said else [])}
     for name, window in re.findall(r"(?:rate|increase)\((\w+)\{[^}]*\}\[([^]]+)\]", expr):
         rated.add(name)
-        assert window in {"$__rate_interval", "$__range"}
+        assert window in windows, "windows follow the board, or are named"
     counters = {s.name for s in selectors(expr) if METRICS[str(s.name)].kind is Kind.COUNTER}
     exempt = {"dgx_gpu_remapped_rows_total", "dgx_gpu_retired_pages_total"}
     assert counters - rated <= exempt, "what counts over a GPU's life is shown as it stands"
     assert rated <= counters
-    assert not re.search(r"\[\d+[smhd]", expr), "windows follow the board"
+    assert set(re.findall(r"\[(\d+[smhd])", expr)) <= windows
 
 
 @of_every_query
@@ -359,8 +363,7 @@ def test_a_panel_without_data_says_why_in_words(board: Json) -> None:
         assert len(panel["fieldConfig"]["defaults"]["noValue"].split()) >= 3, panel["title"]
 
 
-@pytest.mark.parametrize("uid", ["dgx-fleet", "dgx-node", "dgx-gpu"])
-def test_one_screen_comes_before_the_first_folded_row(uid: str) -> None:
-    board = next(board for board in boards().values() if board["uid"] == uid)
+@of_every_board
+def test_one_screen_comes_before_the_first_folded_row(board: Json) -> None:
     folded = min(row["gridPos"]["y"] for row in rows(board) if row["collapsed"])
     assert folded * (30 + 8) <= 1400, "pixels: Grafana's unit of height, and a margin"

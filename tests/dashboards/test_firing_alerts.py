@@ -42,6 +42,6 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
         )
         for column in ("what", "do")
     )
-    assert first.startswith(do)
+    assert do.startswith(first.removesuffix(" …")) or first.startswith(do)
     assert what
     assert "{{" not in what

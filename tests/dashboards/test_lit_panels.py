@@ -74,6 +74,7 @@ RANGES = {
     "none": (0.0, 1e10),
     "short": (0.0, 1e4),  # GPU-hours of a few nodes in minutes
     "dateTimeFromNow": (0.0, 1e13),
+    "string": (0.0, 1e4),  # the order of rows with words
 }
 """Between which values each unit makes sense."""
 

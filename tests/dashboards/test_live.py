@@ -67,7 +67,7 @@ AT_LIMIT = (
 )
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
-    ("dgx-fleet", FIRST, "E"): NOWHERE,
+    ("dgx-fleet", FIRST, "F"): NOWHERE,
     **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
     **{("dgx-gpu", "Multiprocessors and tensor cores", column): NO_GPM for column in "ABCD"},
     **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABE"},
@@ -97,7 +97,7 @@ SOMETIMES = {
     # GPUs that lie far from the others
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
     ("dgx-node", JOBS, "A"),  # that lose nothing
-    ("dgx-fleet", FIRST, "F"),  # communication that nothing hides
+    ("dgx-fleet", FIRST, "G"),  # communication that nothing hides
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
 }

@@ -22,7 +22,7 @@ def test_a_name_that_a_board_defines_takes_matchers_through_other_names() -> Non
         "SECONDS": "increase(dgx_gpu_state_seconds_total{*}[1m])",
         "BAD": 'state="hung"',
     }
-    places = 'job=~"$job",instance=~"$instance",gpu=~"$gpu"'
+    places = 'job=~"$job",cluster=~"$cluster",instance=~"$instance",gpu=~"$gpu"'
     for asked, matchers in (("TIME", ""), ("TIME{BAD}", ',state="hung"')):
         metric = f"dgx_gpu_state_seconds_total{{{places}{matchers}}}"
         assert scoped(asked, names) == f"sum by (gpu) (increase({metric}[1m]))"
