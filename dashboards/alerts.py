@@ -87,7 +87,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
         as_asked=True,
         empty="while no alert fires",
         width=24,
-        height=7,
+        height=10,
         cells="lg",
     ).drawn(partial(scoped, places=places))
 

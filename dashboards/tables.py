@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from msgspec import Struct, field
 
 from agent.model import LOST_STATES
-from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, Json, Steps, name_of
+from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, WARNING, Json, Steps, name_of
 from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override, painted
 from dashboards.scope import link_to
 
@@ -95,6 +95,7 @@ class Matrix(OfFigures, kw_only=True):
     width: int = 24
     of: tuple[str, str]
     cell: str = "Value"
+    more: tuple[Json, ...] = (BLANK,)
 
     def drawn(self, scope: Scope) -> Json:
         row, column = self.of
@@ -112,7 +113,7 @@ class Matrix(OfFigures, kw_only=True):
                 "mappings": [{"type": "value", "options": STATE_WORDS}] if states else [],
                 **decimals(self.unit),
                 "thresholds": painted(steps, PAINTLESS),
-                "custom": {"align": "center", "cellOptions": _cells(steps)},
+                "custom": {"align": "center", "cellOptions": _cells(steps, paints=states)},
             },
             {"showHeader": True, "cellHeight": "sm"},
             transformations=[
@@ -129,9 +130,10 @@ STATE_WORDS = {
         "color": BAD if state in LOST_STATES else PAINTLESS,
     }
     for state, cause in STATES
-}
+} | {"not observed/": {"text": "not observed", "color": WARNING}}
 """Words for `state/cause` in cells; time that is lost is red."""
 
 
-def _cells(steps: Steps) -> Json:
-    return {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
+def _cells(steps: Steps, *, paints: bool = False) -> Json:
+    paints = paints or len(steps) > 1
+    return {"type": "color-background", "mode": "basic"} if paints else {"type": "auto"}

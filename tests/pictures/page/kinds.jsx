@@ -50,11 +50,11 @@ function Figures({ frames, options, fieldConfig, width, height, draw, ...layout 
 }
 
 function Stat(props) {
-  const { colorMode, graphMode, justifyMode, textMode } = props.options;
+  const { colorMode, graphMode, justifyMode, text, textMode } = props.options;
   const draw = ({ value, width, height, count, alignmentFactors, theme }) => (
     <BigValue
       value={value.display}
-      {...{ colorMode, graphMode, justifyMode, textMode, width, height, count, alignmentFactors, theme }}
+      {...{ colorMode, graphMode, justifyMode, text, textMode, width, height, count, alignmentFactors, theme }}
     />
   );
   return <Figures {...props} draw={draw} autoGrid />;
