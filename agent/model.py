@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from agent.errors import Failure
-from agent.ranges import ANY, LARGEST, NOT_NEGATIVE, Range
+from agent.ranges import ANY, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
 """Label values of a series, or label names in a metric declaration."""
@@ -119,11 +119,6 @@ class Metric:
     def checked(self, value: object) -> float:
         """Return the value as a float. Raise Absent(implausible) if the metric cannot have it."""
         return checked(value, self.possible, self.origin)
-
-    def checked_rate(self, value: object) -> float:
-        """Return the rate that is integrated into a counter, in the counter's unit per second.
-        Raise Absent(implausible) if the rate is out of range."""
-        return checked(value, Range(0, self.fastest or LARGEST), self.origin)
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.hardware.fields import FieldId, may_ask
+from agent.hardware.fields import SINCE, FieldId
 from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of, unless_final
 from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG, Range
@@ -52,7 +52,8 @@ class NvmlDevice:
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
-        self._releases: list[Callable[[], None]] = []
+        self.releases: set[Callable[[], None]] = set()
+        """Functions to call when the device closes."""
         self._links: tuple[int, ...] | None = None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
@@ -95,7 +96,7 @@ class NvmlDevice:
         Raises Absent only if every further call would fail because the GPU or the driver is gone.
         """
         driver = self.nvml.driver
-        known = [q for q in questions if may_ask(q[0], driver)]
+        known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))
         too_old = Absent(Reason.DRIVER, "field not in this driver")
         return [values.get(question, too_old) for question in questions]
@@ -114,13 +115,6 @@ class NvmlDevice:
             return [absent] * len(known)
         missing = Absent(Reason.IMPLAUSIBLE, "nvmlDeviceGetFieldValues left this field out")
         return [*values, *[missing] * len(known)][: len(known)]
-
-    def field(self, field: FieldId, scope: int = 0) -> float:
-        """Return the value of a field. Raises Absent."""
-        value = self.fields([(field, scope)])[0]
-        if isinstance(value, Absent):
-            raise value
-        return value
 
     def _decoded(self, entry: Any) -> float | Absent:
         field, kind = entry.fieldId, entry.valueType
@@ -173,16 +167,9 @@ class NvmlDevice:
     def ask_again(self) -> None:
         self._links = None
 
-    def on_close(self, release: Callable[[], None]) -> None:
-        """Register a function to call when the device closes, unless `released` removes it."""
-        self._releases.append(release)
-
-    def released(self, release: Callable[[], None]) -> None:
-        self._releases = [kept for kept in self._releases if kept != release]
-
     def close(self) -> None:
-        while self._releases:
-            self._releases.pop()()
+        while self.releases:
+            self.releases.pop()()
 
     def mig_switched(self) -> bool:
         """Return whether MIG mode has been enabled or disabled since it was last queried."""

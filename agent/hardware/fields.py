@@ -56,7 +56,3 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     if first <= field <= last
 }
 """First driver version with each ID; all supported drivers (R450 and newer) have the other IDs."""
-
-
-def may_ask(field: FieldId, driver: tuple[int, ...]) -> bool:
-    return driver >= SINCE.get(field, ())

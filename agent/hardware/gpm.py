@@ -123,7 +123,7 @@ class Gpm:
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
         self._samples: list[Any] = []
-        device.on_close(self.close)
+        device.releases.add(self.close)
         try:
             self._older = self._sample()
             self._newer = self._sample()
@@ -143,7 +143,7 @@ class Gpm:
         return self._samples[-1]
 
     def close(self) -> None:
-        self._device.released(self.close)
+        self._device.releases.discard(self.close)
         while self._samples:
             with suppress(Absent):  # the driver and its memory may be gone
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())

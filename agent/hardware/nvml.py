@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -92,7 +93,10 @@ class Nvml:
         try:
             return getattr(library, name)(*args, **options)
         except (library.NVMLError, library.NVMLLibraryMismatchError) as error:
-            raise self._absent(name, error) from error
+            code = getattr(error, "value", None)
+            if code is None:  # pynvml's mismatch error has a message instead of a code
+                raise Absent(Reason.DRIVER, f"{name}: not in this driver") from error
+            raise Absent(reason_of(code), f"{name}: {error}") from error
         except UnicodeDecodeError as error:
             why = f"{name}: {error.object!r:.60} is not UTF-8"
             raise Absent(Reason.IMPLAUSIBLE, why) from error
@@ -110,12 +114,6 @@ class Nvml:
                 log.warning(LogEvent("implausible", why=str(absent)))
             return ""
 
-    def _absent(self, name: str, error: Any) -> Absent:
-        code = getattr(error, "value", None)
-        if code is None:  # pynvml's mismatch error has a message instead of a code
-            return Absent(Reason.DRIVER, f"{name}: not in this driver")
-        return Absent(reason_of(code), f"{name}: {error}")
-
     def connect(self) -> None:
         """Initialize NVML and read its versions. Raises Absent(no_driver) or Absent(crashed)."""
         try:
@@ -130,10 +128,8 @@ class Nvml:
 
     def disconnect(self) -> None:
         self.event_set = None
-        try:
+        with suppress(Absent):
             self.call("nvmlShutdown")
-        except Absent:
-            return
 
     @property
     def driver(self) -> tuple[int, ...]:

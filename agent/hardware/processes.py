@@ -12,7 +12,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from agent.bounds import MOST_ASKED
-from agent.hardware.files import FileTree, whole
+from agent.hardware.files import FileTree, text_or_nothing, whole
 
 TICKS_PER_SECOND = 100
 """Unit of CPU times and start times in /proc: USER_HZ, which is 100 on every machine that the
@@ -79,14 +79,15 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key. Raises OSError."""
-    lines = files.read(f"/proc/{pid}/status").splitlines()
+    """Return the entries of /proc/PID/status by key; empty if it is not readable."""
+    lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
     """Return whether a GPU process has pinned memory; False if its status is not readable."""
-    words = _text(files, f"/proc/{pid}/status").partition("RssShmem:")[2].split(maxsplit=1)
+    text = text_or_nothing(files, f"/proc/{pid}/status")
+    words = text.partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
@@ -98,7 +99,7 @@ def uid(found: dict[str, str]) -> int | None:
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
     """Return whether a process has the given name, truncated by the kernel to 15 characters, and
-    belongs to root. A name alone proves nothing because any user can choose it. Raises OSError."""
+    belongs to root. A name alone proves nothing because any user can choose it."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
@@ -113,18 +114,19 @@ def user_namespace(files: FileTree, pid: int) -> str:
 
 
 def cgroup(files: FileTree, pid: int) -> str:
-    return _text(files, f"/proc/{pid}/cgroup")
+    return text_or_nothing(files, f"/proc/{pid}/cgroup")
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
     """Return the arguments in /proc/PID/cmdline; empty if it is not readable. May block."""
-    return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
+    return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     """Return only the variables `names` of /proc/PID/environ. The result is empty if the file is
     not readable, for example for another user's process without CAP_SYS_PTRACE. May block."""
-    pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
+    entries = text_or_nothing(files, f"/proc/{pid}/environ").split("\0")
+    pairs = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if name in names}
 
 
@@ -132,7 +134,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Return the bytes that a process has read and written on any file or device, based on
     /proc/PID/io. Return None if the file is not readable, for example for another user's process.
     """
-    words = _text(files, f"/proc/{pid}/io").split()
+    words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]
     stored = [whole(found.get(name, "")) or 0 for name in ("read_bytes:", "write_bytes:")]
@@ -144,17 +146,10 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 def uptime(files: FileTree) -> float | None:
     """Return the seconds since boot, or None if /proc does not report them."""
     try:
-        seconds = float(_text(files, "/proc/uptime").split()[0])
+        seconds = float(text_or_nothing(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):
         return None
     return seconds if isfinite(seconds) else None
-
-
-def _text(files: FileTree, path: str) -> str:
-    try:
-        return files.read(path)
-    except OSError:
-        return ""
 
 
 def _pids(text: str) -> Iterator[int]:
@@ -219,7 +214,8 @@ class Descent:
             rest, seen = self._files.names(folder), now
         for thread in dict.fromkeys((*threads, *rest[:MOST_ASKED])):
             if thread != main:
-                found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
+                text = text_or_nothing(self._files, f"{folder}/{thread}/children")
+                found[thread] = list(_pids(text))
         if every:
             forked = [one for one, children in found.items() if children or one in threads]
             self._forks[pid] = _Forks(met, seen, forked, rest[MOST_ASKED:])

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 import msgspec
 
@@ -238,27 +239,25 @@ def _message(connection: socket.socket) -> bytes:
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
     """Yield the namespace, pod, and container names, and the (resource, ID) pairs of the devices of
-    each container (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). Raises ValueError if the
-    response is malformed."""
+    each container (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). A device of a dynamic
+    resource allocation has its driver as the resource. Raises ValueError if the response is
+    malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
             inside = _fields(container)
             devices = [_fields(one) for one in inside.get(2, [])]
             ids = [(_text(one, 1), decoded(n)) for one in devices for n in one.get(2, [])]
-            ids += [claimed for one in inside.get(5, []) for claimed in _claimed(_fields(one))]
+            claims = (_fields(one).get(4, []) for one in inside.get(5, []))
+            for resource in map(_fields, chain.from_iterable(claims)):
+                driver = _text(resource, 2)
+                kind = f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver
+                ids.append((kind, _text(resource, 4)))
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
 """Drivers of resource claims that allocate GPUs, or that are known only to be NVIDIA's."""
-
-
-def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
-    """Yield the devices of a dynamic resource allocation claim, with the driver as the resource."""
-    for resource in map(_fields, claim.get(4, [])):
-        driver = _text(resource, 2)
-        yield f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver, _text(resource, 4)
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

@@ -7,7 +7,7 @@ other jobs.
 from typing import NamedTuple
 
 from agent.hardware import processes
-from agent.hardware.files import FileTree, whole
+from agent.hardware.files import FileTree, text_or_nothing, whole
 
 CGROUPS = "/sys/fs/cgroup"
 RESOURCES = ("io", "memory")
@@ -45,7 +45,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
     folder = f"{CGROUPS}{path}"
     stalled = {}
     for resource in RESOURCES:
-        for line in _lines(files, f"{folder}/{resource}.pressure"):
+        for line in text_or_nothing(files, f"{folder}/{resource}.pressure").splitlines():
             if line.startswith("some "):
                 stalled[resource] = _number(line.rpartition("total=")[2], 1e-6)
     read, written = _io(files, f"{folder}/io.stat")
@@ -56,7 +56,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 def received(files: FileTree, pid: int) -> float | None:
     """Return the bytes received on all interfaces of the network namespace of a process."""
     numbers = []
-    for line in _lines(files, f"/proc/{pid}/net/dev"):
+    for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")
         if colon and name.strip() and rest.split():
             numbers.append(_number(rest.split()[0], 1.0))
@@ -69,8 +69,9 @@ def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
     Because arrays and mapped devices count the bytes of their disks again, the bytes are summed per
     level (md, dm, and others), and the largest sums are returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
-    mapped = [line.split()[0] for line in _lines(files, "/proc/devices") if MAPPER in line.split()]
-    for line in _lines(files, path):
+    kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
+    mapped = [words[0] for words in kinds if MAPPER in words]
+    for line in text_or_nothing(files, path).splitlines():
         device, *parts = line.split() or [""]
         keys = dict(part.partition("=")[::2] for part in parts)
         read, written = (_number(keys.get(key, ""), 1.0) for key in ("rbytes", "wbytes"))
@@ -84,10 +85,3 @@ def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
 
 def _number(text: str, unit: float) -> float | None:
     return number * unit if (number := whole(text)) is not None else None
-
-
-def _lines(files: FileTree, path: str) -> list[str]:
-    try:
-        return files.read(path).splitlines()
-    except OSError:
-        return []

@@ -194,13 +194,14 @@ class ProcessTable:
             why = f"/proc does not report process {pid} on the GPU: {error.strerror or error}"
         else:
             age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
-            return TrackedProcess(stat.started, self._now() - age, processes.uid(self._status(pid)))
+            uid = processes.uid(processes.status(self._files, pid))
+            return TrackedProcess(stat.started, self._now() - age, uid)
         return Absent(Reason.DENIED, why)
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
         """Yield a process and its ancestors, as far as they are visible in /proc."""
         for _ in range(MOST_ANCESTORS):
-            uid = processes.uid(self._status(stat.pid))
+            uid = processes.uid(processes.status(self._files, stat.pid))
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)
             if stat.parent <= 0:
                 return
@@ -208,9 +209,3 @@ class ProcessTable:
                 stat = processes.stat(self._files, stat.parent)
             except OSError:
                 return
-
-    def _status(self, pid: int) -> dict[str, str]:
-        try:
-            return processes.status(self._files, pid)
-        except OSError:
-            return {}

@@ -22,7 +22,7 @@ from agent.bounds import (
     MOST_THREADS,
 )
 from agent.hardware import processes
-from agent.hardware.files import FileTree
+from agent.hardware.files import FileTree, names_in
 from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
@@ -264,7 +264,9 @@ class ProcessTimes:
         known.state = stat.state
         before, queued = known.whole.at, known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
-            queued = self._queued(pid)  # a sleeping thread did not wait for a core
+            queued = 0.0  # a sleeping thread did not wait for a core
+            with suppress(OSError, ValueError, IndexError, OverflowError):
+                queued = int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
         known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
@@ -359,13 +361,8 @@ class ProcessTimes:
             process.surveyed, process.asleep = at, set()
         process.unexplained = 0.0
         seconds = {tid: process.seconds[tid] for tid in process.asleep}
-        return _Listing(elapsed, self._names(pid), seconds)
-
-    def _names(self, pid: int) -> list[str]:
-        try:
-            return self._files.names(f"/proc/{pid}/task")[:MOST_THREADS]
-        except OSError:
-            return []
+        names = names_in(self._files, f"/proc/{pid}/task")[:MOST_THREADS]
+        return _Listing(elapsed, names, seconds)
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
         """Return the seconds that a thread ran and was queued for a core. Without schedstat in the
@@ -384,12 +381,6 @@ class ProcessTimes:
             path = f"/proc/{pid}/task/{pid}/schedstat"
             process.woken = int(self._files.reread(path).split()[2])
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
-
-    def _queued(self, pid: int) -> float:
-        """Return the seconds for which the main thread of a process was queued for a core."""
-        with suppress(OSError, ValueError, IndexError, OverflowError):
-            return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
-        return 0.0
 
     def _end(self, pid: int) -> None:
         """Drop an ended process, whose time the kernel adds to the parent's child times."""

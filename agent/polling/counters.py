@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from agent.model import Absent, Kind, Labels, Metric, Reason
+from agent.model import Absent, Kind, Labels, Metric, Reason, checked
+from agent.ranges import LARGEST, Range
 
 LEAP = 1e6  # Events per second above which an event counter is in doubt until the next reading
 FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confirm it")
@@ -158,7 +159,8 @@ class Integral:
     def add(self, rate: float, at: float) -> float:
         """Add `rate` (units per second) for the time since the last reading and return the total.
         Raises Absent if the rate is impossible."""
-        rate = self.metric.checked_rate(rate)
+        fastest = self.metric.fastest or LARGEST
+        rate = checked(rate, Range(0, fastest), self.metric.origin)
         if self._at is not None and 0.0 < at - self._at <= self.longest:
             self.total += rate * (at - self._at)
         self._at = at

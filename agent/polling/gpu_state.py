@@ -1,6 +1,6 @@
 """GPU state shared by sources, reading threads, and other components."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,15 +89,6 @@ class GpuAnswers:
         self.failures += ceased or Reason.FAILED in reasons
         self.timeouts += Reason.STALLED in reasons
         return not reasons.isdisjoint((Reason.FAILED, Reason.STALLED))
-
-
-def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
-    """Count this turn's timeouts as failures unless all GPUs had some, because the driver hangs
-    then."""
-    of_gpus = not all(one.timeouts for one in gpus)
-    for one in gpus:
-        one.failures += one.timeouts * of_gpus
-        one.timeouts = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from agent.errors import Failure, LogEvent
 from agent.hardware.nvml import Nvml
 from agent.model import FINAL, Absent, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
-from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses, count_timeouts
+from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
 from agent.polling.reads import SOON_SECONDS, Read, ReadCosts, is_due, is_pending, perform
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
@@ -117,7 +117,11 @@ class GpuWatch:
                 with self.threads.visit(gpu.index, OVERTAKEN) as visit:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.watch.took, self.clock.monotonic())
-        count_timeouts([gpu.answers for gpu in self.watched.answering()])
+        answers = [gpu.answers for gpu in self.watched.answering()]
+        of_gpus = not all(one.timeouts for one in answers)  # otherwise the driver hangs
+        for one in answers:
+            one.failures += one.timeouts * of_gpus
+            one.timeouts = 0
         for gpu in self.watched.all_gpus():  # its run_on_wake reads have run
             gpu.state.woken &= gpu.index in self.threads.left
 

@@ -284,13 +284,6 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
             read.due += every
 
 
-def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
-    def read(_: ReadOutput) -> None:
-        raise why.without_traceback()
-
-    return read
-
-
 SOON_SECONDS = 0.05  # Reads due within this time run now: ticks are not exactly on time
 
 

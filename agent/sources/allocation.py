@@ -208,11 +208,9 @@ class AllocationRead:
         for pid in self._pids(folder):
             environment = processes.environment(self.host.files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")
-            if said == number or (SLUID.fullmatch(number) and said):
-                try:
-                    uid = processes.uid(processes.status(self.host.files, pid))
-                except OSError:
-                    continue
+            confirmed = said == number or (SLUID.fullmatch(number) and said)
+            if confirmed and (status := processes.status(self.host.files, pid)):
+                uid = processes.uid(status)
                 return environment | {"user": "" if uid is None else self.host.login(uid)}
         return {}
 

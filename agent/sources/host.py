@@ -148,10 +148,7 @@ class FabricService:
         """Return whether root runs this program, checking its name first for speed."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
-        try:
-            return processes.is_roots(self._files, int(pid), name)
-        except OSError:
-            return False
+        return processes.is_roots(self._files, int(pid), name)
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:

@@ -10,7 +10,7 @@ from agent.hardware.host import Host
 from agent.metrics import Declarations
 from agent.model import Absent, Labels, Metric, ReadKey, Reason
 from agent.polling import intervals
-from agent.polling.reads import OFF, Read, fixed, refused_read
+from agent.polling.reads import OFF, Read, ReadOutput, fixed
 from agent.sources.context import GpuContext, HostOptions
 
 
@@ -63,8 +63,11 @@ def unless_off(
     if name not in settings[SourcesConfig].disable:
         yield from reads
         return
-    key = ReadKey(name, OFF, *labels[1:])
-    run, metrics = refused_read(SWITCHED_OFF), tuple(declared([module]))
+
+    def run(_: ReadOutput) -> None:
+        raise SWITCHED_OFF.without_traceback()
+
+    key, metrics = ReadKey(name, OFF, *labels[1:]), tuple(declared([module]))
     yield Read(key, metrics, run, fixed(intervals.TOPOLOGY), labels)
 
 
