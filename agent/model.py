@@ -316,6 +316,7 @@ class Verdict:
     since: float = 0.0  # when the state began, ignoring short gaps (monotonic s)
     gaps: float = 0.0  # seconds since then in another state, at most a minute at a time
     evidence: tuple[Fact, ...] = ()  # most important first
+    of_losses: Mapping[Pair, tuple[Fact, ...]] = field(default_factory=dict)  # of other losses
     doubts: tuple[Fact, ...] = ()  # relevant facts that could not be read
     waits_for: GpuKey | None = None  # the GPU of the same job that delays this GPU
     confidence: float = 1.0  # share of similar verdicts that were correct in trials, 0-1

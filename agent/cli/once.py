@@ -26,6 +26,8 @@ from exporters.snapshot_json import document
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
 
+NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
+MOST_PAST = 5
 PAST = 15
 """Width in columns of the 15-minute activity history of a GPU."""
 
@@ -66,14 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
-    """Yield the lines of the status: faults, machine, GPUs, jobs, data paths, and host."""
-    yield from verdict(look, width)
+    """Yield the lines of the status: time and machine, faults, GPUs, jobs, data paths, and host."""
+    yield from prose(heading(look.status), width, indent="", hanging="  ")
     yield ""
-    yield from prose(look.status.machine.text, width, indent="")
+    yield from verdict(look, width)
     yield from body(look, width)
     if note:
         yield ""
         yield from prose(note, width, indent="")
+
+
+def heading(status: Status) -> str:
+    """Return the time, the host name, and a summary of the machine."""
+    at, machine = local(status.at.timestamp()), status.machine
+    return f"{at:%Y-%m-%d %H:%M:%S %Z}  {machine.host}  {machine.text}"
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
@@ -109,7 +117,7 @@ def _about(
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [
-        _since(one.since, look.status),
+        _since(one, look.status),
         one.alert.text if one.alert else "",
         f"more: {look.runbook}#{one.runbook}" if one.runbook else "",
     ]
@@ -125,20 +133,20 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
         yield from prose(f"With it: {'; '.join(texts)}", width, indent=indent)
 
 
-def _since(since: datetime | None, status: Status) -> str:
+def _since(one: HeadlineClause | FindingStatus, status: Status) -> str:
     """Return, for example, `since 14:03 (5 min)`, or an empty string during the first second."""
-    stood = (status.at - since).total_seconds() if since else 0.0
-    return (
-        f"since {local(since.timestamp()):%H:%M} ({duration(stood)})"
-        if since and stood >= 1
-        else ""
-    )
+    stood = (status.at - one.since).total_seconds() if one.since else 0.0
+    if one.since is None or stood < 1:
+        return ""
+    older = " or before" if one.or_before else ""
+    return f"since {local(one.since.timestamp()):%H:%M}{older} ({duration(stood)})"
 
 
 def body(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the lines for GPUs, jobs, data paths, and the host."""
+    """Yield the lines for GPUs, jobs, past events, data paths, and the host."""
     status = look.status
     if status.gpus:
+        yield ""
         yield from prose(", ".join(status.machine.models), width)
         yield ""
         yield from gpus(look, width)
@@ -149,6 +157,7 @@ def body(look: StatusView, width: int) -> Iterator[str]:
     if status.jobs:
         yield ""
         yield from jobs(status, width)
+    yield from past(status, width)
     yield ""
     yield from paths(status, width)
     yield ""
@@ -214,6 +223,23 @@ def jobs(status: Status, width: int) -> Iterator[str]:
         yield from prose(f"{job.title}: {said}" if said else "", width)
     if all(job.cost is None for job in status.jobs):
         yield from prose(NO_PRICE, width)
+    if all(job.user is None for job in status.jobs):
+        yield from prose(NO_USER, width)
+
+
+def past(status: Status, width: int) -> Iterator[str]:
+    """Yield the newest events that are over."""
+    over = [event for event in status.events if event.until][:MOST_PAST]
+    if over:
+        yield ""
+        yield "Over, in the last 24 h:"
+    for event in over:
+        from_to = f"{_clock(event.since)} to {_clock(event.until)}"
+        yield from prose(f"{from_to}: {event.text}", width, hanging="  ")
+
+
+def _clock(at: datetime | None) -> str:
+    return f"{local(at.timestamp()):%a %H:%M}" if at else "before the agent's start"
 
 
 def paths(status: Status, width: int) -> Iterator[str]:

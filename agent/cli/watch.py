@@ -25,7 +25,7 @@ from agent.cli.assembly import Agent
 from agent.cli.once import StatusView
 from agent.cli.options import board_of, first_snapshot, hardware_of, settings_of, settled
 from agent.cli.running_agent import Recent, RunningAgent, asked
-from agent.cli.table import local, prose, terminal_width
+from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import Failure, printable
@@ -255,11 +255,10 @@ def text(
 ) -> tuple[str, list[str], str, str]:
     """Return the machine line, the lines of the selected view, the source line, and the key
     line."""
-    at, machine = f"{local(look.status.at.timestamp()):%H:%M:%S}", look.status.machine
-    first = cut(f"{machine.host}  {machine.text}", width - len(at) - 2)
+    first = cut(once.heading(look.status), width)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
     body = [printable(line) for line in _body(look, choice, width)]
-    return f"{first}{at:>{width - len(first)}}", body, cut(source, width), cut(keys, width)
+    return first, body, cut(source, width), cut(keys, width)
 
 
 def cut(line: str, width: int) -> str:
@@ -269,10 +268,10 @@ def cut(line: str, width: int) -> str:
 
 def _body(look: StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
     yield from once.verdict(look, width)
-    yield ""
     if choice.shown == "h":
-        yield from HELP
+        yield from ("", *HELP)
     elif choice.shown == "g":
+        yield ""
         yield from _one(look, choice.gpu, width)
     else:
         gpus = sorted(look.status.gpus, key=SORTS[choice.sort])

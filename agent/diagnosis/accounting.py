@@ -24,6 +24,7 @@ from agent.limits.paths import PathAccounts
 from agent.metrics import declared_beside
 from agent.model import (
     EXPIRY_INTERVALS,
+    LOST_STATES,
     PAIRS,
     Absence,
     Cause,
@@ -104,16 +105,21 @@ class GpuStateTime:
 
     def _verdict(self, e: Evidence) -> Verdict | None:
         """Return the leading verdict, with its latest facts."""
-        leader = self.booked.leader
+        leader, shares = self.booked.leader, self.booked.shares
         if leader is None:
             return None
         return Verdict(
             *leader,
             e.quality,
-            self.booked.shares,
+            shares,
             since=self.booked.since,
             gaps=self.booked.gaps,
             evidence=self._found.get(leader, ()),
+            of_losses={
+                pair: facts
+                for pair, facts in self._found.items()
+                if pair != leader and pair[0] in LOST_STATES and shares.get(pair)
+            },
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
             confidence=similar(Likeness(e.quality, bool(e.peers), leader)).confidence,

@@ -1,6 +1,6 @@
 """The faults of a machine as findings, for `check`, its exit status, and the page."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.faults.declarations import declared
@@ -56,11 +56,17 @@ def findings(
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the GPU, disk, or process filled into its commands."""
+    """Return the first step, with the disk or process filled into its commands."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
     text = text.replace("DEVICE", finding.device).replace("http://NODE", "")
     if "pid" in fault.names:
         text = text.replace("PID", finding.names[fault.names.index("pid")])
-    return text.replace("-i GPU", f"-i {finding.gpu.index}") if finding.gpu else text
+    return text
+
+
+def of_gpus(text: str, gpus: Iterable[int]) -> str:
+    """Return a text with these GPUs filled into its commands."""
+    listed = ",".join(map(str, gpus))
+    return text.replace("-i GPU", f"-i {listed}") if listed else text

@@ -1,7 +1,7 @@
 """InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. A faulty port does not
 affect other ports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -45,7 +45,6 @@ class PortCounter(NamedTuple):
 
 
 Port = tuple[str, str]  # adapter name and port number
-Fact = Callable[[FileTree, str], float]  # takes the directory of the port
 
 TRAFFIC = (
     PortCounter(RECEIVED, "port_rcv_data", WORD),
@@ -88,9 +87,11 @@ class InfinibandPorts:
             for row in table:
                 out.ask(row.metric, partial(self._value, port, folder, row), *port, *row.kind)
 
-    def facts(self, out: ReadOutput, metric: Metric, fact: Fact) -> None:
-        for port, folder in self._at(out, metric):
-            out.ask(metric, partial(fact, self._files, folder), *port)
+    def links(self, out: ReadOutput) -> None:
+        """Read the state and the rate of each port together, so that they agree."""
+        for port, folder in self._at(out, PORT_UP):
+            out.ask(PORT_UP, partial(link_up, self._files, folder), *port)
+            out.ask(RATE, partial(rate, self._files, folder), *port)
 
     def _value(self, port: Port, folder: str, row: PortCounter) -> int:
         key = port, row
@@ -146,10 +147,7 @@ def rate(files: FileTree, folder: str) -> float:
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     ports, minute = InfinibandPorts(host.files), fixed(intervals.LINKS)
     traffic, faults = partial(ports.read, table=TRAFFIC), partial(ports.read, table=FAULTS)
-    links = partial(ports.facts, metric=PORT_UP, fact=link_up)
-    rates = partial(ports.facts, metric=RATE, fact=rate)
     key, metrics = ReadKey("infiniband", "counters"), (RECEIVED, TRANSMITTED, WAIT)
     yield Read(key, metrics, traffic, options.every, varies=True)
     yield Read(ReadKey("infiniband", "errors"), (ERRORS,), faults, minute)
-    yield Read(ReadKey("infiniband", "links"), (PORT_UP,), links, fixed(LINK_STATE))
-    yield Read(ReadKey("infiniband", "rates"), (RATE,), rates, minute)
+    yield Read(ReadKey("infiniband", "links"), (PORT_UP, RATE), ports.links, fixed(LINK_STATE))

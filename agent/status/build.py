@@ -1,7 +1,7 @@
 """Builds the status on demand, at most once per tick, from the tick, the GPU time accounts, and the
 faults."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from agent.diagnosis.advice import SUMMARIES
 from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
+from agent.ranges import gpus_named
 from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
@@ -20,7 +21,7 @@ from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judg
 from agent.status.groups import group_status, grouped
 from agent.status.headline import headline
 from agent.status.history import History
-from agent.status.jobs import ended_job, running_job
+from agent.status.jobs import ended_job, running_job, title
 from agent.status.limits import link_rates
 from agent.status.links import FarEnds, nvlink_graph
 from agent.status.machine import host_status, machine_status, source_statuses
@@ -114,6 +115,7 @@ class StatusBoard:
         bandwidth, system = source.diagnosis.bandwidth, source.system()
         graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
         arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
+        ailing = {device for one in seen.findings for device in one.devices if not one.over}
         ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
         return Status(
             at=moment(snapshot.wall),
@@ -130,8 +132,8 @@ class StatusBoard:
             jobs=tuple(_running(jobs, seen)),
             ended=ended,
             paths=paths,
-            path_rows=path_rows(paths, arrays),
-            path_kinds=self._kinds(seen, ways, paths),
+            path_rows=path_rows(paths, arrays, ailing),
+            path_kinds=self._kinds(ways, paths, ailing),
             links=links,
             graph=graph,
             host=host_status(samples),
@@ -145,21 +147,22 @@ class StatusBoard:
         source = self.source
         gpus = judged(source, self.history, snapshot)
         findings = finding_statuses(
-            source.faults.active,
+            source.faults,
             snapshot,
             source.diagnosis.bandwidth,
-            source.inventory.missing,
+            _places(source),
             partial(finding_step, gpus={gpu.identity.uuid: gpu for gpu in gpus}),
         )
         of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
     def _kinds(
-        self, seen: SeenTick, ways: Sequence[Way], paths: Sequence[PathStatus]
+        self, ways: Sequence[Way], paths: Sequence[PathStatus], ailing: Collection[str]
     ) -> tuple[PathKind, ...]:
         source, specs = self.source, self.source.diagnosis.bandwidth.specs
-        rates = link_rates(ways, source.inventory.gpus, specs, source.samples)
-        ailing = {device for one in seen.findings for device in one.devices}
+        rates = link_rates(
+            ways, source.inventory.gpus, source.inventory.lost, specs, source.samples
+        )
         return path_kinds(paths, rates, ailing)
 
     def _looked(self) -> Looked:
@@ -170,6 +173,20 @@ class StatusBoard:
             absences = absence_statuses(seen.absences(seen.at))
             self._last_look = Looked(seen, absences, source_statuses(seen))
         return self._last_look
+
+
+def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
+    """Return the places of faults that do not know their own: GPUs that the agent has never seen
+    but the driver counts, and jobs that have become slower."""
+    missing, jobs = source.inventory.missing, source.jobs().running
+    slow = [job.receipt for job in jobs if job.slower]
+    return {
+        "gpus_missing": (gpus_named(missing) if missing else "", missing),
+        "job_slower": (
+            ", ".join(f"{title(job)} on {gpus_named(g.index for g in job.gpus)}" for job in slow),
+            [gpu.index for job in slow for gpu in job.gpus],
+        ),
+    }
 
 
 def _level(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> Level | None:

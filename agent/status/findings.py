@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agent.faults.findings import action
-from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState
+from agent.faults.findings import of_gpus
+from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultWatch
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Snapshot
@@ -27,54 +27,53 @@ NEAR = 0.5
 
 
 def finding_statuses(
-    active: Sequence[ActiveFault],
+    watch: FaultWatch,
     snapshot: Snapshot,
     bandwidth: PathAccounts,
-    missing: Sequence[int] = (),
-    step: Callable[[ActiveFault], str] = lambda one: action(one.finding),
+    places: Mapping[str, tuple[str, Sequence[int]]],
+    step: Callable[[ActiveFault], str],
 ) -> tuple[FindingStatus, ...]:
-    """Return the active faults, most severe first. `missing` are the indices of GPUs that the agent
-    has never seen, and `step` returns the first step for a fault."""
+    """Return the active faults, most severe first. `places` names places that a fault does not
+    know, with their GPUs, by its kind; `step` returns the first step for a fault."""
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at),
             wait(LATE_READ_SECONDS) if one.late else step(one),
         )
-        for one in active
+        for one in watch.active
     }
     alike: dict[object, list[ActiveFault]] = {}
-    for one in active:
+    for one in watch.active:
         told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
         alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
-    first_of = {one.id: same[0].id for same in alike.values() for one in same}
-    names = {one.id: one.fault.alert for one in active}
-    found = (_status(same, words, snapshot, first_of, names) for same in alike.values())
-    return tuple(_naming(one, missing) if one.kind == "gpus_missing" else one for one in found)
+    hiders = {one.id: (same[0].id, one.fault.alert) for same in alike.values() for one in same}
+    first = watch.first or 0.0
+    found = (_status(same, words, snapshot, first, hiders) for same in alike.values())
+    return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
 
 
-def _naming(finding: FindingStatus, missing: Sequence[int]) -> FindingStatus:
-    """Return the finding about missing GPUs, with their indices if the driver still counts them."""
-    if not missing:
+def _placed(finding: FindingStatus, place: str, gpus: Sequence[int]) -> FindingStatus:
+    if not place:
         return finding
-    text = f"{finding.text}: {gpus_named(missing)}"
-    devices = tuple(f"gpu{number}" for number in missing)
-    return replace(finding, text=text, brief=text, devices=devices)
+    text = f"{finding.text}: {place}"
+    return replace(finding, text=text, brief=text, devices=tuple(f"gpu{n}" for n in gpus))
 
 
 def _status(
     alike: Sequence[ActiveFault],
     words: Mapping[str, tuple[str, str]],
     snapshot: Snapshot,
-    first_of: Mapping[str, str],
-    names: Mapping[str, str],
+    first_look: float,
+    hiders: Mapping[str, tuple[str, str]],
 ) -> FindingStatus:
     first = alike[0]
-    finding, (brief, do) = first.finding, words[first.id]
+    finding = first.finding
     gpus = sorted({one.finding.gpu.index for one in alike if one.finding.gpu})
-    hidden = first.hidden_by
+    brief, do = (of_gpus(text, gpus) for text in words[first.id])
+    hidden, hider = hiders.get(first.hidden_by or "", (None, ""))
     port = finding.names[:1] if first.fault.place == "port" else ()
     device = ":".join((finding.device, *port))
-    begun = [one.since for one in alike if one.since is not None]
+    begun = [first_look if one.since is None else one.since for one in alike]
     where = f"{gpus_named(gpus)}: " if gpus else ""
     return FindingStatus(
         id=first.id,
@@ -83,11 +82,12 @@ def _status(
         text=f"{where}{brief}",
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
-        since=began(snapshot, snapshot.at - min(begun)) if len(begun) == len(alike) else None,
+        since=began(snapshot, snapshot.at - min(begun)),
+        or_before=any(one.since is None for one in alike),
         do=None if hidden else do or None,
-        alert=_alert(first, names.get(hidden or "", "")),
+        alert=_alert(first, hider),
         runbook=first.fault.alert.lower() or None,
-        hidden_by=first_of.get(hidden) if hidden else None,
+        hidden_by=hidden,
         over=first.over,
         in_doubt=first.in_doubt,
     )

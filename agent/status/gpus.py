@@ -6,17 +6,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
-from agent.diagnosis.disclosure import SOURCES
 from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
 from agent.faults.watch import ActiveFault
-from agent.jobs.job import Job
+from agent.jobs.job import Job, percent
 from agent.model import (
     LOST_STATES,
     Cause,
+    Fact,
     GpuIdentity,
-    Metric,
     Pair,
     Reason,
     Snapshot,
@@ -24,18 +23,17 @@ from agent.model import (
     Verdict,
 )
 from agent.series import SampleStore
-from agent.sources import activity, clocks, memory, power, process, temperature, workload
+from agent.sources import activity
 from agent.sources import instances as mig
 from agent.status.findings import grave
-from agent.status.history import SETTLED, SPAN, History
+from agent.status.gpu_figures import figures, instances, largest, processes
+from agent.status.history import SPAN, History
 from agent.status.jobs import hang_action
 from agent.status.model import (
     FindingStatus,
     GpuFigures,
     GpuStatus,
-    InstanceStatus,
     Level,
-    ProcessStatus,
     Why,
 )
 from agent.status.source import StatusSource
@@ -59,9 +57,17 @@ BASIS = {
 }
 
 
+class Loss(NamedTuple):
+    """A state that lost time in the window, with its share and the seconds since it began."""
+
+    pair: Pair
+    share: float
+    seconds: float
+
+
 class Judged(NamedTuple):
     """The verdict on a GPU. Without a `pair`, `why` gives the reason as text and `reason` as a
-    code. `beside` is the largest loss in the window and its share, or None if the loss is small."""
+    code. `beside` is the largest loss in the window, or None if the loss is small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -73,7 +79,7 @@ class Judged(NamedTuple):
     verdict: Verdict | None = None
     job: Job | None = None
     share: float | None = None  # of the window spent in `pair`
-    beside: tuple[Pair, float] | None = None
+    beside: Loss | None = None
     window: int = 0  # length of the window in seconds; 0 for the last 10 s
     do: str = ""
 
@@ -90,15 +96,20 @@ class Judged(NamedTuple):
         late = self.verdict.waits_for if self.verdict else None
         return late.index if late else None
 
+    def stood(self, pair: Pair | None) -> float:
+        """Return the seconds since this state began, also if it is not the current one."""
+        past = self.pair != pair and self.beside and self.beside.pair == pair
+        return self.beside.seconds if past and self.beside else self.seconds
+
     def shown(self, main: Pair | None) -> Pair | None:
         """Return the pair to display: the largest loss in the window, unless it is small or the
         current loss has lasted long. A working GPU shows a loss only if it is the `main` loss."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
-            return main if self.beside[0] == main else self.pair
-        stands = self.seconds >= STANDS or not costs(self.beside[0])
-        return self.pair if stands else self.beside[0]
+            return main if self.beside.pair == main else self.pair
+        stands = self.seconds >= STANDS or not costs(self.beside.pair)
+        return self.pair if stands else self.beside.pair
 
 
 class SeenTick(NamedTuple):
@@ -150,11 +161,16 @@ def _judged(
     low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
     pair = next(low, verdict.pair)
     hang = job.hang if job and pair[0] is State.HUNG else None
+    shares, known = window(history, gpu.uuid, verdict, job)
+    kept, newest = history.gpus.get(gpu.uuid), history.newest or 0
     stood = now - verdict.since
+    if kept and pair != verdict.pair:
+        stood = kept.stood(newest, pair, COSTS)
     if job:
         stood = min(stood, job.receipt.watched)  # excludes the previous job
-    shares, known = window(history, gpu.uuid, verdict, job)
-    beside = None if pair[0] is State.IDLE else _costly(shares)
+    largest = None if pair[0] is State.IDLE else _costly(shares)
+    begun = kept.stood(newest, largest[0], BESIDE, within=known) if kept and largest else 0
+    beside = Loss(*largest, begun) if largest else None
     found = Judged(
         gpu,
         pair,
@@ -165,7 +181,9 @@ def _judged(
         beside=beside,
         window=known,
     )
-    return found._replace(do=first_step(found, found.shown(beside[0] if beside else None) or pair))
+    return found._replace(
+        do=first_step(found, found.shown(beside.pair if beside else None) or pair)
+    )
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
@@ -234,8 +252,8 @@ def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
         who = on.get(uuid, ()) if not gpu.lost else ()
         yield replace(
             _gpu_status(gpu, seen),
-            figures=GpuFigures() if seen.silent else _figures(gpu.identity.key.labels, samples),
-            who=_who(who, named),
+            figures=GpuFigures() if seen.silent else figures(gpu.identity.key.labels, samples),
+            who=largest(who, named),
             processes=who,
             instances=divided.get(uuid, ()),
         )
@@ -262,7 +280,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
         text=text if whole or gpu.lost else UNANSWERED,
         since=began(at, gpu.seconds) if verdict or gpu.lost else None,
         gaps_seconds=round(verdict.gaps) if verdict else 0,
-        why=reasons(gpu) if verdict or (told and gpu.pair is None) else (),
+        why=(*reasons(gpu), *slowed(gpu)) if verdict or (told and gpu.pair is None) else (),
         doubts=tuple(Why(text=fact_text(f)) for f in verdict.doubts) if verdict else (),
         do=gpu.do if gpu.do and told and gpu.do not in {one.do for one in own} else None,
         note=f"the others wait for its process, pid {awaited.pid}" if awaited else None,
@@ -279,8 +297,24 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
 
 def reasons(gpu: Judged) -> tuple[Why, ...]:
     """Return the facts behind a GPU's verdict."""
-    facts = map(fact_text, gpu.verdict.evidence if gpu.verdict else ())
-    return tuple(Why(text=text) for text in (*facts, gpu.detail) if text)
+    facts = _facts(gpu.verdict, gpu.pair) if gpu.verdict and gpu.pair else ()
+    return tuple(Why(text=text) for text in (*map(fact_text, facts), gpu.detail) if text)
+
+
+def slowed(gpu: Judged) -> tuple[Why, ...]:
+    """Return the time that a GPU loses to reduced clocks beside another state, with the reason."""
+    if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
+        return ()
+    return tuple(
+        Why(text=": ".join((f"{SUMMARIES[pair]} {percent(share)} of the time now", *facts)))
+        for pair, share in gpu.verdict.shares.items()
+        if pair[0] is State.THROTTLED and share >= BESIDE
+        if (facts := map(fact_text, _facts(gpu.verdict, pair)))
+    )
+
+
+def _facts(verdict: Verdict, pair: Pair) -> Sequence[Fact]:
+    return verdict.evidence if pair == verdict.pair else verdict.of_losses.get(pair, ())
 
 
 def _text(gpu: Judged) -> str:
@@ -289,102 +323,3 @@ def _text(gpu: Judged) -> str:
         return gpu.why
     late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None
     return SUMMARIES[gpu.pair] if late is None else f"waiting for GPU {late}"
-
-
-def _figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
-    def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
-        found = (
-            samples.mean(metric, *gpu, *labels, seconds=mean)
-            if mean
-            else samples.value(metric, *gpu, *labels)
-        )
-        return None if found is None else round(found, digits)
-
-    hottest = value(temperature.LIMIT, temperature.OPERATING)
-    return GpuFigures(
-        activity_ratio=value(activity.ACTIVITY, digits=3),
-        sm_active_ratio=value(activity.SM_ACTIVE, digits=3),
-        tensor_throughput_ratio=value(activity.TENSOR_THROUGHPUT, mean=SETTLED, digits=3),
-        memory_used_bytes=value(memory.USED),
-        memory_total_bytes=value(memory.TOTAL),
-        power_watts=value(power.POWER, mean=SETTLED, digits=1),
-        power_limit_watts=value(power.POWER_LIMIT),
-        temperature_celsius=value(temperature.TEMPERATURE),
-        temperature_limit_celsius=value(temperature.LIMIT, temperature.SLOWDOWN)
-        if hottest is None
-        else hottest,
-        sm_clock_hertz=value(clocks.CLOCK, "sm"),
-        sm_clock_limit_hertz=value(clocks.CLOCK_LIMIT, "sm"),
-    )
-
-
-def _who(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """Return the largest process, named after its job if possible, and the number of others, for
-    example `train:4711 ada and 2 more`."""
-    if not processes:
-        return None
-    first, more = processes[0], len(processes) - 1
-    name = named.get(first.pid) or first.program
-    text = f"{name}:{first.pid}" if name else f"pid {first.pid}"
-    return " ".join(filter(None, (text, first.user, f"and {more} more" if more else "")))
-
-
-def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """Return the processes on each GPU by UUID, largest memory use first. Program and user are set
-    only if the configuration allows it, exactly as in the published metrics."""
-    own = [
-        sample
-        for key, reading in snapshot.readings.items()
-        if key.source in SOURCES and reading.fresh(snapshot.at)
-        for sample in reading.samples
-    ]
-
-    def of(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
-        for sample in own:
-            if sample.metric is metric:
-                yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
-
-    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB_PIDS)}
-    user_of = {
-        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
-        or (one["uid"] and f"uid {one['uid']}")
-        for one, _ in of(workload.JOB_PROCESS)
-    }
-    held, share = (
-        {(one["uuid"], one["pid"]): value for one, value in of(metric)}
-        for metric in (process.HELD, process.SHARE)
-    )
-    found: dict[str, list[ProcessStatus]] = {}
-    for one, _ in of(process.PROGRAM):
-        place = one["uuid"], one["pid"]
-        entry = ProcessStatus(
-            pid=int(one["pid"]),
-            program=one["name"] or None,
-            user=user_of.get(place) or None,
-            memory_bytes=held.get(place),
-            time_ratio=share.get(place),
-        )
-        found.setdefault(one["uuid"], []).append(entry)
-    for entries in found.values():
-        entries.sort(key=lambda one: (-(one.memory_bytes or 0.0), one.pid))
-    return {uuid: tuple(entries) for uuid, entries in found.items()}
-
-
-def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
-    """Return the MIG instances of each GPU by UUID, sorted by instance number."""
-    found: dict[str, list[InstanceStatus]] = {}
-    for info in samples.labelled(mig.INSTANCE_INFO):
-        labels = info["gpu"], info["uuid"], info["gpu_instance"]
-        count = samples.value(mig.INSTANCE_PROCESSES, *labels)
-        row = InstanceStatus(
-            number=int(labels[2]),
-            profile=info["profile"],
-            uuid=info["mig_uuid"],
-            activity_ratio=samples.value(mig.ACTIVITY, *labels),
-            sm_active_ratio=samples.value(mig.SM_ACTIVE, *labels),
-            memory_used_bytes=samples.value(mig.USED, *labels),
-            memory_total_bytes=samples.value(mig.TOTAL, *labels),
-            processes=None if count is None else int(count),
-        )
-        found.setdefault(labels[1], []).append(row)
-    return {uuid: tuple(sorted(rows, key=lambda r: r.number)) for uuid, rows in found.items()}

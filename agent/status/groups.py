@@ -7,7 +7,7 @@ from agent.diagnosis.advice import SUMMARIES, of_each, severity
 from agent.jobs.job import percent
 from agent.model import Cause, Pair, Snapshot, State
 from agent.ranges import consecutive
-from agent.status.gpus import Judged, costs, reasons
+from agent.status.gpus import Judged, costs, reasons, slowed
 from agent.status.jobs import culprit_name
 from agent.status.model import GpuGroup, Level, Why
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
@@ -33,8 +33,8 @@ def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)
-        if at_work and gpu.beside and gpu.beside[0] != gpu.pair:
-            sums[gpu.beside[0]] = sums.get(gpu.beside[0], 0.0) + gpu.beside[1]
+        if at_work and gpu.beside and gpu.beside.pair != gpu.pair:
+            sums[gpu.beside.pair] = sums.get(gpu.beside.pair, 0.0) + gpu.beside.share
     return max(sums, key=lambda pair: (pair[1] is not Cause.UNKNOWN, sums[pair]), default=None)
 
 
@@ -63,6 +63,8 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
     why = [one.text for one in reasons(gpus[0])] if shown else []
     if why and pair and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]):
         why[0] = f"for example GPU {gpus[0].number}: {why[0]}"
+    for gpu in next(([gpu] for gpu in gpus if slowed(gpu)), []):
+        why += [f"GPU {gpu.number} {one.text}" for one in slowed(gpu)]
     jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
     return GpuGroup(
         name=listed([gpu.number for gpu in gpus]),
@@ -74,7 +76,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
         text=group_text(pair, gpus),
         share=share,
         window_seconds=window,
-        since=began(snapshot, max(gpu.seconds for gpu in gpus)),
+        since=began(snapshot, max(gpu.stood(pair) for gpu in gpus)),
         why=tuple(Why(text=text) for text in why),
         do=next((gpu.do for gpu in gpus if gpu.do), None),
         job=jobs.pop() if len(jobs) == 1 else None,
@@ -111,7 +113,7 @@ def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
 
 def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
     by_now = all(gpu.pair == pair for gpu in gpus)
-    beside = any(gpu.beside and gpu.beside[0] == pair for gpu in gpus)
+    beside = any(gpu.beside and gpu.beside.pair == pair for gpu in gpus)
     if not costs(pair) and (by_now or not beside):
         return SUMMARIES[pair]
     shares = [share for gpu in gpus if (share := _share(gpu, pair)) is not None]
@@ -122,7 +124,7 @@ def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
 
 
 def _share(gpu: Judged, pair: Pair | None) -> float | None:
-    return gpu.beside[1] if gpu.beside and gpu.beside[0] == pair else gpu.share
+    return gpu.beside.share if gpu.beside and gpu.beside.pair == pair else gpu.share
 
 
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:

@@ -63,6 +63,7 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
             findings=(first.id,),
             gpus=tuple(g.number for g in facts.gpus if f"gpu{g.number}" in first.devices),
             since=first.since,
+            or_before=first.or_before,
             do=first.do,
             alert=first.alert,
             runbook=first.runbook,
@@ -176,7 +177,7 @@ def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
             if alert and one.alert and one.alert.name == alert.name and devices >= {*one.devices}
         ),
         gpus=tuple(gpu.number for gpu in gpus),
-        since=began(facts.snapshot, max(gpu.seconds for gpu in gpus)) if costly else None,
+        since=began(facts.snapshot, max(gpu.stood(pair) for gpu in gpus)) if costly else None,
         do=next((gpu.do for gpu in gpus if gpu.do), None),
         alert=alert,
         runbook=alert.name.lower() if alert else None,
@@ -211,7 +212,8 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
     name, severity = ALERTS[state]
     devices = {f"gpu{gpu.number}" for gpu in gpus}
     for one in facts.findings:
-        if one.alert and one.alert.name == name and devices.intersection(one.devices):
+        own = one.kind not in OF_CLOCKS and devices.intersection(one.devices)
+        if own and one.alert and one.alert.name == name:
             return one.alert
     limits = " or ".join(
         f"{percent(share)} of {duration(seconds(window))}"

@@ -106,6 +106,17 @@ class ValueHistory:
         sums = ((p, sum(_ordered(ring, newest, last))) for p, ring in self.shares.items())
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
+    def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
+        """Return the seconds for which the share of a pair has been at least `least`, or with
+        `within`, the seconds since it first was in the last `within` seconds."""
+        ring = self.shares.get(pair)
+        if ring is None:
+            return 0
+        high = [code >= SHARE.code(least) for code in _ordered(ring, newest, within or SPAN)]
+        if within:
+            return len(high) - high.index(True) if True in high else 0
+        return high[::-1].index(False) if False in high else SPAN
+
     def unjudged(self, newest: float) -> int:
         """Return the number of seconds up to `newest` since the GPU last had a state."""
         states = _ordered(self.states, int(newest)).tobytes()

@@ -1,7 +1,7 @@
 """Limits of the data paths in as few rows as possible, and negotiated link rates."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from agent.limits.resolution import PathKey
 from agent.model import GpuIdentity
@@ -38,6 +38,7 @@ def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
 def link_rates(
     ways: Sequence[Way],
     gpus: Iterable[GpuIdentity],
+    lost: Collection[str],
     specs: Mapping[PathKey, float],
     samples: SampleStore,
 ) -> dict[str, str]:
@@ -60,6 +61,9 @@ def link_rates(
             most[key.path][words] = words if full else rate(sheet, None, key.path)
     # The PCIe generation drops while the GPU is idle, so only the width indicates a fault.
     for gpu in gpus:
+        if gpu.uuid in lost:
+            off["pcie"] += 1
+            continue
         lanes, newest, widest = (
             samples.value(metric, *gpu.key.labels)
             for metric in (pcie.WIDTH, pcie.GENERATION_LIMIT, pcie.WIDTH_LIMIT)
@@ -80,10 +84,10 @@ def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) ->
         of = most.get(words, "")
         less = of and of != words
         yield f"{number} x {words} (of {of})" if less else f"{number} x {words}"
-    full = "full rate" if path in PORTS else "full width"
+    full, gone = ("full rate", "without link") if path in PORTS else ("full width", "lost")
     if there and all(most.get(words) == words for words in there):
         yield f"all at {full}" if there.total() > 1 else f"at {full}"
     elif there.keys() - most.keys() - {"rate not read", "width not read"}:
         yield "negotiated"
     if off:
-        yield f"{off} without link"
+        yield f"{off} {gone}"

@@ -45,6 +45,7 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
     gpus: tuple[int, ...] = ()
     since: datetime | None = None
+    or_before: bool = False  # as in FindingStatus
     do: str | None = None
     alert: AlertStatus | None = None
     runbook: str | None = None  # anchor in runbook.html
@@ -89,7 +90,8 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
     text: str  # includes the name of the GPU or device
     brief: str  # without that name, for lists below it
     devices: tuple[str, ...] = ()  # `gpu3`, `mlx5_0:1`
-    since: datetime | None = None  # null: before the agent's first fault check
+    since: datetime
+    or_before: bool = False  # present at the agent's first fault check, so that it may be older
     do: str | None = None
     alert: AlertStatus | None = None
     runbook: str | None = None
@@ -183,9 +185,9 @@ class PathStatus(Struct, frozen=True, kw_only=True):
     threshold_ratio: float | None = None
     origin: str | None = None
     source: str | None = None
-    up: bool | None = None  # whether a port has a link
+    up: bool | None = None  # whether a port has a link, or the controller of a disk works
     level: Level | None = None
-    text: str  # `39 of 55 GB/s`, `no link`, `not known`
+    text: str  # `39 of 55 GB/s`, `no link`, `dead`, `not known`
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
@@ -201,7 +203,7 @@ class PathRow(Struct, frozen=True, kw_only=True):
     inward_ratio: float | None = None
     outward: str | None = None
     outward_ratio: float | None = None
-    text: str  # `full`, `of md0`, `at rest`, `no link`, `not read`; empty without a remark
+    text: str  # `full`, `of md0`, `at rest`, `no link`, `dead`; empty without a remark
 
 
 class PathKind(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Traffic of every data path compared with its limit, for GPUs and host devices."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import log, log2
@@ -54,7 +54,11 @@ QUIET = 0.01
 DIGITS = 4
 """Decimal places of a ratio, for a precision of 0.01 %."""
 
+DEAD, DOWN, NO_LINK, UNREAD = "dead", "down", "no link", "traffic not read"
+AILING = "at rest, with a fault"
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
+STILL = (DEAD, DOWN, NO_LINK, AILING, UNREAD, AT_REST)
+"""Remarks on paths without traffic, most severe first."""
 
 
 class Way(NamedTuple):
@@ -143,7 +147,8 @@ def path_statuses(
 
 
 def _text(path: str, moved: float | None, up: bool | None) -> str:
-    return "no link" if up is False else "not known" if moved is None else speed(moved, path)
+    off = NO_LINK if path in PORTS else DEAD
+    return off if up is False else "not known" if moved is None else speed(moved, path)
 
 
 def speed(moved: float, path: str) -> str:
@@ -157,9 +162,11 @@ def speed(moved: float, path: str) -> str:
 
 
 def has_link(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link, or None if this is unknown or the path is not a port."""
+    """Return whether a port has a link, or a disk a controller that works, or None if this is
+    unknown or the path is neither."""
     if key.path not in PORTS:
-        return None
+        dead = samples.value(disk.FAULT, key.device, "controller") if key.path == "disk" else None
+        return None if dead is None else not dead
     up = samples.value(PORTS[key.path][0], *port_labels(key))
     return None if up is None else bool(up)
 
@@ -195,9 +202,12 @@ Device = tuple[PathStatus, ...]
 """The directions of a device, inward first."""
 
 
-def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[PathRow, ...]:
+def path_rows(
+    paths: Sequence[PathStatus], arrays: Mapping[str, str], ailing: Collection[str]
+) -> tuple[PathRow, ...]:
     """Return rows for devices with traffic, fullest first, and then for all others; similar devices
-    share a row. `arrays` gives the array that a disk belongs to."""
+    share a row. `arrays` gives the array that a disk belongs to, and `ailing` are devices with a
+    finding."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -205,17 +215,29 @@ def path_rows(paths: Sequence[PathStatus], arrays: Mapping[str, str]) -> tuple[P
         if any(map(_moves, ways)):
             busy.append(ways)
             continue
-        off = any(way.up is False for way in ways)
-        unread = any(way.bytes_per_second is None for way in ways)
-        still["no link" if off else "traffic not read" if unread else AT_REST].append(ways)
+        still[_remark(ways, ailing)].append(ways)
     busy.sort(key=_fullest)
-    rows = [_row([*same], arrays) for _, same in groupby(busy, key=_likeness)]
-    for text, which in still.items():
-        for path, same in groupby(which, key=lambda ways: ways[0].path):
+    alike = groupby(busy, key=lambda ways: _likeness(ways, ailing))
+    rows = [_row([*same], arrays, ailing) for _, same in alike]
+    for text in filter(still.get, STILL):
+        for path, same in groupby(still[text], key=lambda ways: ways[0].path):
             names = tuple(ways[0].device for ways in same)
             name = device_ranges(names, " ")
             rows.append(PathRow(path=path, name=name, devices=names, moves=False, text=text))
     return tuple(rows)
+
+
+def _ails(ways: Device, ailing: Collection[str]) -> bool:
+    """Return whether a device of the host has a finding; those of GPUs rarely concern a path."""
+    return ways[0].gpu is None and ways[0].device in ailing
+
+
+def _remark(ways: Device, ailing: Collection[str]) -> str:
+    if any(way.up is False for way in ways):
+        return DEAD if ways[0].path == "disk" else DOWN if _ails(ways, ailing) else NO_LINK
+    if _ails(ways, ailing):
+        return AILING
+    return UNREAD if any(way.bytes_per_second is None for way in ways) else AT_REST
 
 
 def _moves(way: PathStatus) -> bool:
@@ -234,12 +256,13 @@ def _fullest(ways: Device) -> tuple[object, ...]:
     return not full, -round(nearest, 1), -power, ways[0].path, natural(ways[0].device)
 
 
-def _likeness(ways: Device) -> list[object]:
+def _likeness(ways: Device, ailing: Collection[str]) -> list[object]:
     """Return a key that is equal for devices that share a row, with utilization in steps of 5 %, or
     traffic in powers of 2."""
     return [
         (
             *(way.path, way.direction, way.limit_bytes_per_second, way.level),
+            _ails(ways, ailing),
             round(20 * way.ratio)
             if way.ratio is not None
             else round(log2(max(way.bytes_per_second or 0.0, MOVES))),
@@ -248,12 +271,13 @@ def _likeness(ways: Device) -> list[object]:
     ]
 
 
-def _row(alike: Sequence[Device], arrays: Mapping[str, str]) -> PathRow:
+def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Collection[str]) -> PathRow:
     first = alike[0]
     full = [way for way in first if way.level]
     array = arrays.get(first[0].device)
     limited = any(way.limit_bytes_per_second for way in full)
     text = ["full" if limited else "busy" if full else "", f"of {array}" if array else ""]
+    text += ["with a fault"] * _ails(first, ailing)
     inward, outward = (
         [way for ways in alike for way in ways if (way.direction in INWARD) is side]
         for side in (True, False)
@@ -283,10 +307,10 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def path_kinds(
-    paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Iterable[str]
+    paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Collection[str]
 ) -> tuple[PathKind, ...]:
     """Return a summary of each kind of path; `ailing` are devices with a finding."""
-    ill, found = frozenset(ailing), []
+    found = []
     for path, group in groupby(paths, key=lambda one: one.path):
         ways = [*group]
         ratios = [way.ratio for way in ways if way.ratio is not None]
@@ -306,7 +330,8 @@ def path_kinds(
                 highest=f"highest {most}{busy}" if most else "not known",
                 rates=rates.get(path),
                 limits=_limits(path, ways),
-                moves=len(devices) <= MANY and (at_work or not ill.isdisjoint(devices)),
+                moves=len(devices) <= MANY
+                and (at_work or any(device in ailing for device in devices)),
                 level=Level.WARNING if full else None,
             )
         )

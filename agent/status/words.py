@@ -13,7 +13,7 @@ from string import Formatter
 from typing import Any
 
 from agent.diagnosis.facts import FactKind
-from agent.faults.findings import by_kind
+from agent.faults.findings import by_kind, of_gpus
 from agent.faults.model import function
 from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
@@ -159,7 +159,8 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     """Return a finding as text, with the prefix `GPU 3:` if it concerns a GPU and `named` is
     true."""
     fault = by_kind()[finding.kind]
-    given = _given(finding.figures, finding.names)
+    given = {name: label for name, label in finding.labels if label}
+    given |= _given(finding.figures, finding.names)
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):
         given["device"] = finding.device
     terms = fault.finding.terms if fault.finding else {}
@@ -169,7 +170,7 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
         given["word"] = fault.words.get(value, f"code {value}")
     sentence = _sentence(fault.sentence, finding.names, given)
     if finding.gpu:
-        sentence = sentence.replace("-i GPU", f"-i {finding.gpu.index}")
+        sentence = of_gpus(sentence, [finding.gpu.index])
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
 
 

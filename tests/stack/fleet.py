@@ -83,10 +83,17 @@ class Fleet:
 
 
 class HistoryClock(SystemClock):
-    """A clock that is moved by hand until `go` is called, and then runs as any other."""
+    """A clock that is moved by hand until `go` is called, and then runs as any other; its past ends
+    now, for events and receipts alike."""
 
-    _passed = 0.0  # s
-    _since: float | None = None
+    def __init__(self, past: float) -> None:
+        super().__init__()
+        self._start = time.time() - past
+        self._passed = 0.0  # s
+        self._since: float | None = None
+
+    def time(self) -> float:
+        return self._start + self.monotonic()
 
     def monotonic(self) -> float:
         return self._passed + (0.0 if self._since is None else time.monotonic() - self._since)
@@ -114,7 +121,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     system, _, scenario = spec.partition(":")
     # of `training*200,starved-disk*40`; nothing of a lone scenario
     pairs = [part.split("*") for part in scenario.split(",") if "*" in scenario]
-    lived = HistoryClock()
+    lived = HistoryClock(sum(float(seconds) for _, seconds in pairs))
     clock: Clock = lived if pairs else SystemClock(speed)
     machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)

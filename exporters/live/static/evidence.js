@@ -3,8 +3,8 @@
 import { showDay } from "./day.js";
 import { element, list, mark, say, symbol, write } from "./dom.js";
 import { span } from "./figures.js";
-import { findingsOf, showProblems } from "./findings.js";
-import { putState, shapeOf, showMeters, showProcesses, sinceOf } from "./gpus.js";
+import { findingsOf, showProblems, sinceOf } from "./findings.js";
+import { putState, shapeOf, showMeters, showProcesses } from "./gpus.js";
 import { showPathsOf } from "./paths.js";
 import { canvas, drawStates, showShares } from "./strip.js";
 

@@ -1,7 +1,7 @@
 // What is wrong, with what follows from it folded below, and what the hardware does not answer.
 
 import { element, keep, mark, put, say, symbol, write } from "./dom.js";
-import { clock } from "./figures.js";
+import { clock, span } from "./figures.js";
 
 /** The clauses of the headline: each is a fault, or what a group of GPUs does. */
 export function showHeadline(list, status) {
@@ -30,9 +30,8 @@ export function showProblems(list, problems, status) {
     const [facts, link] = calls.children;
     write(words, problem.text);
     showStep(step, problem);
-    const since = problem.since && `since ${clock(problem.since, status.at)}`;
     const over = problem.over && "only the counter of its events is left";
-    write(facts, [since, over, problem.alert?.text].filter(Boolean).join(" · "));
+    write(facts, [sinceOf(problem, status), over, problem.alert?.text].filter(Boolean).join(" · "));
     link.hidden = !problem.runbook;
     put(link, "href", problem.runbook && `runbook.html#${problem.runbook}`);
     const causes = problem.findings ?? [problem.id];
@@ -41,6 +40,12 @@ export function showProblems(list, problems, status) {
     say(rest.firstChild, `and ${hidden.length} that follow${hidden.length === 1 ? "s" : ""} from it`);
     showProblems(rest.lastChild, hidden, status);
   });
+}
+
+/** Since when; a fault that stood at the agent's start may be older. */
+export function sinceOf({ since, or_before: older, gaps_seconds: gaps }, { at }) {
+  const words = since && `since ${clock(since, at)}${older ? " or before" : ""}`;
+  return words && gaps ? `${words} (with gaps of ${span(gaps)} in all)` : words;
 }
 
 function makeProblem() {

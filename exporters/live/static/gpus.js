@@ -1,8 +1,8 @@
 // A row for each GPU. What the GPUs of a group have in common stands once, above the first.
 
 import { element, keep, list, mark, put, say, style, symbol, write } from "./dom.js";
-import { clock, reading, span } from "./figures.js";
-import { findingsOf, showStep } from "./findings.js";
+import { reading } from "./figures.js";
+import { findingsOf, showStep, sinceOf } from "./findings.js";
 import { canvas, drawSeries, drawStates } from "./strip.js";
 
 const METERS = [ // name, words, figure, its limit, unit
@@ -44,12 +44,6 @@ function showLead(node, group, status) {
 
 /** The symbol of a group or a GPU. */
 export const shapeOf = ({ state, reason, lost }) => state ?? (lost || reason === "lost" ? "lost" : "unknown");
-
-/** Since when; what stood at the agent's start may be older. */
-export function sinceOf({ since, since_start: older, gaps_seconds: gaps }, { at }) {
-  const words = since && `since ${clock(since, at)}${older ? " or before" : ""}`;
-  return words && gaps ? `${words} (with gaps of ${span(gaps)} in all)` : words;
-}
 
 function makeRow(gpu, open) {
   const button = element("button", { type: "button", "aria-haspopup": "dialog" });

@@ -61,7 +61,7 @@ function show() {
   at("day-section").hidden = at("day").hidden && !status.events.length;
   at("paths-section").hidden = !status.paths.length && !status.links.length;
   at("absent-section").hidden = !status.unknown;
-  at("unmeasured").hidden = !status.unknown;
+  write(at("unmeasured"), status.unknown);
   if (link.length > 1) showLinked();
 }
 

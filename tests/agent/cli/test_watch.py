@@ -74,7 +74,7 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
 def test_a_key_shows_what_it_is_for(look: StatusView, keys: str, says: str) -> None:
     lines = shown(look, keys)
     assert any(line.startswith(says) or says in line for line in lines)
-    assert re.search(r" \d\d:\d\d:\d\d$", lines[0])
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  ", lines[0])
     assert "4 GPUs starved by disk" in lines[1]
     assert lines[2].startswith("Do: ")
     assert max(map(len, lines)) <= WIDTH
@@ -83,7 +83,7 @@ def test_a_key_shows_what_it_is_for(look: StatusView, keys: str, says: str) -> N
 def test_what_does_not_fit_a_row_is_marked(look: StatusView) -> None:
     status = replace(look.status, machine=replace(look.status.machine, host="h" * 90))
     first, _, source, keys = text(look._replace(status=status), ViewChoice(), "s" * 90, 40)
-    assert re.fullmatch(r"h+\.\.\.  \d\d:\d\d:\d\d", first)
+    assert re.fullmatch(r"[-\d]+ [:\d]+ UTC  h+\.\.\.", first)
     assert (source[-3:], keys[-3:], {*map(len, (first, source, keys))}) == ("...", "...", {40})
 
 

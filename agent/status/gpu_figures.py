@@ -1,0 +1,110 @@
+"""Current figures of the GPUs, their processes, and their MIG instances."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from agent.diagnosis.disclosure import SOURCES
+from agent.model import Metric, Snapshot
+from agent.series import SampleStore
+from agent.sources import activity, clocks, memory, power, process, temperature, workload
+from agent.sources import instances as mig
+from agent.status.history import SETTLED
+from agent.status.model import GpuFigures, InstanceStatus, ProcessStatus
+
+
+def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
+    def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
+        found = (
+            samples.mean(metric, *gpu, *labels, seconds=mean)
+            if mean
+            else samples.value(metric, *gpu, *labels)
+        )
+        return None if found is None else round(found, digits)
+
+    hottest = value(temperature.LIMIT, temperature.OPERATING)
+    return GpuFigures(
+        activity_ratio=value(activity.ACTIVITY, digits=3),
+        sm_active_ratio=value(activity.SM_ACTIVE, digits=3),
+        tensor_throughput_ratio=value(activity.TENSOR_THROUGHPUT, mean=SETTLED, digits=3),
+        memory_used_bytes=value(memory.USED),
+        memory_total_bytes=value(memory.TOTAL),
+        power_watts=value(power.POWER, mean=SETTLED, digits=1),
+        power_limit_watts=value(power.POWER_LIMIT),
+        temperature_celsius=value(temperature.TEMPERATURE),
+        temperature_limit_celsius=value(temperature.LIMIT, temperature.SLOWDOWN)
+        if hottest is None
+        else hottest,
+        sm_clock_hertz=value(clocks.CLOCK, "sm"),
+        sm_clock_limit_hertz=value(clocks.CLOCK_LIMIT, "sm"),
+    )
+
+
+def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
+    """Return the largest process, named after its job if possible, and the number of others, for
+    example `train:4711 ada and 2 more`."""
+    if not processes:
+        return None
+    first, more = processes[0], len(processes) - 1
+    name = named.get(first.pid) or first.program
+    text = f"{name}:{first.pid}" if name else f"pid {first.pid}"
+    return " ".join(filter(None, (text, first.user, f"and {more} more" if more else "")))
+
+
+def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
+    """Return the processes on each GPU by UUID, largest memory use first. Program and user are set
+    only if the configuration allows it, exactly as in the published metrics."""
+    own = [
+        sample
+        for key, reading in snapshot.readings.items()
+        if key.source in SOURCES and reading.fresh(snapshot.at)
+        for sample in reading.samples
+    ]
+
+    def of(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
+        for sample in own:
+            if sample.metric is metric:
+                yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
+
+    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB_PIDS)}
+    user_of = {
+        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
+        or (one["uid"] and f"uid {one['uid']}")
+        for one, _ in of(workload.JOB_PROCESS)
+    }
+    held, share = (
+        {(one["uuid"], one["pid"]): value for one, value in of(metric)}
+        for metric in (process.HELD, process.SHARE)
+    )
+    found: dict[str, list[ProcessStatus]] = {}
+    for one, _ in of(process.PROGRAM):
+        place = one["uuid"], one["pid"]
+        entry = ProcessStatus(
+            pid=int(one["pid"]),
+            program=one["name"] or None,
+            user=user_of.get(place) or None,
+            memory_bytes=held.get(place),
+            time_ratio=share.get(place),
+        )
+        found.setdefault(one["uuid"], []).append(entry)
+    for entries in found.values():
+        entries.sort(key=lambda one: (-(one.memory_bytes or 0.0), one.pid))
+    return {uuid: tuple(entries) for uuid, entries in found.items()}
+
+
+def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
+    """Return the MIG instances of each GPU by UUID, sorted by instance number."""
+    found: dict[str, list[InstanceStatus]] = {}
+    for info in samples.labelled(mig.INSTANCE_INFO):
+        labels = info["gpu"], info["uuid"], info["gpu_instance"]
+        count = samples.value(mig.INSTANCE_PROCESSES, *labels)
+        row = InstanceStatus(
+            number=int(labels[2]),
+            profile=info["profile"],
+            uuid=info["mig_uuid"],
+            activity_ratio=samples.value(mig.ACTIVITY, *labels),
+            sm_active_ratio=samples.value(mig.SM_ACTIVE, *labels),
+            memory_used_bytes=samples.value(mig.USED, *labels),
+            memory_total_bytes=samples.value(mig.TOTAL, *labels),
+            processes=None if count is None else int(count),
+        )
+        found.setdefault(labels[1], []).append(row)
+    return {uuid: tuple(sorted(rows, key=lambda r: r.number)) for uuid, rows in found.items()}
