@@ -62,6 +62,9 @@ MOST_ROWS = 40
 """Maximum number of rows in a table or on the HTML page, which must print on a single sheet. The
 CSV and JSON formats contain all rows."""
 
+TOP = 3
+"""Number of sentences above the table; the others follow it."""
+
 POINTS = ".1%"
 """Format of shares; their changes are given in percentage points."""
 
@@ -182,10 +185,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
 def _columns(price: Price) -> Mapping[str, Callable[[GpuTime], str]]:
     """Return a function for each table column after the name, by column title."""
     each = (price.gpu_hour or 0.0) / HOUR
-    money = {
-        f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}",
-        f"held {price.currency or 'cost'}": lambda row: f"{row.of(State.HELD) * each:,.2f}",
-    }
+    money = {f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}"}
     return {
         "GPU-h": lambda row: amount(row.total / HOUR),
         "given": lambda row: amount(row.goodput.given / HOUR),
@@ -210,7 +210,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     """Yield the title, the summary, a table without truncated names, and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
-    for sentence in summary(report):
+    for sentence in [*summary(report)][:TOP]:
         yield from prose(sentence, width, indent="", hanging="  ")
     yield ""
     rows, columns = report.rows[:MOST_ROWS], dict(_columns(report.price))
@@ -240,14 +240,14 @@ def as_html(report: Report) -> str:
     page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return page.format(
         title=escape(_title(report)),
-        sentences="\n".join(f"<li>{escape(one)}</li>" for one in summary(report)),
+        sentences="\n".join(f"<li>{escape(one)}</li>" for one in [*summary(report)][:TOP]),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
         sums="<br>".join(map(escape, _notes(report))),
     )
 
 
 def _title(report: Report) -> str:
-    begin, end = (f"{local(at):%Y-%m-%d %H:%M}" for at in (report.begin, report.end))
+    begin, end = (f"{local(at):%Y-%m-%d %H:%M %Z}" for at in (report.begin, report.end))
     known = (
         f"{percent(report.covered)} of the GPUs' time counted, "
         if report.covered is not None
@@ -257,6 +257,7 @@ def _title(report: Report) -> str:
 
 
 def _notes(report: Report) -> Iterator[str]:
+    yield from [*summary(report)][TOP:]
     yield "at work: of the hours given; of peak: while at work; lost includes held; kWh of GPUs"
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"

@@ -132,8 +132,8 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, hours held without
-    work, and the first recommended action."""
+    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, the first
+    recommended action, and then hours held without work, and the row with the largest share."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{amount(every.given / HOUR)} of {amount(all_of / HOUR)} GPU-hours were given to jobs"
@@ -141,7 +141,7 @@ def summary(report: Report) -> Iterator[str]:
         text += f"; in {percent(every.at_work)} of these the GPUs worked"
         text += "" if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak"
     rest = all_of - every.given
-    yield f"{text}; no job had {_priced(rest, report.price)}." if rest else f"{text}."
+    yield f"{text}; {_priced(rest, report.price)} had no job." if rest else f"{text}."
     pairs: Counter[Pair] = Counter()
     for row in rows:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
@@ -157,6 +157,10 @@ def summary(report: Report) -> Iterator[str]:
         yield f"Lost: {_priced(lost, report.price)}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."
+    if rows and (worst := rows[0].worst):
+        hours = _priced(rows[0].seconds[worst], report.price)
+        where = f"{report.by} {rows[0].name}, {words(worst)} for {hours}"
+        yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
     if held:
         most_held = max(rows, key=lambda row: row.of(State.HELD))
         hours = amount(most_held.of(State.HELD) / HOUR)
@@ -167,10 +171,6 @@ def summary(report: Report) -> Iterator[str]:
     if by_share and by_share.lost and by_share is not rows[0]:
         hours = f"{amount(by_share.lost / HOUR)} of its {amount(by_share.total / HOUR)} GPU-hours"
         yield f"Largest share: {report.by} {by_share.name} lost {hours}."
-    if rows and (worst := rows[0].worst):
-        hours = amount(rows[0].seconds[worst] / HOUR)
-        where = f"{report.by} {rows[0].name}, {words(worst)} for {hours} GPU-hours"
-        yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
 
 
 def _priced(seconds: float, price: Price) -> str:

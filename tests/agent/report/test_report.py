@@ -148,9 +148,9 @@ def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
 @pytest.mark.parametrize(
     ("width", "columns"),
     [
-        (60, ["job", "GPU-h", "lost", "lost EUR", "held EUR", "largest"]),
-        (80, ["job", "GPU-h", "at work", "lost", "held", "lost EUR", "held EUR", "largest loss"]),
-        (130, ["job", "GPU-h", *DISPENSABLE, "lost", "lost EUR", "held EUR", "largest loss"]),
+        (60, ["job", "GPU-h", "lost", "lost EUR", "largest loss"]),
+        (80, ["job", "GPU-h", "at work", "lost", "of all", "held", "lost EUR", "largest loss"]),
+        (130, ["job", "GPU-h", *DISPENSABLE, "lost", "lost EUR", "largest loss"]),
     ],
 )
 def test_a_terminal_shows_whole_names(width: int, columns: list[str]) -> None:

@@ -8,10 +8,10 @@ from tests.agent.report.test_report import IDLE, REPORT, ROWS
 def test_a_report_begins_with_what_matters() -> None:
     held = GpuTime("n2", {(State.HELD, Cause.NONE): 3600.0, IDLE: 3600.0}, unassigned=True)
     report = REPORT._replace(by="node", rows=ordered((*ROWS[:2], held)))
-    given, lost, kept, first = summary(report)
+    given, lost, first, kept = summary(report)
     assert given == (
         "5.00 of 6.00 GPU-hours were given to jobs; in 50 % of these the GPUs worked; "
-        "no job had 1.00 GPU-hours (2.00 EUR)."
+        "1.00 GPU-hours (2.00 EUR) had no job."
     )
     assert lost == (
         "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all: starved by disk 1.50, occupied by an idle "
@@ -22,9 +22,9 @@ def test_a_report_begins_with_what_matters() -> None:
         "to reclaim first."
     )
     hung = GpuTime("n3", {(State.HUNG, Cause.NONE): 1800.0})
-    *_, most, _ = summary(report._replace(rows=ordered((*report.rows, hung))))
+    *_, most = summary(report._replace(rows=ordered((*report.rows, hung))))
     assert most == "Largest share: node n3 lost 0.50 of its 0.50 GPU-hours."
     assert first.startswith(
-        "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours. If "
+        "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours (3.00 EUR). If "
     )
     assert list(summary(REPORT._replace(rows=ordered(ROWS[:1]))))[1:] == ["No time was lost."]
