@@ -116,7 +116,6 @@ class StatusBoard:
         graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
         arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
         ailing = {device for one in seen.findings for device in one.devices if not one.over}
-        ended = tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED])
         return Status(
             at=moment(snapshot.wall),
             tick=snapshot.tick,
@@ -130,7 +129,7 @@ class StatusBoard:
             gpus=tuple(gpu_statuses(seen)),
             divided=None if silent else _divided(seen.gpus),
             jobs=tuple(_running(jobs, seen)),
-            ended=ended,
+            ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED]),
             paths=paths,
             path_rows=path_rows(paths, arrays, ailing),
             path_kinds=self._kinds(ways, paths, ailing),
@@ -179,13 +178,10 @@ def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
     """Return the places of faults that do not know their own: GPUs that the agent has never seen
     but the driver counts, and jobs that have become slower."""
     missing, jobs = source.inventory.missing, source.jobs().running
-    slow = [job.receipt for job in jobs if job.slower]
+    slow = (title(job.receipt) for job in jobs if job.slower)
     return {
         "gpus_missing": (gpus_named(missing) if missing else "", missing),
-        "job_slower": (
-            ", ".join(f"{title(job)} on {gpus_named(g.index for g in job.gpus)}" for job in slow),
-            [gpu.index for job in slow for gpu in job.gpus],
-        ),
+        "job_slower": (", ".join(slow), ()),
     }
 
 

@@ -56,7 +56,8 @@ def _placed(finding: FindingStatus, place: str, gpus: Sequence[int]) -> FindingS
     if not place:
         return finding
     text = f"{finding.text}: {place}"
-    return replace(finding, text=text, brief=text, devices=tuple(f"gpu{n}" for n in gpus))
+    devices = tuple(f"gpu{number}" for number in gpus)
+    return replace(finding, text=text, brief=text, devices=devices or finding.devices)
 
 
 def _status(

@@ -12,6 +12,8 @@ from agent.status.model import GpuFigures, InstanceStatus, ProcessStatus
 
 
 def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
+    """Return the current figures of the GPU with these labels."""
+
     def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
         found = (
             samples.mean(metric, *gpu, *labels, seconds=mean)
