@@ -74,6 +74,9 @@ class Rank:
                 env=environment,
             )
         join_cgroup(f"load-{port}", self.process.pid)
+        words = [sys.executable, "-m", "tests.hardware.traced.blocked"]
+        seen = str(truth.seen_blocked(self.marks))
+        self._watch = subprocess.Popen([*words, str(self.process.pid), seen], cwd=ROOT)
 
     def go(self) -> None:
         """Begin."""
@@ -103,6 +106,7 @@ class Rank:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._watch.wait()
 
     def clear(self) -> None:
         """Remove its files."""

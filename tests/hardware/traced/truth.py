@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from tests.hardware.traced.blocked import EVERY
 from tests.hardware.traced.marks import ROW, STEADY, STEP, WAITS
 
 KERNEL, NCCL, TO_GPU, FROM_GPU, ON_GPU = range(5)
 RECORD = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("kind", "<u4"), ("stream", "<u4"), ("bytes", "<u8")]
 )
-MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4")])
+MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4"), ("ran", "<i8")])
 
 TOGETHER = 200_000
 """Time (ns) within which the kernels of one collective end on all ranks."""
@@ -31,10 +32,15 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RankRecords:
-    """Records that one rank left: its trace sorted by start, and its marks."""
+    """Records that one rank left: its trace sorted by start, its marks, and the moments (ns) of
+    their rows in the steady phase with the time (ns) that its launching threads had run by then,
+    and the moments at which its main thread was seen in uninterruptible sleep."""
 
     trace: Any
     marks: Any
+    at: Any
+    ran: Any
+    blocked: Any
 
     @property
     def steady(self) -> int | None:
@@ -57,7 +63,16 @@ def read(marks: Path, traces: list[Path]) -> RankRecords:
 
     assert MARK.itemsize == ROW.size
     trace = np.concatenate([np.empty(0, RECORD), *(rows(path, RECORD) for path in traces)])
-    return RankRecords(np.sort(trace, order="start"), _closed(rows(marks, MARK)))
+    every = rows(marks, MARK)
+    steady = every[every["ran"] > 0]
+    at = np.where(steady["end"] == 0, steady["start"], steady["end"])
+    blocked = rows(seen_blocked(marks), np.dtype("<i8"))
+    return RankRecords(np.sort(trace, order="start"), _closed(every), at, steady["ran"], blocked)
+
+
+def seen_blocked(marks: Path) -> Path:
+    """The file beside the marks that `blocked` writes."""
+    return marks.with_name("blocked")
 
 
 def _closed(marks: Any) -> Any:
@@ -154,8 +169,15 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
         )
         for name, covered in waits[mine].items():
             out[LABELS[name]] = out.get(LABELS[name], 0.0) + length[rest & covered].sum()
+            if name == "cpu":
+                prepares = _runs(one, edges, rest & covered)
+                out[LABELS[name]] -= prepares
             rest &= ~covered
-        out["starved/host_thread"] = length[rest].sum()
+        sleeps = _sleeps(one, edges, rest)
+        blocked = min(sleeps, _blocked(one, edges, rest))
+        out[LABELS["disk"]] += blocked
+        out[LABELS["cpu"]] += sleeps - blocked
+        out["starved/host_thread"] = length[rest].sum() - sleeps + prepares
         excess.append(length[launching].sum())
         found.append(out)
     for mine, out in enumerate(found):  # who waits in a step is chance: both launch too slowly
@@ -173,10 +195,44 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
     ]
 
 
+def _between(one: RankRecords, edges: Any, chosen: Any) -> tuple[Any, Any, Any]:
+    """Between each two rows of marks in the steady phase: the time of the chosen segments, that of
+    the others, and the time that the launching threads ran (ns)."""
+    count = max(0, len(one.at) - 1)
+    place = np.searchsorted(one.at, edges[:-1], "right") - 1
+    inside, length = (place >= 0) & (place < count), np.diff(edges)
+    sums = (
+        np.bincount(place[inside & flags], length[inside & flags], minlength=count)
+        for flags in (chosen, ~chosen)
+    )
+    return *sums, np.diff(one.ran)
+
+
+def _sleeps(one: RankRecords, edges: Any, rests: Any) -> float:
+    """Return the part (ns) of the segments in which the GPU rests, and nothing is marked, that the
+    launching threads cannot have run: another thread has the interpreter's lock, or the core."""
+    rest, _, ran = _between(one, edges, rests)
+    return float(np.clip(rest - ran, 0.0, None).sum())
+
+
+def _blocked(one: RankRecords, edges: Any, rests: Any) -> float:
+    """Return the part (ns) of segments in which the main thread was in uninterruptible sleep."""
+    place = np.searchsorted(edges, one.blocked, "right") - 1
+    inside = place[(place >= 0) & (place < len(rests))]
+    return float(rests[inside].sum()) * EVERY * 1e9
+
+
+def _runs(one: RankRecords, edges: Any, rests: Any) -> float:
+    """Return the part (ns) of segments with a mark in which the launching threads must have run
+    themselves, for the GPU was not active for as long as they ran."""
+    rest, other, ran = _between(one, edges, rests)
+    return float(np.minimum(rest, np.clip(ran - other, 0.0, None)).sum())
+
+
 def _edges(one: RankRecords) -> Any:
     spans = one.marks[one.marks["what"] >= 0]
     return np.concatenate(
-        [one.trace["start"].astype(np.int64), _filled(one)[1], spans["start"], spans["end"]]
+        [one.trace["start"].astype(np.int64), _filled(one)[1], spans["start"], spans["end"], one.at]
     )
 
 
