@@ -20,10 +20,10 @@ output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100 and H200). A GPU wh
 close to its activity does not wait, at any power, because kernels that wait for memory draw half as
 much power as dense products."""
 
-NOTHING, LINKS_AT_REST = 0.02, 1e-4
+NOTHING, LINKS_AT_REST = 0.02, 1e-5
 """NOTHING: tensor and DRAM activity below which a GPU does no work, and ratio of payload to NVLink
-limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle
-(gradients of a small network, which take 5 % of a step, have 0.012)."""
+limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle (idle
+links have 5e-7 at most, all-reduces of a few KB 6e-5 to 1e-4)."""
 
 TRANSFER_RATE = 0.60
 """Ratio of payload to NVLink limit during transfers without work. On H200, 14 loads had ratios of
@@ -32,8 +32,8 @@ MB and a single channel had 0.04 to 0.24, and take longer than reported."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to activity while a GPU computes: 0.85 to 0.89 for training on H100 with
-concurrent communication, and 0.96 for dense products. A GPU with a lower ratio is assumed to
-communicate, at most for as long as its payload takes."""
+concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with a lower
+ratio is assumed to communicate, at most for as long as its payload takes."""
 
 ALWAYS = 0.90
 """Activity from which a whole second may be spinning, and the GPU does not wait for data. Without
@@ -47,33 +47,24 @@ TRANSFERRING_SM = 0.12
 EQUAL = 0.12
 """Relative difference up to which values of ranks in lock-step are equal; see TRANSFERRING_SM."""
 
-SMALL_MESSAGES, SMALL_TIME = 2.05, 110.0
-"""SMALL_MESSAGES: bytes on the NVLink wire per byte received above which messages are small.
-SMALL_TIME: additional time per byte, relative to the limit, for each unit above SMALL_MESSAGES. On
-two H100s, messages without work had 1.2 to 1.4 bytes on the wire (4 MB and more, 70 to 310 GB/s),
-2.1 to 2.2 (256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and
-less, 1 to 3 GB/s); gradient buckets during work had 1.6 to 2.0, and pipeline stages 2.0 to 2.1."""
+EXPOSED = 1.5
+"""Bytes on the NVLink wire per byte received below which transfers run alone. On H100s and H200s,
+messages of 4 MB and more had 1.2 to 1.5 without work beside them, and gradients had 1.6 to 2.0
+during work, whatever their size (74 recorded loads)."""
+
+SMALL_MESSAGES = 2.05
+"""Bytes on the NVLink wire per byte received above which messages are small."""
+
+SMALL_TIME = 110.0
+"""Additional time per byte, relative to the limit, for each unit above SMALL_MESSAGES. On two
+H100s, messages without work had 2.1 to 2.2 bytes on the wire (256 KB, 23 to 45 GB/s), 2.3 to 2.45
+(64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s); pipeline stages had 2.0 to
+2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
 share of a second below which ranks count as even. With 0.03 for both, four fewer of the 180
 recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
-
-CLEARLY = 0.05
-"""Smallest share of a second that power samples can show without GPM: in transfers, and in the
-excess of a rank's low-power time over the awaited rank's low-power time (two ranks with 40 %
-exposed communication differed by 0.01 to 0.04)."""
-
-RARE = 0.20
-"""Share of the samples up to which a lower power level is too rare to be distinguished from
-variations of the work; a more frequent level shows its share of the time directly. Without this
-bound, the errors of the 180 GPUs in multi-GPU recordings without GPM sum to 17.38, not 16.93."""
-
-DIP = 0.78
-"""Ratio of the lowest power samples to the other samples below which a GPU does not work during the
-lowest samples. On H200, the ratio is 0.48 to 0.75 if transfers run alone for 10 ms or longer, and
-0.81 to 0.96 if they are shorter or overlap with work. With 0.62, four fewer of the 180 recorded
-GPUs are diagnosed correctly."""
 
 
 class WorkLevel(NamedTuple):
@@ -145,10 +136,13 @@ def not_computing(second: ActiveSecond) -> float:
         return second.activity
     lower = _at_lower_power(second)
     if second.sm is None:
-        return max(lower, _transfers_in_dips(second))
+        exposed = (second.payload or 0.0) / TRANSFER_RATE if _transfers_alone(second) else 0.0
+        return max(lower, min(second.activity, exposed))
     if not second.payload:
         return lower
-    return max(lower, min(_besides_work(second), second.payload / TRANSFER_RATE))
+    return max(
+        lower, min(_besides_work(second, _working_sm(second)), second.payload / TRANSFER_RATE)
+    )
 
 
 def _at_lower_power(second: ActiveSecond) -> float:
@@ -160,7 +154,7 @@ def _at_lower_power(second: ActiveSecond) -> float:
     return lower if second.sm is None else min(lower, _most_spinning(second, second.sm))
 
 
-def _besides_work(second: ActiveSecond, full: float = WORKING_SM) -> float:
+def _besides_work(second: ActiveSecond, full: float) -> float:
     """Return the maximum share of the second that transfers take, based on SM activity; `full` is
     the ratio of SM activity to activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
@@ -169,22 +163,21 @@ def _besides_work(second: ActiveSecond, full: float = WORKING_SM) -> float:
     return second.activity * min(1.0, max(0.0, share))
 
 
+def _working_sm(second: ActiveSecond) -> float:
+    """Return the ratio of SM activity to activity while the GPU computes; work that shares the SMs
+    with no transfer fills more of them."""
+    return (WORKING_SM + 1.0) / 2 if _transfers_alone(second) else WORKING_SM
+
+
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
     """Return the maximum share of the second in which kernels may spin, based on SM activity;
     `full` is the ratio of SM activity to activity during work."""
     return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
-def _transfers_in_dips(second: ActiveSecond) -> float:
-    """Without GPM, return the maximum time that the payload can take, if an equal share of the
-    power samples lies clearly below the others; transfers that overlap with work show no dip."""
-    exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
-    if exposed < CLEARLY or second.power is None:
-        return 0.0
-    if second.power.distinct and exposed > RARE:
-        return 0.0
-    depth = second.power.depth(exposed, 1.0 - second.activity)
-    return exposed if depth is not None and depth < DIP else 0.0
+def _transfers_alone(second: ActiveSecond) -> bool:
+    """Return whether the bytes on the wire show that no transfer overlaps with work."""
+    return second.wire is not None and second.wire < EXPOSED
 
 
 def only_spins(second: ActiveSecond) -> bool:
@@ -245,8 +238,8 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     time. Both transfer data for the same time, so the GPU waits during the excess."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
-    longer = not_computing(second) - not_computing(peer)
-    return longer if longer >= CLEARLY else 0.0
+    mine, theirs = not_computing(second), not_computing(peer)
+    return 0.0 if alike(mine, theirs) else mine - theirs
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
@@ -291,7 +284,7 @@ def _by_level(
     is a late launch, limited to the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
-    if level.dram < LINKS_AT_REST:  # only collectives, which take equally long on every rank
+    if level.dram < NOTHING:  # only collectives, which take equally long on every rank
         last = min(alongside, key=lambda key: alongside[key].activity)
         waits, waiting, transfers = {last: 0.0}, second.activity - least, least
     else:
@@ -333,6 +326,8 @@ def _small_messages(second: ActiveSecond) -> float:
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """Return the ratio of SM activity to activity while the GPU computes. Windows that wait least
     may include transfers, and dense products fill the SMs."""
+    if _transfers_alone(second):
+        return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
     return max((level.sm + WORKING_SM) / 2, (3.0 + min(1.0, dense)) / 4)
 

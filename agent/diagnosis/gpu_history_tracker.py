@@ -118,6 +118,8 @@ class GpuHistoryTracker:
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:
             self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
+            if e.host.rate(workload.RECEIVED, seconds=OF_BEFORE):
+                self._asked = now
         if now - self._sampled > SPAN:
             self._power.clear()
             self._levels = None
@@ -128,8 +130,6 @@ class GpuHistoryTracker:
             self._measured = sm.at
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
-        if e.host.rate(workload.RECEIVED):
-            self._asked = now
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,

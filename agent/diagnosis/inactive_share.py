@@ -26,10 +26,13 @@ COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With 1,
 one fewer of 112 recorded GPUs is diagnosed correctly."""
 
-PAGEABLE_RATE, FRESH_RATE = 8e9, 1.2e9
+PAGEABLE_RATE = 8e9
 """Bytes per second that a thread copies from or to pageable memory through its own buffer (7 to 12
-GB/s on an H100, batches of 1 to 256 MB), and into fresh memory (1.3 GB/s). A thread that copies
-into fresh memory at this rate does nothing else in the kernel."""
+GB/s on an H100, batches of 1 to 256 MB)."""
+
+FRESH_RATE = 1.2e9
+"""Bytes per second that a thread copies into fresh memory (1.3 GB/s on an H100). A thread that does
+so at this rate does nothing else in the kernel."""
 
 MOSTLY = 0.5
 """Majority threshold: the minimum share of the inactive time that copies must explain, and the

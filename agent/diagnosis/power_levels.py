@@ -7,7 +7,7 @@ single broad level, whose lower part stays above 0.7 of the upper part.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 FEWEST = 20
@@ -31,19 +31,6 @@ class PowerLevels:
     upper: float
     lower_share: float
     distinct: bool
-    sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
-    """Prefix sums of the samples in ascending order."""
-
-    def depth(self, share: float, rests: float) -> float | None:
-        """Return the ratio of the mean of the lowest `share` of samples, after skipping the idle
-        `rests` share, to the median of the samples above; None if either set is empty."""
-        count = len(self.sums) - 1
-        start, end = round(rests * count), round((rests + share) * count)
-        if not start < end < count:
-            return None
-        middle = (end + count) // 2
-        mean = (self.sums[end] - self.sums[start]) / (end - start)
-        return mean / (self.sums[middle + 1] - self.sums[middle])
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
@@ -68,4 +55,4 @@ def power_levels(watts: Sequence[float]) -> PowerLevels | None:
             break
         cut = moved
     share = below / count
-    return PowerLevels(lower, upper, share, lower <= APART * upper, sums)
+    return PowerLevels(lower, upper, share, lower <= APART * upper)

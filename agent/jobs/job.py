@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agent.bounds import HOUR
 from agent.jobs.identity import JobLabels
+from agent.jobs.speed import SLOWER
 from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 
 
@@ -193,9 +194,6 @@ PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
 """Minimum share of GPU-seconds for a cause to be listed (chosen)."""
 
-ALIKE = 0.05
-"""Tolerance, as a share of the slowest GPU's time: if all GPUs are within it, none is slowest."""
-
 Seconds = Mapping[Pair, float]
 
 
@@ -228,7 +226,7 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
         for of, part in by_gpu[slowest].items()
         if of[0] in GAINED_BY and of not in (pair, PEER) and part >= LEAST * own[slowest]
     ]
-    differ = min(without.values()) < (1 - ALIKE) * without[slowest]
+    differ = min(without.values()) < (1 - SLOWER) * without[slowest]
     return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest if differ else None)
 
 

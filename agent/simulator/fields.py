@@ -53,8 +53,10 @@ def field_code(field: int, scope: int, asked: Question) -> int:
 def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
     if row.counts:
         links = gpu.links if scope == ALL_LINKS else [gpu.links[scope]]
-        total = sum(gpu.meter.read_all([f"{row.counts}{link.number}" for link in links], now))
-        return total * (gpu.wire_per_payload if row.wire else 1.0) / row.unit
+        counter = f"wire_{row.counts}" if row.wire else row.counts
+        return (
+            sum(gpu.meter.read_all([f"{counter}{link.number}" for link in links], now)) / row.unit
+        )
     if row.hotter is not None:
         return round(gpu.celsius(now)) + row.hotter
     if row.total:

@@ -138,6 +138,7 @@ FEVER_LAG = 5.0  # s, after cooling has failed
 AMBIENT = 27.0  # degrees Celsius without power
 RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
+BESIDE_WORK = 1.7  # the same while kernels compute, measured on H100 and H200
 FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2; V100 peers reached 47.9 of 50 GB/s
 PCIE_OVERHEAD = 1.078  # measured transaction layer overhead, 20 bytes per 256 bytes
 PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
@@ -219,7 +220,9 @@ class SimulatedGpu:
     def _rates(self, load: GpuLoad) -> dict[str, float]:
         slot = PCIE_LANE[self.model.pcie_generation] * self.width
         speed = self.model.links.speed if self.model.links else 0.0
-        payload = load.nvlink * speed / self.wire_per_payload
+        alone = FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
+        payload = load.nvlink * speed / alone
+        wire = payload * (BESIDE_WORK if load.tensor else alone)
         numbers = [link.number for link in self.links if self.active(link)]
         unlike = 1.0 + SPREAD * math.sin(2.1 * self.index)
         return {
@@ -227,12 +230,9 @@ class SimulatedGpu:
             "energy": load.power * self.model.power_limit * unlike,
             "pcie_tx": PCIE_POLLING + load.transmit * slot,
             "pcie_rx": PCIE_POLLING + load.receive * slot,
-            **({f"{way}{n}": payload for n in numbers for way in ("tx", "rx")} if speed else {}),
+            **{f"{way}{n}": payload for n in numbers for way in ("tx", "rx") if speed},
+            **{f"wire_{way}{n}": wire for n in numbers for way in ("tx", "rx") if speed},
         }
-
-    @property
-    def wire_per_payload(self) -> float:
-        return FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
 
     def _link_errors(self) -> dict[str, float]:
         faulty = [link for link in self.links if link.errors and self.active(link)]

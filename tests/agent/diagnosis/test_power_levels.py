@@ -79,16 +79,3 @@ def test_short_bursts_are_not_counted_longer_than_they_are() -> None:
     found = power_levels(each_millisecond[::20])
     assert found is not None
     assert found.lower_share < 0.79, "the mean of the upper level is low, and so is the cut"
-
-
-@pytest.mark.parametrize(("low", "rests"), [(0.10, 0.0), (0.10, 0.25), (0.3, 0.0)])
-def test_how_low_the_lowest_samples_lie_beside_the_others(low: float, rests: float) -> None:
-    count = [round(300 * share) for share in (rests, low)]
-    watts = [*[120.0] * count[0], *[300.0] * count[1]]
-    watts += [600.0] * (300 - len(watts))
-    found = power_levels(watts)
-    assert found is not None
-    assert found.depth(low, rests) == pytest.approx(0.5)
-    assert found.depth(low + rests, 0.0) == pytest.approx(0.5 if not rests else 0.286, abs=0.001)
-    assert found.depth(0.0, rests) is None
-    assert found.depth(1.0, rests) is None
