@@ -21,8 +21,6 @@ SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 """Single faults, which can be combined with a scenario and with each other using a plus sign."""
 
-__all__ = ["SimulatedSystem", "Simulation", "SimulationError", "build", "parse"]
-
 
 class SimulationError(BadInput):
     """Raised for an impossible machine; the message is a sentence for the user."""

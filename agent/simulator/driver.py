@@ -138,6 +138,7 @@ class CallRow(Struct, frozen=True):
     of: str = ""
     since: Driver = ()
     gives: Any = None
+    takes: tuple[tuple[int, ...], ...] = ()
 
 
 class FieldRow(Struct, frozen=True):
@@ -174,13 +175,15 @@ NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 
 class Call(NamedTuple):
     """A library function. `answer` computes its return value from the library, the GPU (if the
-    function takes a GPU), and the remaining arguments. `of` is the keyword of the GPUs that support
-    it, and `since` is the first driver version whose library has it."""
+    function takes a GPU), and the remaining arguments, whose valid values are in `takes`. `of` is
+    the keyword of the GPUs that support it, and `since` is the first driver version whose library
+    has it."""
 
     answer: Callable[..., Any]
     of: str = ""
     since: Driver = ()
     of_gpu: bool = True
+    takes: tuple[tuple[int, ...], ...] = ()
 
 
 def refuse(code: int) -> NoReturn:

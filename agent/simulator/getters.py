@@ -26,8 +26,6 @@ NO_INSTANCE = 0xFFFFFFFF
 
 
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
-    if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
-        refuse(driver.INVALID_ARGUMENT)
     known: tuple[int | None, ...] = astuple(gpu.model.thresholds)
     limit = known[threshold] if threshold < len(known) else None
     return refuse(driver.NOT_SUPPORTED) if limit is None else limit
@@ -93,18 +91,6 @@ def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
     return pynvml.c_nvmlMemory_v2_t(version, total, reserved, total - reserved - used, used)
 
 
-def _celsius(nvml: Any, gpu: SimulatedGpu, sensor: int = 0) -> int:
-    if sensor != pynvml.NVML_TEMPERATURE_GPU:
-        refuse(driver.INVALID_ARGUMENT)
-    return round(gpu.celsius(nvml.machine.now))
-
-
-def _fan(nvml: Any, gpu: SimulatedGpu, fan: int) -> int:
-    if fan != 0:
-        refuse(driver.INVALID_ARGUMENT)
-    return round(min(100.0, max(20.0, 2.0 * (gpu.celsius(nvml.machine.now) - 30.0))))
-
-
 def _clock(kind: int, sm: int, memory: int) -> int:
     """Return the clock of the given kind (graphics, SM, memory, or video). The video clock runs at
     four fifths of the SM clock."""
@@ -113,8 +99,6 @@ def _clock(kind: int, sm: int, memory: int) -> int:
 
 
 def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
-    if counter not in (0, 1):
-        refuse(driver.INVALID_ARGUMENT)
     now = nvml.machine.now
     rate = gpu.meter.mean(("pcie_tx", "pcie_rx")[counter], now - PCIE_WINDOW, now)
     return int(rate * PCIE_OVERHEAD / 1000)
@@ -151,8 +135,6 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
     old corrected error. In MIG mode, volatile errors of the whole GPU are not available (nvml.h,
     note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100 in NVIDIA/nvidia-docker
     issue 1473)."""
-    if severity not in (0, 1) or lifetime not in (0, 1):
-        refuse(driver.INVALID_ARGUMENT)
     if gpu.mig and not lifetime:
         refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0
@@ -212,12 +194,6 @@ def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, ...]:
     return 0, failed + gpu.health.rows, int(gpu.health.rows_pending), failed
 
 
-def _retired(_: Any, gpu: SimulatedGpu, cause: int) -> list[int]:
-    if cause not in (0, 1):
-        refuse(driver.INVALID_ARGUMENT)
-    return list(range(gpu.health.pages if cause else 0))
-
-
 ANSWERS: dict[str, Callable[..., Any]] = {
     "Name": _name,
     "Serial": lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
@@ -241,8 +217,10 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     **{f"GraphicsRunningProcesses{v}": _processes(draws=True) for v in ("", "_v2")},
     "PowerUsage": lambda n, g: round(g.buffers.usage(n.machine.now) * 1000),
     "TotalEnergyConsumption": lambda n, g: int(g.meter.read("energy", n.machine.now) * 1000),
-    **dict.fromkeys(("Temperature", "TemperatureV"), _celsius),
-    "FanSpeed_v2": _fan,
+    **dict.fromkeys(
+        ("Temperature", "TemperatureV"), lambda n, g, *_: round(g.celsius(n.machine.now))
+    ),
+    "FanSpeed_v2": lambda n, g, _: round(min(100, max(20, 2 * g.celsius(n.machine.now) - 60))),
     "PerformanceState": lambda _, g: 8 * (not g.awake and not g.model.datacentre),
     "ClockInfo": _clocks,
     "MaxClockInfo": lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory),
@@ -250,7 +228,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "PcieThroughput": _pcie,
     "TotalEccErrors": _ecc,
     "RemappedRows": _remapped,
-    "RetiredPages": _retired,
+    "RetiredPages": lambda _, g, cause: list(range(g.health.pages if cause else 0)),
     "RetiredPagesPendingStatus": lambda _, g: int(g.health.pages_pending),
     "NvLinkState": _link_state,
     "NvLinkRemotePciInfo": _far_end,
@@ -263,13 +241,11 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 def _given(gives: Any) -> Callable[..., Any]:
-    if isinstance(gives, str):
-        return lambda _, gpu: attrgetter(gives)(gpu)
-    return lambda *_: gives
+    return lambda _, gpu: attrgetter(gives)(gpu) if isinstance(gives, str) else gives
 
 
 CALLS = {
-    name: Call(ANSWERS.get(name) or _given(row.gives), row.of, row.since)
+    name: Call(ANSWERS.get(name) or _given(row.gives), row.of, row.since, takes=row.takes)
     for name, row in NVML.calls.items()
 }
 

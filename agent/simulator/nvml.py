@@ -195,6 +195,8 @@ class SimulatedNvml:
             raise pynvml.NVMLLibraryMismatchError(
                 "Unversioned function called and the pyNVML version does not match the NVML lib"
             ) from error
+        if any(given not in valid for given, valid in zip(args[1:], call.takes, strict=False)):
+            refuse(driver.INVALID_ARGUMENT)
         with machine.lock:
             return call.answer(self, gpu, *args[1:])
 
