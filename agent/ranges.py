@@ -1,10 +1,11 @@
-"""Ranges of possible metric values, beyond which a driver's reading is an error, and index
-ranges."""
+"""Ranges of possible metric values, beyond which a driver's reading is an error, index ranges, and
+addresses."""
 
 import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import NamedTuple
 
 LARGEST = sys.float_info.max
@@ -60,6 +61,14 @@ def pci_address(text: str) -> tuple[int, ...]:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:
         return ()
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an IP address, possibly with a zone, belongs to the loopback network."""
+    try:
+        return ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=1024)

@@ -11,13 +11,14 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv6Address, IPv6Network
 from weakref import WeakValueDictionary
 
 from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
 
 from agent.config.configuration import ConfigError
+from agent.ranges import is_loopback
 
 PAUSE = 0.25
 """Seconds a client must wait after a wrong password, which limits it to 4 guesses per second."""
@@ -107,12 +108,13 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
     machine's host name, localhost, and loopback addresses. A request without a Host header does not
     come from a browser."""
     here = request.get_extra_info("sockname")
-    if not here or not _is_loopback(here[0]):
+    if not here or not is_loopback(here[0]):
         return False
     hosts = list(request.headers.getall(hdrs.HOST, ()))
     if not request.raw_path.startswith("/"):  # an absolute URL, which overrides the header
         hosts.append(request.host)
-    return any(not _is_ours(host, names) for host in hosts)
+    known = {_name(one) for one in (*names, *OURS)}
+    return any(name not in known and not is_loopback(name) for name in map(_name, hosts))
 
 
 def is_cross_site(request: web.Request) -> bool:
@@ -123,24 +125,12 @@ def is_cross_site(request: web.Request) -> bool:
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
 
 
-def _is_ours(host: str, names: tuple[str, ...]) -> bool:
-    name = _name(host)
-    return _is_loopback(name) or name in {_name(known) for known in (*names, *OURS)}
-
-
 def _name(host: str) -> str:
     """Return the name or address in a Host header without its port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].removesuffix(".")
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry", charset="UTF-8"'}

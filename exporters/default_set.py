@@ -7,7 +7,6 @@ Series that are already above 0 in the first snapshot are exported unchanged.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,7 +65,9 @@ class DefaultSet:
             case InDefault.GROWN:
                 found = self._grown(metric, samples, now)
             case InDefault.ZERO:
-                found = self._at_zero(metric, samples)
+                kept = self._kept.setdefault(metric.name, set())
+                kept |= {sample.labels for sample in samples if not sample.value}
+                found = [sample for sample in samples if sample.labels in kept]
             case InDefault.ONE_WAY:
                 found = self._one_way(metric, samples)
             case InDefault.SHORT:
@@ -83,10 +84,10 @@ class DefaultSet:
         """Return the series that have ever been above 0."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
-        device = _device_of(metric)
+        own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]
         there, chosen = set[Labels](), []
         for sample in samples:
-            there.add(place := device(sample.labels))
+            there.add(place := tuple(sample.labels[at] for at in own))
             if sample.labels not in kept:
                 if sample.value <= ROUNDING:
                     continue
@@ -108,12 +109,6 @@ class DefaultSet:
             return False
         del self._new[metric.name, labels]
         return True
-
-    def _at_zero(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Return the series that have ever been 0, such as inactive links and failed sources."""
-        kept = self._kept.setdefault(metric.name, set())
-        kept |= {sample.labels for sample in samples if not sample.value}
-        return [sample for sample in samples if sample.labels in kept]
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
         """Return a single series without a direction for each device whose directions have always
@@ -159,8 +154,3 @@ def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
         for sample in samples
     )
     return [Sample(metric, labels, 0.0) for labels in devices]
-
-
-def _device_of(metric: Metric) -> Callable[[Labels], Labels]:
-    places = [place for place, label in enumerate(metric.labels) if label not in metric.parts]
-    return lambda labels: tuple(labels[place] for place in places)

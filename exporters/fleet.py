@@ -81,7 +81,7 @@ class FleetServer:
         if node is None:
             raise web.HTTPNotFound
         exposition = self._pages[node.scenario]
-        page, _ = exposition.render(PLAIN.content_type)
+        page = exposition.page(PLAIN.content_type).plain
         exposition.answered(f"{request.remote} {node.name}")
         headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
         return web.Response(body=node_page(node, page).encode(), headers=headers)

@@ -10,7 +10,7 @@ from gzip import compress
 from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from agent import __version__
 from agent.errors import BadInput
@@ -59,11 +59,14 @@ class AgentPages:
         app.router.add_get("/metrics/dcgm", self._dcgm)
         app.router.add_get("/-/healthy", _healthy)
         app.router.add_get("/-/ready", self._ready)
-        app.router.add_get("/api/v1/snapshot", self._snapshot)
+        latest, now = self.latest, self.exposition.now
+        snapshot = self._written(lambda: latest, lambda of: as_json(document(of(), now())))
+        app.router.add_get("/api/v1/snapshot", snapshot)
         if self.status is not None:
-            app.router.add_get("/api/v1/status", partial(self._status, self.status))
-        app.router.add_get("/api/v1/jobs", self._jobs)
-        app.router.add_get("/api/v1/hours", self._hours)
+            app.router.add_get("/api/v1/status", self._written(self.status, bytes))
+        jobs = self._written(self.jobs, lambda jobs: as_json(jobs_document(jobs)))
+        app.router.add_get("/api/v1/jobs", jobs)
+        app.router.add_get("/api/v1/hours", self._written(self.hours, bytes))
         page.add_routes(app.router, self.feed)
         if self.feed is not None:
             app[page.FEED] = self.feed
@@ -103,28 +106,18 @@ class AgentPages:
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
-    async def _snapshot(self, request: web.Request) -> web.Response:
-        now = self.exposition.now
-        return await self._json(request, lambda: as_json(document(self.latest(), now())))
+    def _written(self, take: Callable[[], T], write: Callable[[T], bytes]) -> Handler:
+        """Return a handler that takes data on the event loop, the only place to read samples, and
+        writes them as JSON on the rendering thread."""
 
-    async def _status(self, status: Callable[[], bytes], request: web.Request) -> web.Response:
-        body = status()  # built on the event loop, the only place to read samples
-        return await self._json(request, lambda: body)
+        async def answer(request: web.Request) -> web.Response:
+            gzip = wants_gzip(request)
+            body = await self._rendered(partial(write, take()))
+            if gzip:
+                body = await self._rendered(partial(compress, body, GZIP_LEVEL, mtime=0))
+            return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
-    async def _jobs(self, request: web.Request) -> web.Response:
-        jobs = self.jobs()
-        return await self._json(request, lambda: as_json(jobs_document(jobs)))
-
-    async def _hours(self, request: web.Request) -> web.Response:
-        hours = self.hours()
-        return await self._json(request, lambda: hours)
-
-    async def _json(self, request: web.Request, write: Callable[[], bytes]) -> web.Response:
-        gzip = wants_gzip(request)
-        body = await self._rendered(write)
-        if gzip:
-            body = await self._rendered(partial(compress, body, GZIP_LEVEL, mtime=0))
-        return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+        return answer
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:

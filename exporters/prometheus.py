@@ -203,14 +203,9 @@ class Exposition:
         self._one_at_a_time = threading.Lock()
         self._process = process
 
-    def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
-        """Return the body and the Content-Type. Rendering may take tens of milliseconds, so do not
-        call it on the event loop."""
-        page = self.page(accept)
-        return page.zipped if gzip else page.plain, negotiate(accept).content_type
-
     def page(self, accept: str) -> RenderedPage:
-        """Return the rendered page; takes as long as `render`."""
+        """Return the rendered page. Rendering may take tens of milliseconds, so do not call it on
+        the event loop."""
         form = negotiate(accept)
         with self._one_at_a_time:
             page = self.cached(accept)

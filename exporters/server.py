@@ -11,7 +11,6 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
@@ -19,6 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 from aiohttp.web import RequestPayloadError
 
+from agent.ranges import is_loopback
 from exporters.access_control import client_of
 from exporters.http import SOFTWARE
 
@@ -114,7 +114,7 @@ class Server:
 
     @property
     def is_local(self) -> bool:
-        return all(ip_address(address[0]).is_loopback for address in self.addresses)
+        return all(is_loopback(address[0]) for address in self.addresses)
 
     async def cleanup(self) -> None:
         """Shut down within a second, even if a client does not read its response."""

@@ -132,7 +132,7 @@ def test_a_machine_scrapes_as_it_did(name: str, committed: Committed) -> None:
             selected=lambda: FULL,
             per_link=lambda: True,
         )
-        assert exposition.render(accept)[0] == of_the_library(latest, now, accept)
+        assert exposition.page(accept).plain == of_the_library(latest, now, accept)
     committed(GOLDEN / f"{name}.prom", scrape)
 
 

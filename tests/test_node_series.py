@@ -48,7 +48,7 @@ def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -
         selected=lambda: config,
         per_link=lambda: per_link,
     )
-    text = selected.render(TEXT)[0].decode()
+    text = selected.page(TEXT).plain.decode()
     return len(re.findall("^[^#]", text, re.MULTILINE)), round(len(text) / 1000)
 
 

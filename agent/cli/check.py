@@ -151,7 +151,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
     texts = {
         "check.txt": f"{text}\n",
         "check.json": json.dumps(values(status, document(last, last.at)), indent=2),
-        "metrics.prom": exposition.render("text/plain;version=0.0.4")[0].decode(),
+        "metrics.prom": exposition.page("text/plain;version=0.0.4").plain.decode(),
         "kernel.log": lines,
         "versions.txt": f"dgx-telemetry {__version__}\nPython {sys.version}\n"
         f"{platform.platform()}\n{platform.freedesktop_os_release().get('PRETTY_NAME', '')}\n",

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from agent.cli.assembly import Agent, simulated_hardware
 from agent.cli.options import settings_of, stop_signal
-from agent.cli.run import SWITCH_INTERVAL
+from agent.cli.run import SWITCH_INTERVAL, exposition_of
 from agent.clock import SystemClock
 from agent.errors import BadInput
 from agent.simulator.fleet import plan
 from exporters.fleet import FleetServer
-from exporters.prometheus import Exposition
-from exporters.settings import MetricsConfig, NvlinkConfig
 
 POWER_CUT = 300.0
 """Seconds until the last rack loses power."""
@@ -46,7 +44,7 @@ async def serve(given: argparse.Namespace) -> None:
         await stop
 
     stop = stop_signal()
-    pages = {kind: _page(agent) for kind, agent in agents.items()}
+    pages = {kind: exposition_of(agent, process=False) for kind, agent in agents.items()}
     server = FleetServer(nodes, pages, awaited, int(port))
     try:
         await server.start(host)
@@ -61,16 +59,6 @@ async def serve(given: argparse.Namespace) -> None:
     await server.end()
     for ended in done:
         ended.result()
-
-
-def _page(agent: Agent) -> Exposition:
-    return Exposition(
-        lambda: agent.poller.latest,
-        agent.clock.monotonic,
-        process=False,
-        selected=lambda: agent.settings[MetricsConfig],
-        per_link=lambda: agent.settings[NvlinkConfig].per_link,
-    )
 
 
 def _given() -> argparse.Namespace:

@@ -86,7 +86,7 @@ class StatusNotifier:
 def condition_of(agent: Agent) -> str:
     """Return a sentence that describes the agent's state."""
     poller, inventory = agent.poller, agent.gpus.inventory
-    system = agent.recognise(inventory)
+    system = agent.system()
     awaited = poller.waiting_for()
     if awaited:
         return f"Waiting for {awaited}."
@@ -183,8 +183,11 @@ async def _serve(
     server = await _listen(agent, web, board, feed, hours.document)
     agent.start()
     stop = stop_signal()
-    for number, asked in ((signal.SIGHUP, reload.ask), (signal.SIGUSR1, _no_signal_releases)):
-        asyncio.get_running_loop().add_signal_handler(number, asked)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reload.ask)
+    # Without a handler, SIGUSR1 would terminate the program.
+    ignored = LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file")
+    loop.add_signal_handler(signal.SIGUSR1, log.warning, ignored)
     runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()
@@ -201,10 +204,15 @@ async def _serve(
     return again.is_set() and not stop.done()
 
 
-def _no_signal_releases() -> None:
-    """Log that SIGUSR1 does not release the driver. Without this handler, the signal would
-    terminate the program."""
-    log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
+def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
+    """Return the exposition of an agent, with the `process_*` metrics if `process` is true."""
+    return Exposition(
+        lambda: agent.poller.latest,
+        agent.clock.monotonic,
+        process=process,
+        selected=lambda: agent.settings[MetricsConfig],
+        per_link=lambda: agent.settings[NvlinkConfig].per_link,
+    )
 
 
 async def _listen(
@@ -214,12 +222,7 @@ async def _listen(
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
-    exposition = Exposition(
-        latest,
-        now,
-        selected=lambda: agent.settings[MetricsConfig],
-        per_link=lambda: agent.settings[NvlinkConfig].per_link,
-    )
+    exposition = exposition_of(agent)
     poller.listeners += [dcgm.tick, exposition.look]
     pages = AgentPages(
         exposition,

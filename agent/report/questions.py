@@ -3,7 +3,6 @@ an agent."""
 
 import base64
 import http.client
-import ipaddress
 import json
 import re
 import time
@@ -30,6 +29,7 @@ from agent.faults.records import (
     TENSOR_RECORD,
 )
 from agent.model import LOST_STATES, Pair
+from agent.ranges import is_loopback
 from agent.report.gpu_time import (
     HARDWARE,
     HOUR,
@@ -73,7 +73,7 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
                 sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
             asked = f"sum by ({', '.join((*names, *further))}) ({sums})"
             for labels, value in _query(url, asked):
-                key = _key(labels, (*names, *further))
+                key = tuple(labels.get(name, "") for name in (*names, *further))
                 found[key] = found.get(key, 0.0) + value
         return found
 
@@ -274,10 +274,6 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     )
 
 
-def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(labels.get(name, "") for name in names)
-
-
 def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
     asked = urllib.parse.urlencode({"query": promql, "timeout": f"{ANSWER_SECONDS:g}s"})
     answer = fetched(f"{url.rstrip('/')}/api/v1/query?{asked}")
@@ -291,13 +287,6 @@ def place(address: str) -> str:
     """Return the address without its path, user name, and password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
@@ -339,8 +328,9 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
     where = place(address)
     try:
         # Ignore proxies from the environment for loopback addresses.
-        here = [urllib.request.ProxyHandler({})] if _is_loopback(parts.hostname or "") else []
-        opener = urllib.request.build_opener(*here)
+        host = parts.hostname or ""
+        local = host == "localhost" or is_loopback(host)
+        opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
     except urllib.error.HTTPError as error:
         said = ""

@@ -139,7 +139,7 @@ class Soak:
     def _refresh(self) -> None:
         """Read what Prometheus and API clients read."""
         for accept in (TEXT, OPENMETRICS):
-            self.rendered += len(self.exposition.render(accept, gzip=True)[0])
+            self.rendered += len(self.exposition.page(accept).zipped)
         said = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
         self.rendered += len(json.dumps(said, allow_nan=False))
 

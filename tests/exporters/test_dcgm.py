@@ -48,7 +48,7 @@ def ran(name: str) -> tuple[AgentBench, DcgmExposition]:
 
 
 def families(shown: DcgmExposition) -> dict[str, list[Series]]:
-    text = shown.render("")[0].decode()
+    text = shown.page("").plain.decode()
     return {f.name: [(s.labels, s.value) for s in f.samples] for f in parse_text(text)}
 
 
@@ -229,7 +229,7 @@ def test_the_last_xid_stays() -> None:
 
 @pytest.mark.promtool
 def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
-    body, _ = ran(SYSTEMS[0])[1].render("")
+    body = ran(SYSTEMS[0])[1].page("").plain
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=body, capture_output=True, check=False
     )
@@ -266,7 +266,7 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
         )
         assert zipped.headers["Content-Type"] == negotiate("").content_type
         text = gzip.decompress(await zipped.read())
-        assert text == shown.render("")[0]
+        assert text == shown.page("").plain
         assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")
         assert (b"GPU_I_ID" in text) == ("mig" in name)
         assert (b"DCGM_FI_PROF_TENSOR" in text) == ("h100" in name)

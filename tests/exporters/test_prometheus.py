@@ -45,7 +45,8 @@ from tests.support.exposition import (
 
 
 def test_text_is_exact() -> None:
-    assert ExpositionBench().exposition.render("") == (GOLDEN_TEXT.encode(), TEXT_0)
+    assert ExpositionBench().exposition.page("").plain == GOLDEN_TEXT.encode()
+    assert negotiate("").content_type == TEXT_0
 
 
 @pytest.mark.parametrize("accept", [PROMETHEUS_2, PROMETHEUS_3], ids=["2.42", "3"])
@@ -124,7 +125,7 @@ def test_whatever_changes_is_written_as_the_library_writes_it(
         ]
         bench.snapshot = replace(snapshot(reading("a", *samples)), tick=number)
         for accept in ("", PROMETHEUS_2, PROMETHEUS_3):
-            text = bench.exposition.render(accept)[0]
+            text = bench.exposition.page(accept).plain
             assert text == of_the_library(bench.snapshot, bench.clock.monotonic(), accept)
 
 
@@ -181,7 +182,7 @@ def test_a_metric_that_cannot_be_written_costs_only_itself(
 @pytest.mark.promtool
 def test_promtool_has_no_complaint() -> None:
     rich = replace(SMALL, readings={**SMALL.readings, **RICH.readings})
-    body, _ = ExpositionBench(rich, process=True).exposition.render("")
+    body = ExpositionBench(rich, process=True).exposition.page("").plain
     openmetrics = list(parse_openmetrics(ExpositionBench(rich).text(OM)))
     assert len(openmetrics) == len(list(parse_text(ExpositionBench(rich).text())))
     done = subprocess.run(
@@ -233,16 +234,16 @@ def test_any_header_gets_an_answer(header: str) -> None:
 def test_one_build_a_tick_and_format() -> None:
     bench = ExpositionBench()
     for accept in ("", "text/plain", OM, PROMETHEUS_2, OM):
-        bench.exposition.render(accept)
+        bench.exposition.page(accept)
     assert bench.builds == 2  # text, OpenMetrics
     bench.snapshot = replace(SMALL, tick=2)
-    bench.exposition.render("")
-    bench.exposition.render("", gzip=True)
+    bench.exposition.page("")
+    bench.exposition.page("")
     assert bench.builds == 3
 
 
 def test_zipped_bytes_are_the_same_and_reproducible() -> None:
-    zipped = [ExpositionBench().exposition.render("", gzip=True)[0] for _ in range(2)]
+    zipped = [ExpositionBench().exposition.page("").zipped for _ in range(2)]
     assert zipped[0] == zipped[1]
     assert zipped[0][4:8] == bytes(4)  # the header's time of writing
     assert gzip.decompress(zipped[0]) == GOLDEN_TEXT.encode()
@@ -265,6 +266,6 @@ def test_bytes_serve_for_one_second_at_most() -> None:
     builds = []
     for step in (0.0, 1.0, 0.01, 0.5):
         bench.clock.advance(step)
-        bench.exposition.render("")
+        bench.exposition.page("")
         builds.append(bench.builds)
     assert builds == [1, 1, 2, 2]

@@ -44,7 +44,7 @@ def shown(machine: AgentBench, config: MetricsConfig) -> str:
     selected = Exposition(
         lambda: latest, machine.clock.monotonic, process=False, selected=lambda: config
     )
-    return selected.render(TEXT)[0].decode()
+    return selected.page(TEXT).plain.decode()
 
 
 def names(text: str) -> set[str]:
@@ -84,10 +84,10 @@ def test_a_reload_counts_at_the_next_page(machine: AgentBench) -> None:
     exposition = Exposition(
         lambda: machine.agent.poller.latest, machine.clock.monotonic, selected=lambda: chosen[0]
     )
-    before = exposition.render(TEXT)[0]
+    before = exposition.page(TEXT).plain
     chosen[0] = MetricsConfig()
     machine.clock.advance(2.0)
-    assert len(exposition.render(TEXT)[0]) < len(before)
+    assert len(exposition.page(TEXT).plain) < len(before)
     machine.clock.advance(-2.0)
 
 

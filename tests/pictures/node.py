@@ -53,7 +53,7 @@ class Node:
 
     def metrics(self) -> bytes:
         with self.lock:
-            answer, _ = self.exposition.render(OPENMETRICS)
+            answer = self.exposition.page(OPENMETRICS).plain
             self.exposition.answered("Prometheus")
             return answer
 

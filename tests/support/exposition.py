@@ -162,7 +162,7 @@ class ExpositionBench:
         return MetricsConfig(set="full")
 
     def text(self, accept: str = "") -> str:
-        return self.exposition.render(accept)[0].decode()
+        return self.exposition.page(accept).plain.decode()
 
 
 FAMILIES: dict[Kind, type[GaugeMetricFamily] | type[CounterMetricFamily]] = {

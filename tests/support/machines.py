@@ -59,7 +59,7 @@ class AgentBench:
     def scrape(self, accept: str = TEXT) -> str:
         """Return the exposition for Prometheus, without process metrics and versions of this
         machine."""
-        text = self._exposition.render(accept)[0].decode()
+        text = self._exposition.page(accept).plain.decode()
         return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
 
     @cached_property
