@@ -13,7 +13,11 @@ from pathlib import Path
 def main() -> None:
     """Run the command and exit with its status, which is 2 for a usage or configuration error."""
     if sys.argv[1:2] == ["run"]:
-        _optimise()
+        # An agent that cannot write bytecode would otherwise compile all modules at every start.
+        compiled = Path(cache_from_source(__file__, optimization=2)).exists()
+        if compiled and sys.executable and not sys.flags.optimize:
+            with suppress(OSError):
+                os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
         gc.disable()  # imports leave no garbage, and looking for it takes 10 % of the startup time
     # On import, aiohttp creates client TLS contexts that load every CA certificate of the machine.
     # That wastes 2 MB of memory in a server that never makes a request. The children of `up` and
@@ -26,15 +30,6 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a non-UTF-8 terminal shows question marks
     sys.exit(_status())
-
-
-def _optimise() -> None:
-    """Re-execute this program with optimised bytecode if the installation has compiled it: an agent
-    that cannot write bytecode would otherwise compile all its modules at every start."""
-    compiled = Path(cache_from_source(__file__, optimization=2)).exists()
-    if compiled and sys.executable and not sys.flags.optimize:
-        with suppress(OSError):
-            os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
 
 
 def _status() -> int:

@@ -54,9 +54,10 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
     if fault.place == "gpu" and seconds(fault.hold) <= OWNED:
-        expr, words = owned(expr), OF_JOB_TEXT
-    elif place:
-        expr = once(expr)
+        job = f"group_left (job_id, user) {OWNERS}"
+        expr, words = f"({expr}) * on ({NODE}, uuid) {job}", OF_JOB_TEXT
+    elif place:  # an agent that is scraped under two names has a single row
+        expr = f"({expr}) unless on ({NODE}) instance:up:doubled"
     texts = {
         "summary": f"{where}{fault.rule.summary}",
         "description": f"{described(fault)}{words}",
@@ -79,17 +80,8 @@ OWNED = 120.0
 """Hold (s) above which an alert does not name a job, because it would restart with each job."""
 
 DOWN = "DgxAgentDown"
-
-
-def owned(expr: str) -> str:
-    """Return PromQL for a GPU alert with the labels of the GPU's job."""
-    return f"({expr}) * on ({NODE}, uuid) group_left (job_id, user) instance_gpu:job_info:owner"
-
-
-def once(expr: str) -> str:
-    """Return PromQL without duplicate rows from an agent that is scraped under two names."""
-    return f"({expr}) unless on ({NODE}) instance:up:doubled"
-
+OWNERS = "instance_gpu:job_info:owner"
+"""The recording rule with the job of each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Spaces inside template braces, which make up 1 % of the files."""

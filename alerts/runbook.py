@@ -25,7 +25,8 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
         },
     }
     lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip(), "", "# Contents", ""]
-    lines += [f"- {title}: {', '.join(map(_link, names))}" for title, names in _contents(groups)]
+    for title, names in _contents(groups):
+        lines.append(f"- {title}: {', '.join(f'[{name}](#{name})' for name in names)}")
     every = [rule for group in groups for rule in group.rules if isinstance(rule, Fault)]
     for group in groups:
         faults = [rule for rule in group.rules if isinstance(rule, Fault)]
@@ -60,10 +61,6 @@ def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
                 seen.add(rule.alert)
                 parts.setdefault(title, []).append(rule.alert)
     yield from parts.items()
-
-
-def _link(alert: str) -> str:
-    return f"[{alert}](#{alert})"
 
 
 TEMPLATE = Path(__file__).with_name("runbook.template.html")

@@ -124,7 +124,7 @@ class Agent:
         self._analysis = TickAnalysis(self.configuration, self._inventory, clock.speed)
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))
-        self.faults = FaultWatch(self.configuration, self._inventory, self._system)
+        self.faults = FaultWatch(self.configuration, self._inventory, self.system)
         self.poller.listeners.append(lambda _: self.look_for_faults(LOOK_EVERY))
 
     @property
@@ -140,12 +140,9 @@ class Agent:
         """Start the background threads that run alongside the poller."""
         self.watch.start()
 
-    def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
+    def system(self) -> SystemSpec | None:
         """Return the spec of the system identified by its GPUs, or None if it is unknown."""
-        return self.settings[MachineSpecs].system_of(inventory.gpus)
-
-    def _system(self) -> SystemSpec | None:
-        return self.recognise(self.gpus.inventory)
+        return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
         """Return the settings, including the specs of the configured or detected system. Raise
@@ -158,9 +155,8 @@ class Agent:
     def _poller(self, expected: ExpectedGpus) -> Poller:
         settings, clock, gpus = self.settings, self.clock, self.gpus
         worker = InlineWorker if self._inline else Worker
-        whole = system.SystemFacts(self._inventory, self.configuration, self._host.files, expected)
         in_memory = (
-            *system.reads(whole),
+            *system.reads(self._inventory, self.configuration, self.product, expected),
             agent_health.answers(gpus),
             *unless_off(xid, settings, xid.reads(self._counts)),
         )

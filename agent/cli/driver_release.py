@@ -12,6 +12,7 @@ from pathlib import Path
 from agent.clock import Clock
 from agent.config.settings import Section
 from agent.errors import LogEvent
+from agent.hardware.files import RealFiles, text_or_nothing
 from agent.model import Snapshot
 
 log = logging.getLogger(__name__)
@@ -55,12 +56,8 @@ def device_nodes() -> set[str]:
     return {path for path in opened | mapped if path.startswith(NVIDIA_NODES)}
 
 
-def module_version() -> str:
-    """Return the version of the loaded kernel module, or an empty string if none is loaded."""
-    try:
-        return Path("/sys/module/nvidia/version").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+MODULE_VERSION = "/sys/module/nvidia/version"
+"""The version of the loaded kernel module. The file is missing if none is loaded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +71,7 @@ class DriverRelease:
     clock: Clock
     restart: Callable[[], None] = lambda: None
     held: Callable[[], set[str]] = device_nodes
-    version: Callable[[], str] = module_version
+    version: Callable[[], str] = lambda: text_or_nothing(RealFiles(), MODULE_VERSION)
     _since: float | None = None
     _before: str = ""
     _checked: bool = False

@@ -62,8 +62,7 @@ def hardware_of(
         raise ConfigError("--simulate and --replay exclude each other")
     if replay is not None:
         return taped_hardware(replay, clock)
-    simulated = arguments.simulate is not None
-    if simulated:
+    if arguments.simulate is not None:
         return simulated_hardware(arguments.simulate, clock)
     return real_hardware(history, kept)
 
@@ -149,7 +148,7 @@ def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
         agent.poller.samples,
         agent.faults,
         agent.look_for_faults,
-        system=lambda: agent.recognise(agent.gpus.inventory),
+        system=agent.system,
         uptime=lambda: uptime(hardware.host.files),
         jobs=lambda: agent.jobs.current,
         thresholds=lambda: agent.settings[AlertThresholds],

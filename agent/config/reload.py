@@ -48,19 +48,14 @@ class Reload:
         try:
             settings = await asyncio.to_thread(self.read)
             settings.check_guards(self.configuration.current)
-        except Exception as error:  # on any error, the agent keeps the previous settings
+            for key, old, new in settings.needing_restart(self._started_with):
+                log.warning(LogEvent("needs_a_restart", key=key, in_force=str(old), new=str(new)))
+            self.configuration.current = settings
+            self.follow(settings)
+        except Exception as error:  # the agent continues with the settings in force
             why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
             log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
             self.good = False
-            return
-        for key, in_force, new in settings.needing_restart(self._started_with):
-            log.warning(LogEvent("needs_a_restart", key=key, in_force=str(in_force), new=str(new)))
-        self.configuration.current = settings
-        try:
-            self.follow(settings)
-        except Exception as error:  # the settings are in force; the agent continues
-            log.error(LogEvent("reload_failed", error=str(Failure.of(error))))  # noqa: TRY400
-            self.good = False
-            return
-        self.good = True
-        log.info(LogEvent("reloaded"))
+        else:
+            self.good = True
+            log.info(LogEvent("reloaded"))

@@ -4,10 +4,8 @@ value and labels are available, so a part of a sentence that needs more data is 
 from string import Formatter
 
 from agent.faults.model import Fault
-from agent.faults.places import GPU_NUMBER, ON
+from agent.faults.places import ON, ONE_GPU
 
-NODE = ON
-GPU = f"{GPU_NUMBER} of {ON}"
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
 """Argument for `nvidia-smi -i`, which would select all GPUs if the argument were empty."""
 
@@ -27,7 +25,7 @@ def described(fault: Fault) -> str:
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:
         do = do.replace("PID", "{{ $labels.pid }}")
-    where = GPU if fault.place == "gpu" else NODE
+    where = ONE_GPU if fault.place == "gpu" else ON
     if fault.place in ("", "rack"):
         return f"{sentence_of(fault)}. {do}"
     return f"{where}: {sentence_of(fault)}. {do}"

@@ -125,9 +125,7 @@ class Gpm:
         self._samples: list[Any] = []
         device.releases.add(self.close)
         try:
-            self._older = self._sample()
-            self._newer = self._sample()
-            self._third = self._sample()
+            self._older, self._newer, self._third = (self._sample() for _ in range(3))
             self._take(self._older)
         except Absent:
             self.close()

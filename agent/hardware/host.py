@@ -31,9 +31,8 @@ class Logins:
 
     def name(self, uid: int) -> str:
         """Return the name of a user, or the user ID while the name is unknown."""
-        return self._names.get(uid) or self._ask(uid)
-
-    def _ask(self, uid: int) -> str:
+        if uid in self._names:
+            return self._names[uid]
         if uid not in self._asked:
             self._asked[uid] = on_a_thread("login", partial(self._find, uid))
             wait([self._asked[uid]], FIRST_NAME_SECONDS)

@@ -141,12 +141,6 @@ class RealKernelLog:
         self._log: DeviceLog | None = None
 
     def lines(self) -> Sequence[LogLine]:
-        lines = self._new_lines()
-        if lines:
-            self._reached.take(lines[-1].at)
-        return lines
-
-    def _new_lines(self) -> Sequence[LogLine]:
         if self._log is None:
             now, before = time.monotonic(), self._reached.since()
             since = max(0.0, now - self._history) if self._history else None
@@ -160,7 +154,10 @@ class RealKernelLog:
                 missing = isinstance(error, FileNotFoundError)
                 reason = Reason.MISSING if missing else Reason.DENIED
                 raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
-        return self._log.lines()
+        lines = self._log.lines()
+        if lines:
+            self._reached.take(lines[-1].at)
+        return lines
 
 
 def _descriptor() -> int:

@@ -175,12 +175,9 @@ class TriedInit:
         """Initialize NVML. Raises Absent(crashed)."""
         if self._survived:
             self._init()
-        elif self._failure is not None and time.monotonic() < self._again:
+            return
+        if self._failure is not None and time.monotonic() < self._again:
             raise self._failure.without_traceback()
-        else:
-            self._try()
-
-    def _try(self) -> None:
         try:
             child = subprocess.Popen(  # noqa: S603 - ourselves
                 [sys.executable, "-I", "-S", "-c", TRIAL],

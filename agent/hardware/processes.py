@@ -187,19 +187,16 @@ class Descent:
         queue = deque(pids)
         while queue and len(found) < most:
             pid = queue.popleft()
-            children = self._children(pid, now, first=pid not in found)
+            try:
+                children = list(self._listed_children(pid, now, first=pid not in found))
+            except OSError:
+                self.unlisted.add(pid)
+                continue
             new = [child for child in children if child not in foreign]
             new = [child for child in new if child not in found][: most - len(found)]
             found.update(dict.fromkeys(new))
             queue.extend(new)
         return list(found)
-
-    def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
-        try:
-            return list(self._listed_children(pid, now, first=first))
-        except OSError:
-            self.unlisted.add(pid)
-            return []
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
         """Yield children, listed by the thread that forked them. Threads without children are

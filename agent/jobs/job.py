@@ -214,7 +214,10 @@ def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
 
 
 def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving:
-    own = {gpu: _own(seconds) for gpu, seconds in by_gpu.items()}
+    own = {  # without the time that the GPU waits for a peer
+        gpu: sum(part for pair, part in seconds.items() if pair != PEER)
+        for gpu, seconds in by_gpu.items()
+    }
     if pair == PEER:  # with an even load, each GPU works for the average time
         without = dict.fromkeys(own, sum(own.values()) / len(own))
     else:
@@ -228,8 +231,3 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
     ]
     differ = min(without.values()) < (1 - SLOWER) * without[slowest]
     return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest if differ else None)
-
-
-def _own(seconds: Seconds) -> float:
-    """Return the seconds that a GPU did not spend waiting for a peer."""
-    return sum(part for pair, part in seconds.items() if pair != PEER)

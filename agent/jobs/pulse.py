@@ -29,28 +29,24 @@ class Correlation(NamedTuple):
 def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
     """Return the Pearson autocorrelation of `values` for each lag below `lags`.
 
-    A linear trend is removed first. If the depth of the values is below `flat`, all coefficients
-    except the first are 0. The sums of products at all lags are the digits of a single product of
-    two integers, whose digits are the samples in forward and in reverse order (Kronecker
-    substitution). This takes 0.1 ms for 256 samples; a loop over the lags takes 2 ms.
+    The linear trend through the means of both halves is removed first. If the depth of the values
+    is below `flat`, all coefficients except the first are 0. The sums of products at all lags are
+    the digits of a single product of two integers, whose digits are the samples in forward and in
+    reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the lags
+    takes 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
     if depth < max(flat, 1e-9):
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
-    even = _without_trend(values)
+    half = len(values) // 2
+    rise = (sum(values[-half:]) - sum(values[:half])) / half
+    slope = rise / (len(values) - half)
+    even = [value - slope * i for i, value in enumerate(values)]
     lowest = min(even)
     # Scale the values so that the largest sum of products fits into a 32-bit digit.
     scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
-
-
-def _without_trend(values: Sequence[float]) -> list[float]:
-    """Return the values minus the linear trend through the means of their two halves."""
-    half = len(values) // 2
-    rise = (sum(values[-half:]) - sum(values[:half])) / half
-    slope = rise / (len(values) - half)
-    return [value - slope * i for i, value in enumerate(values)]
 
 
 def _coefficients(whole: list[int], lags: int) -> list[float]:

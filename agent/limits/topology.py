@@ -1,7 +1,7 @@
 """Comparison of detected NVLinks with the system's graph: GPU pairs and their link counts."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -51,11 +51,9 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
         if node == size:
             best, most = taken, cost
             return
-
-        def unlikeness(where: int) -> tuple[int, bool, int]:
-            return abs(links[node][0] - links[where][1]), node != where, where
-
-        for where in sorted(set(range(size)).difference(taken), key=unlikeness):
+        free = set(range(size)).difference(taken)
+        unlike = {at: (abs(links[node][0] - links[at][1]), node != at, at) for at in free}
+        for where in sorted(free, key=unlike.__getitem__):
             apart = (abs(found[node][a] - expected[where][b]) for a, b in enumerate(taken))
             after = cost + sum(apart)  # differing links to nodes already placed
             if after < most:
@@ -101,7 +99,12 @@ def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | 
     counts = {gpu: sum(end.remote != "unknown" for end in found) for gpu, found in ends.items()}
     if any(counts[_key(labels)] != up for labels, up in samples.all(nvlink.LINKS).items()):
         return []
-    strays = list(_strays(ends, "gpu" if graph.pairs else "switch"))
+    wanted = "gpu" if graph.pairs else "switch"
+    strays = [
+        StrayLinks(key, kind, wanted, tuple(end.link for end in found if end.remote == kind))
+        for key, found in sorted(ends.items())
+        for kind in sorted({end.remote for end in found if end.remote != wanted})
+    ]
     return strays if strays or not graph.pairs else _differences(ends, graph)
 
 
@@ -132,14 +135,6 @@ def far_ends(samples: SampleStore) -> Ends:
         gpu_key = GpuKey(int(index), labels["uuid"])
         ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
     return ends
-
-
-def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
-    """Yield links whose remote ends are not of the expected kind, by GPU and kind."""
-    for key, found in sorted(ends.items()):
-        for kind in sorted({end.remote for end in found if end.remote != wanted}):
-            links = tuple(end.link for end in found if end.remote == kind)
-            yield StrayLinks(key, kind, wanted, links)
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:

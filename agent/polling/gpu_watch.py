@@ -236,13 +236,10 @@ class GpuWatch:
             left = self.threads.left.get(gpu.index)
             took = left.took if left else 0.0
             yield gpu.device.labels, max(*gpu.answers.longest, took), gpu.answers.failures
-        for left, why in self._unmet():
-            silent = (self.clock.monotonic() - left.since) / self.clock.speed
-            yield (str(left.index), ""), silent, why.without_traceback()
-
-    def _unmet(self) -> list[tuple[LeftGpu, Absent]]:
-        left = self.threads.left.values()
-        return [(one, one.why) for one in left if one.why and not self.watched.of(one.index)]
+        for one in self.threads.left.values():
+            if (why := one.why) and not self.watched.of(one.index):
+                silent = (self.clock.monotonic() - one.since) / self.clock.speed
+                yield (str(one.index), ""), silent, why.without_traceback()
 
     def _rediscover(self, emit: Emit) -> None:
         self.next_rediscovery = self.clock.monotonic() + intervals.REDISCOVERY

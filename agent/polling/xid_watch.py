@@ -85,7 +85,10 @@ class XidWatch:
                 return True
             self._generation = 0  # listen again
             return False
-        self._count(event)
+        if event.eventType & XID_EVENT:
+            uuid = self._uuids.get(handle_address(event.device))
+            if uuid is not None:
+                self._counts.note(uuid, int(event.eventData))
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
@@ -113,13 +116,6 @@ class XidWatch:
         nvml.event_set = events
         self._nvml, self._generation = nvml, subscription.generation
         return True
-
-    def _count(self, event: Any) -> None:
-        if not event.eventType & XID_EVENT:
-            return
-        uuid = self._uuids.get(handle_address(event.device))
-        if uuid is not None:
-            self._counts.note(uuid, int(event.eventData))
 
 
 def free(nvml: Nvml, events: Any) -> None:

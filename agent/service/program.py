@@ -4,7 +4,6 @@
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -48,21 +47,15 @@ def distributions() -> dict[str, metadata.Distribution]:
     return found
 
 
-def installed_files(name: str, distribution: metadata.Distribution) -> Iterator[Path]:
-    """Yield the paths of a distribution's installed files, relative to site-packages. For this
-    program's own distribution, yield only its metadata files."""
-    for file in distribution.files or ():
-        own = name != DISTRIBUTION or file.parts[0].endswith(".dist-info")
-        if own and ".." not in file.parts and "__pycache__" not in file.parts:
-            yield Path(file)
-
-
 def copy_to(folder: Path) -> None:
     """Copy this program and its requirements into a site-packages directory."""
     for name, distribution in distributions().items():
-        for file in installed_files(name, distribution):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(str(distribution.locate_file(file)), folder / file)
+        for file in distribution.files or ():
+            # The packages of this program are copied below, so only its metadata is.
+            own = name != DISTRIBUTION or file.parts[0].endswith(".dist-info")
+            if own and not {"..", "__pycache__"}.intersection(file.parts):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(str(distribution.locate_file(file)), folder / file)
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__", "pictures")
         shutil.copytree(SOURCE / package, folder / package, ignore=ignored)

@@ -15,7 +15,6 @@ _METRICS = declared_beside(__file__)
 INFO = _METRICS["dgx_gpu_info"]
 UTILIZATION = _METRICS["dgx_gpu_utilization_ratio"]
 MEMORY_UTILIZATION = _METRICS["dgx_gpu_memory_utilization_ratio"]
-PERSISTENCE_MODE = _METRICS["dgx_gpu_persistence_mode"]
 RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
 DECODER = _METRICS["dgx_gpu_decoder_utilization_ratio"]
 ENCODER = _METRICS["dgx_gpu_encoder_utilization_ratio"]

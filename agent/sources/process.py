@@ -10,7 +10,7 @@ from msgspec import Meta
 from agent.config.settings import Section
 from agent.hardware import mig, processes
 from agent.hardware.device import NvmlDevice
-from agent.hardware.files import read_text
+from agent.hardware.files import text_or_nothing
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
 from agent.jobs.process_table import VISIBLE
@@ -97,8 +97,11 @@ class Processes:
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
         """Return the processes except MPS servers and display servers. A display server only
         renders graphics and uses little memory."""
-        known, pids = self._names, [process.pid for process in listed]
-        self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
+        known, files, pids = self._names, self.gpu.host.files, [one.pid for one in listed]
+        self._names = {
+            pid: known.get(pid) or printable(text_or_nothing(files, f"/proc/{pid}/comm"))
+            for pid in pids
+        }  # empty if the process has exited, or if hidepid hides it
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
         self._servers = frozenset(pid for pid in named if self._serves(pid))
         return [
@@ -156,12 +159,6 @@ class Processes:
         for pid in working:
             some = parts.get(pid, [0])
             out.add(SHARE, sum(some) / len(some) / 100, str(pid))
-
-    def _name(self, pid: int) -> str:
-        try:
-            return printable(read_text(self.gpu.host.files, f"/proc/{pid}/comm"))
-        except Absent:  # the process has exited, or hidepid hides it
-            return ""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

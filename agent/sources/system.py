@@ -24,39 +24,27 @@ def product_name(files: FileTree) -> str:
     return text_or_nothing(files, PRODUCT_NAME)
 
 
-class SystemFacts:
-    """Reads the identity of the machine, and counts its GPUs."""
+def reads(
+    found: Callable[[], GpuInventory],
+    configuration: Configuration,
+    product: str,
+    expected: ExpectedGpus,
+) -> Iterator[Read]:
+    """Yield the read of the machine's identity and of the number of its GPUs."""
 
-    def __init__(
-        self,
-        inventory: Callable[[], GpuInventory],
-        configuration: Configuration,
-        files: FileTree,
-        expected: ExpectedGpus,
-    ) -> None:
-        self._expected = expected
-        self._fleet = inventory
-        self._configuration = configuration
-        self._product = product_name(files)
-
-    def read(self, out: ReadOutput) -> None:
-        inventory = self._fleet()
-        spec = self._configuration.current[MachineSpecs].system_of(inventory.gpus)
+    def read(out: ReadOutput) -> None:
+        inventory, settings = found(), configuration.current
+        spec = settings[MachineSpecs].system_of(inventory.gpus)
         name, title = (spec.name, spec.title) if spec else ("", "")
-        out.add(
-            INFO, 1, name, title, self._product, inventory.driver_version, inventory.nvml_version
-        )
+        out.add(INFO, 1, name, title, product, inventory.driver_version, inventory.nvml_version)
         if not inventory.connected:
             absent = Absent(inventory.reason, inventory.why_not)
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return
         out.add(GPUS, inventory.answering + inventory.unmet)
-        most = self._expected.most(inventory.most, out.at)
-        said = self._configuration.current[SpecConfig].gpus
-        out.add(GPUS_EXPECTED, said or (spec.gpus if spec else most))
+        most = expected.most(inventory.most, out.at)
+        out.add(GPUS_EXPECTED, settings[SpecConfig].gpus or (spec.gpus if spec else most))
 
-
-def reads(system: SystemFacts) -> Iterator[Read]:
     metrics = (INFO, GPUS, GPUS_EXPECTED)
-    yield Read(ReadKey("system", "identity"), metrics, system.read, fixed(intervals.TICK))
+    yield Read(ReadKey("system", "identity"), metrics, read, fixed(intervals.TICK))
