@@ -120,16 +120,10 @@ def _in_file(
 def _in_environment(
     environment: Mapping[str, str], keys: Mapping[str, Any], retired: set[str]
 ) -> Iterator[Entry]:
-    for key in sorted(retired):
+    for key in (*sorted(retired), *keys):
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
-        if name in environment:
-            yield key, environment[name], name
-    for key, (_, field) in keys.items():
-        if key.endswith(f".{ANY_NAME}"):
-            continue  # only files can contain tables
-        name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
-        if name in environment:
-            if get_origin(field.type) is tuple:
+        if name in environment and not key.endswith(f".{ANY_NAME}"):  # a table, only for files
+            if key in keys and get_origin(keys[key][1].type) is tuple:
                 raise ConfigError(f"{name}: {key} is a list, which only a file can give")
             yield key, environment[name], name
 

@@ -10,7 +10,7 @@ from agent.diagnosis.job_groups import JobGroups
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses, TickPulses
 from agent.diagnosis.tick_context import LastTick
-from agent.limits.paths import PathMonitor
+from agent.limits.paths import PathAccounts
 from agent.model import Reading, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.poller import Guard
@@ -28,10 +28,10 @@ class TickAnalysis:
         inventory: Callable[[], GpuInventory],
         clock_speed: float = 1.0,
     ) -> None:
-        self.paths = PathMonitor(configuration, inventory)
+        self.paths = PathAccounts(configuration, inventory=inventory)
         self._groups = JobGroups()
         self._pulses = GpuPulses(inventory, clock_speed)
-        self.diagnosis = Diagnosis(inventory, self.paths.bandwidth, configuration, clock_speed)
+        self.diagnosis = Diagnosis(inventory, self.paths, configuration, clock_speed)
         self.jobs = JobWatch(inventory, configuration)
         self._last = LastTick()
         self._grouping = Guard("jobs")

@@ -49,11 +49,8 @@ class KernelLog(Protocol):
 class NoKernelLog:
     """The kernel log of a machine without one, for example a recording or a container."""
 
-    def __init__(self, reason: Reason = Reason.MISSING, why: str = "no kernel log here") -> None:
-        self._absent = (reason, why)
-
     def lines(self) -> Sequence[LogLine]:
-        raise Absent(*self._absent)
+        raise Absent(Reason.MISSING, "no kernel log here")
 
 
 def record(raw: bytes) -> LogLine | None:

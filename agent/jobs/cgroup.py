@@ -46,11 +46,11 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
     stalled = {}
     for resource in RESOURCES:
         for line in text_or_nothing(files, f"{folder}/{resource}.pressure").splitlines():
-            if line.startswith("some "):
-                stalled[resource] = _number(line.rpartition("total=")[2], 1e-6)
+            seconds = _number(line.rpartition("total=")[2], 1e-6)
+            if line.startswith("some ") and seconds is not None:
+                stalled[resource] = seconds
     read, written = _io(files, f"{folder}/io.stat")
-    known = {resource: seconds for resource, seconds in stalled.items() if seconds is not None}
-    return CgroupTotals(known, read, written)
+    return CgroupTotals(stalled, read, written)
 
 
 def received(files: FileTree, pid: int) -> float | None:

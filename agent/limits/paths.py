@@ -91,7 +91,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Processes every reading of each path with a known limit."""
+    """Processes every reading of each path with a known limit. Limits are resolved periodically."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
@@ -99,6 +99,9 @@ class PathAccounts:
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # paths with traffic but no limit
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for missing traffic
+    inventory: Callable[[], GpuInventory] = GpuInventory
+    _resolved_by: Settings | None = None
+    _without: list[tuple[str, str, str]] = field(default_factory=list)  # configured, no device
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -151,7 +154,8 @@ class PathAccounts:
         )
         self.paths = dict(kept)
 
-    def report(self, out: ReadOutput) -> None:
+    def report(self, snapshot: Snapshot) -> Reading:
+        out = ReadOutput(snapshot.at)
         for key in self.unlimited:
             out.absent(RATIO, NO_LIMIT, *key)
         for key, speed in self.specs.items():
@@ -159,50 +163,34 @@ class PathAccounts:
         for key, limit in self.limits.items():
             out.add(LIMIT, limit.bytes_per_second, *key)
             out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
-            path = self.paths.get(key)
-            if path is None:
+            account = self.paths.get(key)
+            if account is None:
                 if key in self.unread:
                     out.absent(RATIO, self.unread[key], *key)
                 continue
-            out.add(SATURATED, path.saturated, *key)
-            out.add(OBSERVED, path.observed, *key)
-            if path.ratio is not None and out.at <= path.until:
-                out.add(RATIO, path.ratio, *key)
-
-
-class PathMonitor:
-    """The data paths of a machine. Limits are resolved periodically; traffic is processed every
-    tick."""
-
-    def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
-        self._configuration = configuration
-        self._inventory = inventory
-        self._resolved_by: Settings | None = None
-        self._without: list[tuple[str, str, str]] = []  # configured limits without a device
-        self.bandwidth = PathAccounts(configuration)
+            out.add(SATURATED, account.saturated, *key)
+            out.add(OBSERVED, account.observed, *key)
+            if account.ratio is not None and out.at <= account.until:
+                out.add(RATIO, account.ratio, *key)
+        for path, device, direction in self._without:
+            out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
+        samples, absences = tuple(out.samples), tuple(out.absences)
+        return Reading(PATHS_KEY, snapshot.at, intervals.TICK, samples, absences)
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
-        settings = self._configuration.current
+        settings = self.configuration.current
         # During startup, every tick: GPUs may respond later than network interfaces do.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
         if due or settings is not self._resolved_by:
             self._resolved_by = settings
             configured = settings[LimitsConfig].by_path
-            system = settings[MachineSpecs].system_of(self._inventory().gpus)
+            system = settings[MachineSpecs].system_of(self.inventory().gpus)
             machine = LimitInputs(samples, system, configured)
             found = find_paths(machine)
             here = {(key.path, key.device, key.direction) for key, *_ in found}
             self._without = sorted(configured.keys() - here)
-            self.bandwidth.limits = resolve(machine, found)
-            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
-            self.bandwidth.unlimited.clear()
-            self.bandwidth.forget(snapshot.at)
-        self.bandwidth.observe(samples)
-
-    def report(self, snapshot: Snapshot) -> Reading:
-        out = ReadOutput(snapshot.at)
-        self.bandwidth.report(out)
-        for path, device, direction in self._without:
-            out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
-        samples, absences = tuple(out.samples), tuple(out.absences)
-        return Reading(PATHS_KEY, snapshot.at, intervals.TICK, samples, absences)
+            self.limits = resolve(machine, found)
+            self.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
+            self.unlimited.clear()
+            self.forget(snapshot.at)
+        self.observe(samples)

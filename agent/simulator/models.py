@@ -90,11 +90,6 @@ class GpuModel(Struct, frozen=True):
         return self.lanes > 1
 
 
-def load(name: str) -> GpuModel:
-    table = tomllib.loads((FOLDER / "gpus" / f"{name}.toml").read_text(encoding="utf-8"))
-    return convert(table, GpuModel)
-
-
 Graph = Mapping[tuple[int, int], int]  # Number of NVLinks between two GPUs, by GPU indices
 
 
@@ -177,7 +172,8 @@ class SystemModel:
 
 def _system(path: Path) -> SystemModel:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    table["model"] = load(table.pop("gpu"))
+    gpu = (FOLDER / "gpus" / f"{table.pop('gpu')}.toml").read_text(encoding="utf-8")
+    table["model"] = convert(tomllib.loads(gpu), GpuModel)
     for name in ("buses", "drivers"):
         table[name] = tuple(table[name])
     table["nics"] = tuple(NicModel(**nic) for nic in table["nics"])
