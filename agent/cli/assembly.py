@@ -13,6 +13,7 @@ from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.tick_analysis import TickAnalysis
 from agent.faults.watch import LOOK_EVERY, READER_EVERY, FaultWatch
 from agent.hardware.device import NvmlDevice
+from agent.hardware.files import text_or_nothing
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
@@ -20,7 +21,7 @@ from agent.jobs.allocation import Allocations, driver_gpus
 from agent.model import FINAL, PERMANENT, Absent
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
-from agent.polling.gpu_state import GpuInventory, GpuProcesses, GpuState
+from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
@@ -107,7 +108,7 @@ class Agent:
     ) -> None:
         self.clock = clock
         self._host, self._inline = hardware.host, inline
-        self.product = system.product_name(self._host.files)  # product name set by the manufacturer
+        self.product = text_or_nothing(self._host.files, system.PRODUCT_NAME)
         self.configuration = Configuration(self.complete(settings))
         self.gpu_processes = GpuProcesses()
         self.gpus = GpuWatch(
@@ -121,10 +122,10 @@ class Agent:
         )
         off = "xid" in self.settings[SourcesConfig].disable
         self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
-        self._analysis = TickAnalysis(self.configuration, self._inventory, clock.speed)
+        self._analysis = TickAnalysis(self.configuration, lambda: self.gpus.inventory, clock.speed)
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))
-        self.faults = FaultWatch(self.configuration, self._inventory, self.system)
+        self.faults = FaultWatch(self.configuration, lambda: self.gpus.inventory, self.system)
         self.poller.listeners.append(lambda _: self.look_for_faults(LOOK_EVERY))
 
     @property
@@ -149,14 +150,11 @@ class Agent:
         ConfigError if the configured system does not exist."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
-    def _inventory(self) -> GpuInventory:
-        return self.gpus.inventory
-
     def _poller(self, expected: ExpectedGpus) -> Poller:
         settings, clock, gpus = self.settings, self.clock, self.gpus
         worker = InlineWorker if self._inline else Worker
         in_memory = (
-            *system.reads(self._inventory, self.configuration, self.product, expected),
+            *system.reads(lambda: self.gpus.inventory, self.configuration, self.product, expected),
             agent_health.answers(gpus),
             *unless_off(xid, settings, xid.reads(self._counts)),
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
-from agent.config.atomic_file import atomic_write, check_target
+from agent.config.atomic_file import check_target
 from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         notes.append("stopped early, the recording so far is kept")
     if recorder.full:
         notes.append("the tape is full, later answers are left out")
-    atomic_write(arguments.file, recorder.content())
+    recorder.write(arguments.file)
     for sentence in notes:  # printed last, because printing fails on a lost terminal
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.hardware.fields import SINCE, FieldId
-from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of, unless_final
+from agent.hardware.nvml import MISSHAPEN, REASON_OF_CODE, Nvml, misshapen, number, unless_final
 from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG, Range
 
@@ -121,7 +121,8 @@ class NvmlDevice:
         if entry.nvmlReturn:
             error = self.nvml.library.NVMLError(entry.nvmlReturn)
             detail = f"nvmlDeviceGetFieldValues: {error}"
-            return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
+            reason = REASON_OF_CODE.get(entry.nvmlReturn, Reason.FAILED)
+            return self._in_mig(Absent(reason, detail))
         if kind == DOUBLE and 0 < entry.value.dVal < SMALLEST:
             kind = UNSIGNED_LONG_LONG
         if not kind < len(VALUE_TYPES):

@@ -1,6 +1,6 @@
 """GPU Performance Monitoring (GPM), for Hopper and newer: mean values between two samples."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
@@ -70,17 +70,6 @@ IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
 """The metrics of a window; each takes 0.1 ms of CPU time."""
 
 
-def _question(library: Any, metrics: Collection[GpmId]) -> Any:
-    """Return the constant part of a request, without the samples. It is reused because filling it
-    in takes as long as the call itself."""
-    question: Any = library.c_nvmlGpmMetricsGet_t()
-    question.version = library.NVML_GPM_METRICS_GET_VERSION
-    question.numMetrics = len(metrics)
-    for slot, metric in zip(question.metrics, metrics, strict=False):
-        slot.metricId = metric
-    return question
-
-
 class Measurement(NamedTuple):
     """Mean values over the `seconds` that ended at `at` (monotonic), as reported by GPM. The caller
     checks each value against the range of its metric. IDs that GPM did not report have no entry."""
@@ -115,10 +104,15 @@ class Gpm:
         self._now = now
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._questions = {
-            metrics: _question(device.nvml.library, metrics)
-            for metrics in (tuple(GpmId), IN_WINDOW)
-        }
+        self._questions: dict[tuple[GpmId, ...], Any] = {}
+        """Requests without samples, reused because filling one in takes as long as the call."""
+        library = device.nvml.library
+        for metrics in (tuple(GpmId), IN_WINDOW):
+            question = self._questions[metrics] = library.c_nvmlGpmMetricsGet_t()
+            question.version = library.NVML_GPM_METRICS_GET_VERSION
+            question.numMetrics = len(metrics)
+            for slot, metric in zip(question.metrics, metrics, strict=False):
+                slot.metricId = metric
         self._take = partial(device.ask, "nvmlGpmSampleGet")
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)

@@ -17,14 +17,12 @@ from agent.threads import on_a_thread
 FIRST_NAME_SECONDS = 0.05  # Timeout for the first lookup of a user name; enough for /etc/passwd
 
 
-def of_system(uid: int) -> str:
-    return encodable(pwd.getpwuid(uid).pw_name)
-
-
 class Logins:
     """Cache of user names. Each user is looked up once, on a separate thread."""
 
-    def __init__(self, find: Callable[[int], str] = of_system) -> None:
+    def __init__(
+        self, find: Callable[[int], str] = lambda uid: encodable(pwd.getpwuid(uid).pw_name)
+    ) -> None:
         self._find = find
         self._asked: dict[int, Future[str]] = {}
         self._names: dict[int, str] = {}

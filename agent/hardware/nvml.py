@@ -47,10 +47,6 @@ REASON_OF_CODE = {
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML returns these, with success, for "no value"
 
 
-def reason_of(code: int) -> Reason:
-    return REASON_OF_CODE.get(code, Reason.FAILED)
-
-
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
     """Return the result of `ask`, or `otherwise` if the NVML call fails. Raises Absent only if
     every further call would fail too."""
@@ -96,7 +92,8 @@ class Nvml:
             code = getattr(error, "value", None)
             if code is None:  # pynvml's mismatch error has a message instead of a code
                 raise Absent(Reason.DRIVER, f"{name}: not in this driver") from error
-            raise Absent(reason_of(code), f"{name}: {error}") from error
+            reason = REASON_OF_CODE.get(code, Reason.FAILED)
+            raise Absent(reason, f"{name}: {error}") from error
         except UnicodeDecodeError as error:
             why = f"{name}: {error.object!r:.60} is not UTF-8"
             raise Absent(Reason.IMPLAUSIBLE, why) from error

@@ -235,7 +235,4 @@ class TapeRecorder:
 
     def write(self, path: str | Path) -> None:
         """Write the recording so far; on failure (BadInput), `path` is unchanged."""
-        atomic_write(Path(path), self.content())
-
-    def content(self) -> bytes:
-        return self._writer.content()
+        atomic_write(Path(path), self._writer.content())

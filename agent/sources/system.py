@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 
 from agent.config.settings import Configuration
-from agent.hardware.files import FileTree, text_or_nothing
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey
 from agent.polling import intervals
@@ -18,10 +17,7 @@ GPUS = _METRICS["dgx_system_gpus"]
 GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-
-
-def product_name(files: FileTree) -> str:
-    return text_or_nothing(files, PRODUCT_NAME)
+"""The product name that the manufacturer has set."""
 
 
 def reads(
