@@ -96,32 +96,6 @@ class DeviceLog:
             yield record(raw)
 
 
-class Reached:
-    """Position up to which the kernel log of the current boot has been read. A file stores the
-    position for the next start of the agent."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self._at, self._kept = path, 0.0, -KEEP_EVERY
-
-    def since(self) -> float | None:
-        """Return the timestamp of the last line read in this boot, or None if it is unknown."""
-        try:
-            boot, at = self._path.read_text().split() if self._path else ("", "")
-            same = boot == BOOT_ID.read_text().strip()
-            return float(at) if same else None
-        except (OSError, ValueError):
-            return None
-
-    def take(self, at: float) -> None:
-        """Store the timestamp of the latest line, at most once every ten seconds."""
-        now = time.monotonic()
-        if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
-            return
-        self._at, self._kept = at, now
-        with suppress(OSError):  # without the file, the next agent reads only new lines
-            self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
-
-
 BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
 ONE_MICROSECOND = 1e-6
 """Resolution of kernel timestamps (s)."""
@@ -130,19 +104,20 @@ ONE_MICROSECOND = 1e-6
 class RealKernelLog:
     """/dev/kmsg of this machine. Failed attempts to open it are repeated until it succeeds.
     `history` is the number of past seconds to return first: 0 for an agent, which counts new
-    events, more for a single pass. An agent resumes from the position that `kept` stores."""
+    events, more for a single pass. The file `kept` stores the position up to which the log of this
+    boot has been read, for the next start of the agent."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
-        self._reached = Reached(kept)
+        self._path, self._at, self._kept = kept, 0.0, -KEEP_EVERY
         self._log: DeviceLog | None = None
 
     def lines(self) -> Sequence[LogLine]:
         if self._log is None:
-            now, before = time.monotonic(), self._reached.since()
+            now, before = time.monotonic(), self._reached()
             since = max(0.0, now - self._history) if self._history else None
             if before is None:
-                self._reached.take(now)
+                self._keep(now)
             else:
                 since = before + ONE_MICROSECOND
             try:
@@ -153,8 +128,26 @@ class RealKernelLog:
                 raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
         lines = self._log.lines()
         if lines:
-            self._reached.take(lines[-1].at)
+            self._keep(lines[-1].at)
         return lines
+
+    def _reached(self) -> float | None:
+        """Return the timestamp of the last line read in this boot, or None if it is unknown."""
+        try:
+            boot, at = self._path.read_text().split() if self._path else ("", "")
+            same = boot == BOOT_ID.read_text().strip()
+            return float(at) if same else None
+        except (OSError, ValueError):
+            return None
+
+    def _keep(self, at: float) -> None:
+        """Store the timestamp of the latest line, at most once every ten seconds."""
+        now = time.monotonic()
+        if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
+            return
+        self._at, self._kept = at, now
+        with suppress(OSError):  # without the file, the next agent reads only new lines
+            self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
 
 
 def _descriptor() -> int:

@@ -60,7 +60,10 @@ class ExpectedGpus:
             on_bus = sum(is_given(self._files, device) for device in devices)
             self._most = max(self._most, listed, on_bus)
         self._most = min(MOST_GPUS, max(self._most, answering))
-        self._keep()
+        waits = self._writing is not None and not self._writing.done()
+        if self._file and self._keeps and not waits and self._most > self._kept:
+            self._kept = self._most  # written on a separate thread, because a disk may hang
+            self._writing = on_a_thread("expected-gpus", partial(_write, self._file, self._most))
         return self._most
 
     def _read(self) -> int:
@@ -71,14 +74,6 @@ class ExpectedGpus:
             return 0
         known = whole(text) or 0
         return known if known <= MOST_GPUS else 0
-
-    def _keep(self) -> None:
-        """Write the file on a separate thread, because a disk may hang."""
-        waits = self._writing is not None and not self._writing.done()
-        if self._file is None or not self._keeps or waits or self._most <= self._kept:
-            return
-        self._kept = self._most
-        self._writing = on_a_thread("expected-gpus", partial(_write, self._file, self._most))
 
 
 def _write(file: Path, most: int) -> None:

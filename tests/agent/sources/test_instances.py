@@ -138,7 +138,7 @@ def test_a_process_that_only_draws_is_on_the_gpu() -> None:
 def test_a_server_of_a_display_is_no_job_unless_it_holds_what_none_does(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process.Processes, "_name", lambda *_: name)
+    monkeypatch.setattr(process, "text_or_nothing", lambda *_: name)
     for held, jobs in ((GIB, 0), (60 * GIB, 1)):
         bench = drawing(held)
         bench.run(6)
@@ -148,7 +148,7 @@ def test_a_server_of_a_display_is_no_job_unless_it_holds_what_none_does(
 def test_a_program_that_computes_is_a_job_whatever_it_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process.Processes, "_name", lambda *_: "Xorg")
+    monkeypatch.setattr(process, "text_or_nothing", lambda *_: "Xorg")
     bench = simulated("dgx-station-v100:idle").run(2)
     controls.start_process(bench.machine, 0)
     bench.run(6)
