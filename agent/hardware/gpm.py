@@ -119,7 +119,9 @@ class Gpm:
         self._samples: list[Any] = []
         device.releases.add(self.close)
         try:
-            self._older, self._newer, self._third = (self._sample() for _ in range(3))
+            for _ in range(3):
+                self._samples.append(device.nvml.call("nvmlGpmSampleAlloc"))
+            self._older, self._newer, self._third = self._samples
             self._take(self._older)
         except Absent:
             self.close()
@@ -129,10 +131,6 @@ class Gpm:
         self._failure: Absent | None = None  # why the last attempt failed
         self._tried = -inf
         self._totals = dict.fromkeys(COUNTABLE, 0.0)
-
-    def _sample(self) -> Any:
-        self._samples.append(self._device.nvml.call("nvmlGpmSampleAlloc"))
-        return self._samples[-1]
 
     def close(self) -> None:
         self._device.releases.discard(self.close)

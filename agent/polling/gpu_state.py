@@ -40,10 +40,9 @@ class GpuProcesses:
         """Keep only GPUs that respond, and forget GPUs that were lost or whose index has
         changed."""
         kept = set(gpus)
-        for gone in self._by_gpu.keys() - kept:
-            del self._by_gpu[gone]
-        for gone in self._divided.keys() - kept:
-            del self._divided[gone]
+        for table in (self._by_gpu, self._divided):
+            for gone in table.keys() - kept:
+                del table[gone]
 
     @property
     def at_rest(self) -> bool:

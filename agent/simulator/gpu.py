@@ -208,14 +208,11 @@ class SimulatedGpu:
             "pcie_replays": self.health.replays,
             **self._link_errors(),
         }
-        self.meter.flow(now, steady, self._steps(), self._origin)
-
-    def _steps(self) -> StepRates:
         step = self.work.step * (self.model.pace if self.work.paced else 1.0)
         durations = [share * step for share, _ in self.work.phases]
         phases = [self._rates(load) for _, load in self.work.phases]
         rates = {name: [phase[name] for phase in phases] for name in phases[0]}
-        return StepRates(durations, rates)
+        self.meter.flow(now, steady, StepRates(durations, rates), self._origin)
 
     def _rates(self, load: GpuLoad) -> dict[str, float]:
         slot = PCIE_LANE[self.model.pcie_generation] * self.width
