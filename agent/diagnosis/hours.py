@@ -330,6 +330,6 @@ def _read(folder: Path) -> dict[int, bytes]:
         except Exception as error:
             log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
             continue
-        if hour.hour == number:
-            found[number] = content
+        if hour.hour == number:  # a file of an older version lacks some keys
+            found[number] = msgspec.json.encode(hour)
     return found

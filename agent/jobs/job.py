@@ -13,11 +13,13 @@ from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 
 class Goodput(NamedTuple):
     """GPU-seconds given to jobs, GPU-seconds at work, and GPU-seconds that the same work would take
-    at tensor core peak (None if not readable)."""
+    at tensor core peak (None if not readable). `measured` is the part of the work for which that is
+    known, or None for all of it."""
 
     given: float
     worked: float
     tensor: float | None
+    measured: float | None = None
 
     @property
     def at_work(self) -> float | None:
@@ -27,8 +29,15 @@ class Goodput(NamedTuple):
     @property
     def of_peak(self) -> float | None:
         """Ratio of tensor throughput at work to peak, 0-1, an approximate upper bound of MFU."""
-        known = self.tensor is not None and self.worked > 0
-        return min(1.0, (self.tensor or 0.0) / self.worked) if known else None
+        work = self.work_measured
+        return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
+
+    @property
+    def work_measured(self) -> float:
+        """GPU-seconds at work for which `tensor` is known."""
+        if self.tensor is None:
+            return 0.0
+        return self.worked if self.measured is None else self.measured
 
     def __str__(self) -> str:
         given, worked = (amount(seconds / HOUR) for seconds in (self.given, self.worked))

@@ -68,6 +68,7 @@ class GpuTime(NamedTuple):
     about: Mapping[str, str] = {}
     receipt: str = ""
     tensor: float | None = None
+    measured: float | None = None  # as in Goodput
     rate: float | None = None
     unassigned: bool = False
     advice: str = ""  # recommended action for a job that currently hangs
@@ -86,7 +87,7 @@ class GpuTime(NamedTuple):
     def goodput(self) -> Goodput:
         """Goodput of the row. On a node, hours without a process count as not allocated."""
         idle = self.seconds.get((State.IDLE, Cause.NONE), 0.0) if self.unassigned else 0.0
-        return Goodput(self.total - idle, self.of(State.BUSY), self.tensor)
+        return Goodput(self.total - idle, self.of(State.BUSY), self.tensor, self.measured)
 
     @property
     def lost(self) -> float:
@@ -187,7 +188,8 @@ def known_sum(values: Iterable[float | None]) -> float | None:
 def together(rows: Iterable[GpuTime]) -> Goodput:
     every = [row.goodput for row in rows]
     tensor = known_sum(one.tensor for one in every)
-    return Goodput(sum(one.given for one in every), sum(one.worked for one in every), tensor)
+    given, worked = sum(one.given for one in every), sum(one.worked for one in every)
+    return Goodput(given, worked, tensor, sum(one.work_measured for one in every))
 
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:

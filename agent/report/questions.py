@@ -181,9 +181,9 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | N
             if not begin <= hour["hour"] * HOUR <= now:
                 continue
             first = min(first, max(hour["hour"] * HOUR, hour.get("since", 0.0)))
-            gpus |= hour["gpus"].keys()
-            counted += sum(sum(seconds.values()) for seconds in hour["gpus"].values())
+            gpus |= hour.get("gpus", {}).keys()  # version 0.2.0 names no GPUs
             for row in hour["rows"]:
+                counted += sum(row["seconds"].values())
                 if by != "node" and not (row["job_id"] and job in ("", row["job_id"])):
                     continue
                 name = node if by == "node" else _name(row, by)
@@ -196,7 +196,7 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | N
     if not (rows := _merged(found)):
         return None
     asked = len(gpus) * (now - first)
-    return Hours(first, now, min(1.0, counted / asked) if asked else 0.0, rows)
+    return Hours(first, now, min(1.0, counted / asked) if asked else None, rows)
 
 
 def _name(row: Mapping[str, str], by: str) -> str:
@@ -270,6 +270,7 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
         joules=known_sum((one.joules, other.joules)),
         about=about,
         tensor=known_sum((one.tensor, other.tensor)),
+        measured=one.goodput.work_measured + other.goodput.work_measured,
         paid=known_sum((one.paid, other.paid)),
     )
 

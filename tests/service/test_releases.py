@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.conftest import staged
 from tests.service.container import RPM, Container
-from tests.service.service import STATE, UNIT, Service
+from tests.service.service import CONFIGURATION, STATE, UNIT, Service
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
@@ -20,9 +20,17 @@ pytestmark = [pytest.mark.systemd, NIGHTLY]
 
 OLDER = "cced224a14a728552eb1b6e6cf34a5be39d8fd7a"  # 0.2.0
 PLACE, PRIVATE = STATE
-SECONDS = {"busy/": 1234.0}
+SECONDS = {"busy/none": 2700.0, "starved/disk": 900.0}
 HOUR = int(time.time() // 3600) - 2
-KEPT = {"hour": HOUR, "rows": [{"job_id": "4711", "user": "ada", "seconds": SECONDS}]}
+WRITER = f"""
+import msgspec
+from agent.diagnosis.hours import Hour, HourRow
+row = HourRow("4711", "ada", "gpu", "bio", {SECONDS}, 3.6e6)
+print(msgspec.json.encode(Hour({HOUR}, [row])).decode())
+"""
+"""Writes an hour in the form of the version that runs it."""
+
+REPORT = "/opt/dgx-telemetry/bin/dgx-telemetry report"
 UPGRADE = "dpkg -i /mnt/dgx-telemetry.deb </dev/null"
 GO_BACK = "dpkg -i --force-confold /mnt/older.deb"
 
@@ -43,8 +51,9 @@ def service(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=True)
     with Container(shared, stage / "boot.log", RPM) as machine:
         machine.run("dpkg -i /mnt/older.deb && systemctl stop dgx-telemetry")
-        machine.write("/etc/dgx-telemetry/config.toml", "[job]\ninfo = true\n")
-        machine.write(f"{PLACE}/hour-{HOUR}.json", json.dumps(KEPT))
+        shipped = (ROOT / "deploy/config.toml").read_text()  # 0.2.0 must take it, too
+        machine.write(CONFIGURATION, shipped.replace("# info = false", "info = true"))
+        machine.run(f"/opt/dgx-telemetry/bin/python - > {PLACE}/hour-{HOUR}.json", given=WRITER)
         machine.run(f"chown --reference={PLACE}/ {PLACE}/hour-*; systemctl start dgx-telemetry")
         yield Service(machine)
 
@@ -55,6 +64,9 @@ def check(service: Service, place: str) -> None:
     found = json.loads(service.fetch("/api/v1/hours"))["hours"]
     rows = [row for hour in found if hour["hour"] == HOUR for row in hour["rows"]]
     assert [(row["user"], row["seconds"]) for row in rows] == [("ada", SECONDS)]
+    for by in ("node", "user"):
+        said = service.run(f"{REPORT} --by {by}")
+        assert "1.00" in said, said
     copies = service.run("grep -rl 4711 /var/lib --include='hour-*'").split()
     assert copies == [f"{place}/hour-{HOUR}.json"]
 

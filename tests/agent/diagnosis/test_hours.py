@@ -298,6 +298,29 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
         assert row["kwh"] > 0
 
 
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_a_report_of_hours_that_version_0_2_0_kept(
+    bench: AgentBench, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, upgraded: bool
+) -> None:
+    """From an agent of that version, and from one that found its files; it names no GPUs."""
+    seconds = {"busy/none": 2700.0, "starved/disk": 900.0}
+    row = dict(zip(hours.NAMES, USED, strict=True)) | {"seconds": seconds, "joules": 3.6e6}
+    said: dict[str, Any] = {"hours": [{"hour": NOW - 1, "rows": [row]}]}
+    if upgraded:
+        (tmp_path / f"hour-{NOW - 1}.json").write_text(json.dumps(said["hours"][0]))
+        sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+        play(bench, sums, 20, NOW)
+        said = json.loads(sums.document())
+    with server(of_agent(**said, timestamp=NOW * HOUR + 900.0)) as (address, _):
+        for by in ("node", "user", "job"):
+            assert report("--agent", f"http://{address}", "--by", by, "--json") == 0
+            found = json.loads(capsys.readouterr().out)
+            assert found["rows"][0]["gpu_hours"] == pytest.approx(1.0, abs=0.01)
+            assert found["rows"][0]["kwh"] == pytest.approx(1.0, abs=0.01)
+            part = pytest.approx(3600 / 4500, abs=0.02) if upgraded else None
+            assert found["covered_share"] == part
+
+
 def test_what_another_user_calls_alike_is_another_job(
     bench: AgentBench, capsys: pytest.CaptureFixture[str]
 ) -> None:

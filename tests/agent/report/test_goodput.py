@@ -22,3 +22,5 @@ def test_a_node_gave_the_hours_with_a_process(unassigned: bool, text: str) -> No
     assert str(row.goodput) == text
     assert str(row._replace(tensor=None).goodput) == text.partition(", at")[0]
     assert str(together([row, row])).startswith("of 4" if unassigned else "of 8")
+    unknown = row._replace(tensor=None)
+    assert together([row, unknown, unknown]).of_peak == 0.5, "of the work with a known throughput"
