@@ -94,6 +94,7 @@ def _in_file(
     content: Mapping[str, Any], keys: Mapping[str, Any], retired: set[str], path: str
 ) -> Iterator[Entry]:
     tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
+    _check_places(content, keys, path)
     for name, value in content.items():
         if name in keys or name in retired:
             yield name, value, path
@@ -115,6 +116,30 @@ def _in_file(
                 raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
         if named:
             yield f"{name}.{ANY_NAME}", named, path
+
+
+def _check_places(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> None:
+    """Raise ConfigError for a key that was appended to the wrong section, or whose section is still
+    a comment."""
+    for place, table in _tables(content):
+        section = place.strip("[]")
+        for name in (name for name in table if f"{section}.{name}" not in keys):
+            homes = [key.rpartition(".")[0] for key in keys if key.rpartition(".")[2] == name]
+            why = f"it belongs under {' or '.join(f'[{home}]' for home in homes)}"
+            if "" in homes:
+                why = "keys of no section stand before the first [section]"
+            elif not homes or "." in section:
+                continue
+            raise ConfigError(f"{path}: {name} stands under {place} here: {why}")
+
+
+def _tables(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each table below the top level with its header."""
+    for name, value in content.items():
+        named = [(f"[[{name}]]", one) for one in value] if isinstance(value, list) else []
+        if isinstance(value, dict):
+            named = [(f"[{name}]", value), *((f"[{name}.{key}]", value[key]) for key in value)]
+        yield from ((header, table) for header, table in named if isinstance(table, dict))
 
 
 def _in_environment(

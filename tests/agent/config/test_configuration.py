@@ -97,6 +97,14 @@ WRONG = {
     ),
     "unknown table": (b"[gpu]\nx = 1", "gpu is not a known key", "expected one of listen"),
     "unknown key of a table": (b"[log]\nlvl = 1", "log.lvl is not a known key", "log.level"),
+    "key of another table": (
+        b"[job]\nrelease_file = 'x'",
+        "release_file stands under [job] here: it belongs under [driver]",
+    ),
+    "key of no table, of one alert": (
+        b"[alerts.DgxGpuStarved]\nenabled = true\ngpus = 8",
+        "gpus stands under [alerts.DgxGpuStarved] here: keys of no section stand before the first",
+    ),
     "a value for a table": (b"log = 3", "log must be a table of log.level, log.format, not 3"),
     "a table for a value": (
         b"[listen]\nx = 1",
@@ -220,11 +228,32 @@ def test_what_is_no_address(text: str) -> None:
 
 def uncommented(text: str) -> str:
     """The example with its keys switched on: a comment that is an assignment is a key."""
-    return re.sub(r"^# (?=\w+ = |\[\[|\[alerts\.)", "", text, flags=re.MULTILINE)
+    return re.sub(r"^# (?=\w+ = |\[)", "", text, flags=re.MULTILINE)
 
 
 def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
     assert load(SECTIONS, EXAMPLE, {}).sections == {}
+
+
+@pytest.mark.parametrize("key", [key for key in (*KEYS, *LISTS) if "." not in key])
+def test_a_key_of_no_section_that_is_appended_is_told_its_place(key: str, file: Path) -> None:
+    file.write_text(f"{EXAMPLE.read_text()}\n{key} = 1\n")
+    expected = f"{key} stands under [alertmanager] here: keys of no section stand before the first"
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        load(SECTIONS, file, {})
+
+
+OF_0_2_0 = [
+    *("alertmanager", "alerts", "allocation", "cost", "dcgm", "diagnosis", "disk", "job", "log"),
+    *("metrics", "network", "nvlink", "process", "saturation"),
+]
+"""Sections that version 0.2.0 (cced224) knows, and no others."""
+
+
+def test_version_0_2_0_takes_the_shipped_file() -> None:
+    shipped = tomllib.loads(EXAMPLE.read_text())
+    assert shipped.keys() <= {*OF_0_2_0}
+    assert not any(shipped.values())
 
 
 LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
