@@ -42,7 +42,7 @@ def test_the_period_its_coverage_and_the_price_are_named(
         short = " ".join(capsys.readouterr().out.split())
         assert report(*words, "--by", "namespace", "--json") == 0
         named = json.loads(capsys.readouterr().out)
-    begin, until = (f"{local(at):%Y-%m-%d %H:%M}" for at in (end - 5400, end))
+    begin, until = (f"{local(at):%Y-%m-%d %H:%M %Z}" for at in (end - 5400, end))
     assert (
         f"{begin} to {until}, 100 % of the GPUs' time counted, from one agent's hourly sums 3.00 of"
         in short
