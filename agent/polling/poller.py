@@ -94,6 +94,7 @@ class ClockSteps:
 
 
 WAIT_SPAN = 60.0  # Averaging time in wall-clock seconds
+SHARED = 1.5  # Wall-clock seconds for which ticks share the CPU times, to read them less often
 
 
 class ProcessorWaits:
@@ -107,7 +108,7 @@ class ProcessorWaits:
         self.mean = 0.0  # s per second
 
     def check(self) -> None:
-        before, now = self._before, self._clock.processor_time()
+        before, now = self._before, self._clock.processor_time(SHARED)
         self._before, passed = now, now.at - before.at
         waited = now.queued_since(before)
         self.seconds += waited
@@ -213,7 +214,7 @@ class Poller:
 
     async def tick(self) -> None:
         """Start every idle worker, wait for a while, and publish the readings."""
-        self._processor_waits.check()  # first, so that turns start with the same CPU times
+        self._processor_waits.check()  # first, so that all turns start with these CPU times
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []
