@@ -12,9 +12,10 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from agent.model import Labels, Metric, Reading, ReadKey, internal
+from agent.model import Labels, Metric, Reading, ReadKey, Sample, internal
 from agent.series import SampleStore
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.",
 
 LONG = 6 * 3600.0
 """Seconds above which a window has wider buckets."""
+
+NOTHING = Reading(ReadKey("", ""), 0.0, 0.0)
+NO_SAMPLE = Sample(ABSENCES.metric, (), 0.0)
 
 MINUTE, WIDE = 60.0, 600.0
 """Bucket widths in seconds."""
@@ -90,9 +94,12 @@ class _Window:
     events: int = 0  # additions so far, except for seconds, which grow continuously
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
-        bucket = int(at // self.width)
+        bucket, counts = int(at // self.width), self.counted is Counted.PRESENCE
         for labels, value in samples.items():
-            amount = self._amount(self.last.get(labels), value)
+            before = self.last.get(labels)
+            if value == before and not counts:
+                continue
+            amount = self._amount(before, value)
             self.last[labels] = value
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
@@ -123,7 +130,7 @@ class FaultSamples(SampleStore):
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
-    _changed: dict[ReadKey, int] = field(default_factory=dict)  # turn of the last change of a read
+    _changed: dict[str, int] = field(default_factory=dict)  # turn of its last change, by metric
     _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
     _absent: int = 0  # turn in which absences last changed
     _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
@@ -142,31 +149,37 @@ class FaultSamples(SampleStore):
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
         """Store the new readings, and add them to the sums."""
-        new = [one for key, one in readings.items() if self._taken.get(key) is not one]
-        old = (item for item in readings.items() if self._taken.get(item[0]) is item[1])
-        late = [key for key, one in old if one.expires < now]
-        gone = [key for key in self._taken if key not in readings]
+        taken = self._taken
+        new = [one for key, one in readings.items() if taken.get(key) is not one]
+        old = (one for key, one in readings.items() if taken.get(key) is one)
+        late = [one.key for one in old if one.expires < now]
+        gone = [key for key in taken if key not in readings]
         self._of_look.clear()
         self.take(now, new, gone)
-        for key in gone:
-            del self._taken[key]
         if gone or late != self._late:
+            for key in {*gone, *({*late} ^ {*self._late})} & taken.keys():
+                self._note(taken[key], None)
             self._late, self._absent = late, self.turn
+        for key in gone:
+            del taken[key]
         for one in new:
-            before = self._taken.get(one.key)
-            if before is None or before.absences != one.absences:
-                self._absent = self.turn
-            if before is None or (before.samples, before.absences) != (one.samples, one.absences):
-                self._changed[one.key] = self.turn
-            self._taken[one.key] = one
+            self._note(taken.get(one.key), one)
+            taken[one.key] = one
         for window in self._windows.values():
-            if window.counted is Counted.PRESENCE or self._has_changed(window.metric):
+            changed = self._changed.get(window.metric.name) == self.turn
+            if changed or window.counted is Counted.PRESENCE:
                 window.take(now, self.all(window.metric))
 
-    def _has_changed(self, metric: Metric) -> bool:
-        """Return whether a read of the metric has changed since the last pass."""
-        reads = self._reporters.get(metric.name, ())
-        return any(self._changed.get(key) == self.turn for key in reads)
+    def _note(self, before: Reading | None, now: Reading | None) -> None:
+        """Note the metrics whose samples or absences differ between two readings of a read."""
+        old, new, changed = before or NOTHING, now or NOTHING, self._changed
+        for one, other in zip_longest(old.samples, new.samples, fillvalue=NO_SAMPLE):
+            if one != other:
+                changed[one.metric.name] = changed[other.metric.name] = self.turn
+        if old.absences != new.absences:
+            self._absent = self.turn
+            for absence in (*old.absences, *new.absences):
+                changed[absence.metric.name] = self.turn
 
     def grown(self, ask: Ask) -> dict[Labels, float]:
         """Return the growth of each series that grew within the window."""
@@ -201,14 +214,10 @@ class FaultSamples(SampleStore):
             self._answers.clear()
 
     def _version(self, ask: Ask) -> object:
-        return self.of_look(ask, lambda: self._version_now(ask))
-
-    def _version_now(self, ask: Ask) -> object:
         """Return a version that changes if the result for `ask` may have changed."""
         if ask is ABSENCES:
             return self._absent
         if ask.window:
             window = self._window(ask)
             return int(self.now // MINUTE), window.events if window else 0
-        reads = self._reporters.get(ask.metric.name, {}).items()
-        return tuple((self._changed.get(k, 0), self.now <= r[-1].until) for k, r in reads)
+        return self._changed.get(ask.metric.name, 0)
