@@ -82,18 +82,22 @@ class Absent(Exception):
         return Absent(self.reason, str(self))
 
 
+NUMBER = int, float  # a tuple is checked in a fraction of the time that a union takes
+
+
 def checked(value: object, possible: Range, what: str) -> float:
     """Return the value as a float. Raise Absent(implausible) if it is not a number in range."""
-    if isinstance(value, int | float) and possible.low <= value <= possible.high:
+    low, high = possible
+    if isinstance(value, NUMBER) and low <= value <= high:
         return float(value)
     shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
     limits = "a number"
     if possible != ANY:
-        limits += f" from {possible.low:g} to {possible.high:g}"
+        limits += f" from {low:g} to {high:g}"
     raise Absent(Reason.IMPLAUSIBLE, f"{what} is {shown}, expected {limits}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """A metric, declared once; every exposition, dashboard, rule, and page refers to this object.
 
@@ -108,20 +112,17 @@ class Metric:
     meaning: str
     origin: str
     labels: Labels = ()
-    possible: Range = field(default=ANY, compare=False)
-    fastest: float | None = field(default=None, compare=False)
-    step: float | None = field(default=None, compare=False)
+    possible: Range = ANY
+    fastest: float | None = None
+    step: float | None = None
     kind: Kind = Kind.GAUGE
-    shown: InDefault = field(default=InDefault.ALL, compare=False)
-    parts: Labels = field(default=(), compare=False)
-    which: Callable[[Labels], bool] = field(default=lambda _: False, compare=False)
+    shown: InDefault = InDefault.ALL
+    parts: Labels = ()
+    which: Callable[[Labels], bool] = lambda _: False
 
     def checked(self, value: object) -> float:
         """Return the value as a float. Raise Absent(implausible) if the metric cannot have it."""
         return checked(value, self.possible, self.origin)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from agent.config.settings import Configuration
 from agent.diagnosis.advice_seconds import AdviceSeconds, most_fitting
@@ -29,10 +30,12 @@ from agent.model import (
     Absence,
     Cause,
     GpuKey,
+    Labels,
     Pair,
     Reading,
     ReadKey,
     Reason,
+    Sample,
     Snapshot,
     State,
     Verdict,
@@ -238,5 +241,11 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
         return
     if account.verdict is not None:
         out.add(STATE_CONFIDENCE, account.verdict.confidence)
-    for pair in PAIRS:  # all 0 for a new GPU, which has no observed time yet
-        out.add(STATE, account.verdict is not None and pair == account.verdict.pair, *NAMES[pair])
+    out.samples += _states(out.labels, account.verdict.pair if account.verdict else None)
+
+
+@lru_cache(maxsize=512)
+def _states(gpu: Labels, leader: Pair | None) -> tuple[Sample, ...]:
+    """Return 1 for the state of a GPU and 0 for all others; all are 0 for a new GPU, which has no
+    observed time yet."""
+    return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in PAIRS)

@@ -101,7 +101,8 @@ class PathAccounts:
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for missing traffic
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
-    _without: list[tuple[str, str, str]] = field(default_factory=list)  # configured, no device
+    _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
+    """Samples of all limits, which stay until the limits are resolved again."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -155,14 +156,11 @@ class PathAccounts:
         self.paths = dict(kept)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        out = ReadOutput(snapshot.at)
+        known = self._of_limits
+        out = ReadOutput(snapshot.at, (), [*known.samples], [*known.absences])
         for key in self.unlimited:
             out.absent(RATIO, NO_LIMIT, *key)
-        for key, speed in self.specs.items():
-            out.add(SPEC, speed, *key)
-        for key, limit in self.limits.items():
-            out.add(LIMIT, limit.bytes_per_second, *key)
-            out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
+        for key in self.limits:
             account = self.paths.get(key)
             if account is None:
                 if key in self.unread:
@@ -172,10 +170,17 @@ class PathAccounts:
             out.add(OBSERVED, account.observed, *key)
             if account.ratio is not None and out.at <= account.until:
                 out.add(RATIO, account.ratio, *key)
-        for path, device, direction in self._without:
-            out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
         samples, absences = tuple(out.samples), tuple(out.absences)
         return Reading(PATHS_KEY, snapshot.at, intervals.TICK, samples, absences)
+
+    def _limit_samples(self) -> ReadOutput:
+        out = ReadOutput(0.0)
+        for key, speed in self.specs.items():
+            out.add(SPEC, speed, *key)
+        for key, limit in self.limits.items():
+            out.add(LIMIT, limit.bytes_per_second, *key)
+            out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
+        return out
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self.configuration.current
@@ -187,10 +192,12 @@ class PathAccounts:
             system = settings[MachineSpecs].system_of(self.inventory().gpus)
             machine = LimitInputs(samples, system, configured)
             found = find_paths(machine)
-            here = {(key.path, key.device, key.direction) for key, *_ in found}
-            self._without = sorted(configured.keys() - here)
             self.limits = resolve(machine, found)
             self.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
+            self._of_limits = self._limit_samples()
+            here = {(key.path, key.device, key.direction) for key, *_ in found}
+            for path, device, direction in sorted(configured.keys() - here):
+                self._of_limits.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
             self.unlimited.clear()
             self.forget(snapshot.at)
         self.observe(samples)

@@ -25,6 +25,7 @@ from agent.model import (
     Reason,
     Sample,
     TimedSeries,
+    checked,
 )
 from agent.polling import intervals
 from agent.polling.counters import Filters
@@ -66,10 +67,10 @@ class ReadOutput:
             self.absent(metric, value, *labels)
             return
         try:
-            number = metric.checked(value)
-            filtered = metric.kind is Kind.COUNTER or metric.step is not None
-            if self.filters is not None and filtered:
-                number = self.filters.passed(metric, labels, number, self.at)
+            number = checked(value, metric.possible, metric.origin)
+            filters = self.filters
+            if filters is not None and (metric.kind is Kind.COUNTER or metric.step is not None):
+                number = filters.passed(metric, labels, number, self.at)
         except Absent as absent:
             self.absent(metric, absent, *labels)
         else:

@@ -138,11 +138,11 @@ class Specs(NamedTuple):
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
+    models: Mapping[str, GpuSpec]  # by plain NVML name
 
     def gpu(self, model: str) -> GpuSpec | None:
         """Return the data sheet of a GPU by NVML name, with or without the manufacturer prefix."""
-        named = (s for s in self.gpus.values() if _plain(model) in map(_plain, s.models.names))
-        return next(named, None)
+        return self.models.get(_plain(model))
 
 
 def _plain(name: str) -> str:
@@ -167,7 +167,8 @@ def load() -> Specs:
                 systems[name] = SystemSpec(
                     name=name, title=gpu.title, gpu=name, values={"gpu_count": count}, bandwidths={}
                 )
-    return Specs(systems, gpus)
+    names = ((_plain(name), spec) for spec in gpus.values() for name in spec.models.names)
+    return Specs(systems, gpus, dict(names))
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
