@@ -214,9 +214,8 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     Servers that hand work on (prefill to decode), sweeps, and reinforcement learning roles send
     different amounts; ranks of the same collective cannot.
     """
-    if min(one.sent or 0.0, other.sent or 0.0) < LINKS_AT_REST:
-        return False
-    return alike(one.sent, other.sent)
+    mine, theirs = one.sent or 0.0, other.sent or 0.0
+    return mine >= LINKS_AT_REST and theirs >= LINKS_AT_REST and alike(mine, theirs)
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
@@ -229,7 +228,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
-        waited = waited if second.sm is None else min(waited, _most_spinning(second, second.sm))
+        if second.sm is not None and waited >= LEAST_WAIT:
+            waited = min(waited, _most_spinning(second, second.sm))
     return waited if waited >= LEAST_WAIT else 0.0
 
 

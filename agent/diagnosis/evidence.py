@@ -59,6 +59,11 @@ class ProcessEvidence:
         return self.share("launching", doing) + self.share("dispatching", doing)
 
     @cached_property
+    def blocked(self) -> float:
+        """Seconds per second for which the threads that give the GPU its work wait for files."""
+        return self.own("blocked")
+
+    @cached_property
     def launching(self) -> float | None:
         """Number of cores used by the launching threads; None if they are not visible."""
         return self.rate(workload.THREADS, "launching", "running")
@@ -231,7 +236,7 @@ class Evidence:
         for files; collectives that spin for a peer do not count."""
         waited = max((waiting_for_peer(self.second, one.second) for one in self.peers), default=0.0)
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        return min(1.0, self.second.activity - waited + ran + self.host.own("blocked"))
+        return min(1.0, self.second.activity - waited + ran + self.host.blocked)
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:

@@ -45,11 +45,12 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
     """Return true if a job whose GPUs all wait hangs, and false if it waits for another host, with
     the evidence. Return None if any GPU of the job works, or if nothing shows a wait for another
     GPU."""
-    job = [e, *e.peers]
-    if len(job) < 2 or len(job) < len(e.job):
+    least = LEADER_WINDOW
+    if e.history.waits_for < least or not e.peers:  # first, as it spares a look at every peer
         return None
-    least, waited = LEADER_WINDOW, min(one.history.waits_for for one in job)
-    if waited < least:
+    job = [e, *e.peers]
+    waited = min(one.history.waits_for for one in job)
+    if waited < least or len(job) < len(e.job):
         return None
     ranks = {one.gpu: activity_of(one) for one in job}
     # Otherwise the job rests: a server without requests, or a notebook between two cells.

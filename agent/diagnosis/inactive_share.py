@@ -201,7 +201,7 @@ def _blocked(e: Evidence) -> float:
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
     ranks = e.peers if _has_ranks(e) else []
     if not e.host.share("working", "blocked", seconds=KEPT) and not any(
-        one.host.own("blocked") for one in ranks
+        one.host.blocked for one in ranks
     ):
         stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
     if stalled and not e.context.blocked:  # too short to be sampled
@@ -269,7 +269,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 def blocked_on_files(e: Evidence) -> Found:
     """Return the facts about threads in uninterruptible sleep, and about traffic at the time."""
-    own = e.host.own("blocked")
+    own = e.host.blocked
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
     read = e.host.rate(workload.CGROUP_READ) or 0.0
@@ -293,7 +293,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 def comes_over_network(e: Evidence) -> Found:
     """Return the facts about data received over the network, or about a network file system."""
-    if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
+    if _disk(e) is Cause.NETWORK and e.host.blocked:
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)
