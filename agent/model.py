@@ -363,7 +363,8 @@ class Snapshot:
     """The complete, immutable state of the agent at a tick.
 
     Each GPU that is present has either a verdict or an absence with a reason. `findings` are the
-    faults of the machine, or None if no fault check has run.
+    faults of the machine, or None if no fault check has run. `turns` are the wall-clock seconds of
+    each worker's turn in progress, excluding waits for a CPU.
     """
 
     tick: int
@@ -373,6 +374,7 @@ class Snapshot:
     verdicts: Mapping[GpuKey, Verdict] = field(default_factory=dict)
     unjudged: Mapping[GpuKey, Absence] = field(default_factory=dict)
     findings: tuple[Finding, ...] | None = None
+    turns: Mapping[str, float] = field(default_factory=dict)
 
     def samples(self, now: float) -> Iterator[Sample]:
         """Return all samples that have not expired at `now` (monotonic seconds)."""

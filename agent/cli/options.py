@@ -9,7 +9,7 @@ from socket import gethostname
 
 from agent.cli.assembly import Agent, Hardware, real_hardware, simulated_hardware, taped_hardware
 from agent.cli.driver_release import DriverConfig
-from agent.clock import Clock, SystemClock
+from agent.clock import Clock, Stopwatch, SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError, load
 from agent.config.settings import Section, Settings
 from agent.diagnosis.job_watch import CostConfig
@@ -109,10 +109,11 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
     """Return the snapshot one tick after the first complete snapshot, so that counters have rates.
-    After `longest` seconds, return the latest snapshot even if it is incomplete."""
+    After `longest` seconds, which exclude the agent's waits for a CPU, return the latest snapshot
+    even if it is incomplete."""
     poller = agent.poller
-    start = agent.clock.monotonic()
-    while poller.waiting_for() and agent.clock.monotonic() - start < longest:
+    watch = Stopwatch(agent.clock)
+    while poller.waiting_for() and watch.took < longest:
         await poller.tick()
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
@@ -124,7 +125,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     for _ in range(FURTHER_TICKS):
         if (
             not any(v.pair == UNEXPLAINED for v in poller.latest.verdicts.values())
-            or agent.clock.monotonic() - start >= longest
+            or watch.took >= longest
         ):
             break
         await agent.clock.sleep(intervals.TICK)

@@ -305,7 +305,8 @@ class Poller:
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self._clock_steps.check()
-        stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for > STALL)
+        turns = {worker.name: worker.stalled_for for worker in self.workers}
+        stuck = frozenset(name for name, seconds in turns.items() if seconds > STALL)
         for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
         for name in sorted(self.stuck - stuck):
@@ -313,7 +314,9 @@ class Poller:
         self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self._stalled = stuck.union(sources)
-        return Snapshot(self._data.tick + 1, now, self.clock.time(), dict(self._readings))
+        return Snapshot(
+            self._data.tick + 1, now, self.clock.time(), dict(self._readings), turns=turns
+        )
 
     def _with_health(self, data: Snapshot) -> Snapshot:
         speed = self.clock.speed

@@ -8,16 +8,13 @@ from agent.diagnosis.accounting import Diagnosis
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import FaultWatch
 from agent.jobs.job import WatchedJobs
-from agent.model import ReadKey, Snapshot
+from agent.model import Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
-CONNECTION = ReadKey("nvml", "connection")
-"""Reading that every turn of the NVML worker produces; its age reveals a hung driver."""
-
-NO_TURN = 3.0
-"""Seconds without a turn of the NVML worker after which the driver counts as unresponsive."""
+LONG_TURN = 3.0
+"""Wall-clock seconds of a turn of the NVML worker after which the driver counts as unresponsive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the seconds since the driver last responded, or 0 if it is responsive."""
-    reading = snapshot.readings.get(CONNECTION)
-    waited = snapshot.at - (reading.at if reading else 0.0)
-    return waited if waited > NO_TURN else 0.0
+    """Return the wall-clock seconds for which the driver has not responded, excluding the agent's
+    waits for a CPU, or 0 if it is responsive."""
+    turn = snapshot.turns.get("nvml", 0.0)
+    return turn if turn > LONG_TURN else 0.0

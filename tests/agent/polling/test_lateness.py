@@ -1,5 +1,7 @@
 """Time counts as the driver's only as far as the agent did not wait for a processor."""
 
+import asyncio
+import threading
 from contextlib import suppress
 from dataclasses import replace
 
@@ -7,11 +9,13 @@ import pytest
 
 from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
 from agent.faults.findings import findings
-from agent.model import Reason, Severity
+from agent.model import Reason, Severity, Snapshot
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
 from agent.polling.poller import HEALTH_KEY
+from agent.polling.worker import Emit, Worker
 from agent.sources.agent_health import PROCESSOR_WAIT
+from agent.status.source import silence
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 
@@ -94,6 +98,29 @@ def test_a_machine_short_of_processors_is_no_gpu_that_hangs(seconds: float) -> N
     threads.judge()
     assert {gpu: left.why is not None for gpu, left in threads.left.items()} == {4: True}
     assert visit.watch.took == pytest.approx(seconds)
+
+
+def test_a_turn_that_waits_for_a_processor_is_no_silence_of_the_driver() -> None:
+    """As of `once` on a machine whose cores are taken: its first turn took a minute."""
+    clock, begun, over = FrozenClock(), threading.Event(), threading.Event()
+
+    def work(_: Emit) -> None:
+        begun.set()
+        over.wait()
+
+    worker = Worker("nvml", work, lambda: False, clock)
+
+    async def silences() -> list[float]:
+        turn, found = worker.start_turn(), []
+        await asyncio.to_thread(begun.wait)
+        for pass_time in (clock.starve, clock.advance):
+            pass_time(60.0)
+            found.append(silence(Snapshot(1, 60.0, 60.0, turns={"nvml": worker.stalled_for})))
+        over.set()
+        await turn
+        return [*found, worker.stalled_for]
+
+    assert asyncio.run(silences()) == [0.0, 60.0, 0.0]
 
 
 def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
