@@ -199,7 +199,7 @@ class FaultWatch:
         fault = by_kind()[finding.kind]
         stood = at - standing.began
         hold, alert = self._alert(fault, finding, stood)
-        early = stood < LATE_READ_SECONDS and alert is not AlertState.WOULD_FIRE
+        early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
         late = self.waits and finding.kind in READS and early
         over = finding.kind in EVENTS and at - standing.changed > OF_LATE
         since = standing.event.since

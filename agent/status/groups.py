@@ -20,11 +20,12 @@ Members = tuple[Pair | None, list[Judged]]
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
     """Return the GPUs grouped by displayed pair and reason, most severe first, then largest group
-    first."""
-    main = _main_loss(gpus)
+    first. A GPU that others wait for shows its own loss."""
+    main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
-        alike.setdefault((gpu.shown(main), gpu.why + gpu.detail), []).append(gpu)
+        own = gpu.beside.pair if gpu.beside and gpu.number in awaited else main
+        alike.setdefault((gpu.shown(own), gpu.why + gpu.detail), []).append(gpu)
     return sorted(((pair, its) for (pair, _), its in alike.items()), key=_weight)
 
 
@@ -78,7 +79,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
         window_seconds=window,
         since=began(snapshot, max(gpu.stood(pair) for gpu in gpus)),
         why=tuple(Why(text=text) for text in why),
-        do=next((gpu.do for gpu in gpus if gpu.do), None),
+        do=next((gpu.do for gpu in gpus if gpu.do), None) if pair is None or costs(pair) else None,
         job=jobs.pop() if len(jobs) == 1 else None,
     )
 
