@@ -1,7 +1,7 @@
 """Builds the status on demand, at most once per tick, from the tick, the GPU time accounts, and the
 faults."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -31,13 +31,11 @@ from agent.status.model import (
     GpuGroup,
     HeadlineClause,
     Level,
-    PathKind,
-    PathStatus,
     RunningJob,
     SourceStatus,
     Status,
 )
-from agent.status.paths import Way, Ways, path_kinds, path_rows, path_statuses
+from agent.status.paths import Ways, path_kinds, path_rows, path_statuses
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
@@ -59,6 +57,7 @@ class Looked(NamedTuple):
     snapshot: Snapshot | None
     absences: tuple[AbsenceStatus, ...]
     sources: tuple[SourceStatus, ...]
+    rates: Mapping[str, str]  # negotiated rates of links, by kind of path
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +72,7 @@ class StatusBoard:
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _status: Status | None = None
     _json: bytes = b""
-    _last_look: Looked = field(default_factory=lambda: Looked(None, (), ()))
+    _last_look: Looked = field(default_factory=lambda: Looked(None, (), (), {}))
 
     def __post_init__(self) -> None:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
@@ -110,7 +109,7 @@ class StatusBoard:
         full = any(path.level for path in paths if path.path != "hbm")
         seen = self._seen(snapshot, silent=silent, full=full)
         clauses = headline(seen)
-        jobs, (_, absences, sources) = source.jobs(), self._looked()
+        jobs, (_, absences, sources, rates) = source.jobs(), self._looked()
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         bandwidth, system = source.diagnosis.bandwidth, source.system()
         graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
@@ -132,7 +131,7 @@ class StatusBoard:
             ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED]),
             paths=paths,
             path_rows=path_rows(paths, arrays, ailing),
-            path_kinds=self._kinds(ways, paths, ailing),
+            path_kinds=path_kinds(paths, rates, ailing),
             links=links,
             graph=graph,
             host=host_status(samples),
@@ -155,22 +154,16 @@ class StatusBoard:
         of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
-    def _kinds(
-        self, ways: Sequence[Way], paths: Sequence[PathStatus], ailing: Collection[str]
-    ) -> tuple[PathKind, ...]:
-        source, specs = self.source, self.source.diagnosis.bandwidth.specs
-        rates = link_rates(
-            ways, source.inventory.gpus, source.inventory.lost, specs, source.samples
-        )
-        return path_kinds(paths, rates, ailing)
-
     def _looked(self) -> Looked:
         """Return the parts computed from the last fault check, cached because each computation
         reads a whole snapshot."""
-        seen = self.source.faults.snapshot
+        source, seen = self.source, self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
-            self._last_look = Looked(seen, absences, source_statuses(seen))
+            inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
+            ways, lost = self._ways.of(source.samples), inventory.lost
+            rates = link_rates(ways, inventory.gpus, lost, specs, source.samples)
+            self._last_look = Looked(seen, absences, source_statuses(seen), rates)
         return self._last_look
 
 

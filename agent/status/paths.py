@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from math import log, log2
 from statistics import fmean
@@ -73,18 +74,16 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in display order, listed again after the limits or counters
-    change."""
+    """The paths of this machine in display order, listed again with the limits."""
 
     bandwidth: PathAccounts
     _ways: list[Way] = field(default_factory=list)
-    _seen: tuple[Limits | None, int] = (None, 0)
+    _limits: Limits | None = None
 
     def of(self, samples: SampleStore) -> list[Way]:
-        counted = sum(len(samples.all(traffic.metric)) for traffic in COUNTERS)
-        seen = self.bandwidth.limits, counted
-        if seen[0] is not self._seen[0] or counted != self._seen[1]:
-            self._seen, self._ways = seen, sorted(self._found(samples), key=_place)
+        if self._limits is not self.bandwidth.limits:
+            self._limits = self.bandwidth.limits
+            self._ways = sorted(self._found(samples), key=_place)
         return self._ways
 
     def _found(self, samples: SampleStore) -> list[Way]:
@@ -125,7 +124,7 @@ def path_statuses(
             if silent and key.gpu
             else _limited(way, bandwidth, samples.now)
         )
-        up = has_link(key, samples)
+        up = has_link(key, samples) if key.path in PORTS else None
         found.append(
             PathStatus(
                 path=key.path,
@@ -320,11 +319,12 @@ def path_kinds(
         busy = ", nearly always busy" if full and not ratios else ""
         at_work = max(ratios, default=0.0) >= AT_WORK or full
         devices = tuple(dict.fromkeys(way.device for way in ways))
+        directions = {way.direction for way in ways}
         found.append(
             PathKind(
                 path=path,
                 title=TITLES.get(path, path),
-                directions=tuple(d for d in DIRECTIONS if any(w.direction == d for w in ways)),
+                directions=tuple(d for d in DIRECTIONS if d in directions),
                 devices=devices,
                 threshold_ratio=ways[0].threshold_ratio,
                 highest=f"highest {most}{busy}" if most else "not known",
@@ -341,10 +341,11 @@ def path_kinds(
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
     """Return the limits, most common first, for example `limit 150 GB/s (spec sheet), 125 GB/s on
     gpu0 (hardware now)`."""
-    by_way = {
-        direction: _limits_of(path, [way for way in ways if way.direction == direction])
-        for direction in dict.fromkeys(way.direction for way in ways)
-    }
+    each: dict[str, list[LimitOf]] = {}
+    for way in ways:
+        of_way = way.limit_bytes_per_second, way.origin, way.device
+        each.setdefault(way.direction, []).append(of_way)
+    by_way = {direction: _limits_of(path, tuple(its)) for direction, its in each.items()}
     alike = len(set(by_way.values())) == 1
     words = [*by_way.values()][:1] if alike else [f"{d}: {text}" for d, text in by_way.items()]
     if path == "nvlink":
@@ -354,10 +355,15 @@ def _limits(path: str, ways: Sequence[PathStatus]) -> str:
     return "; ".join(words)
 
 
-def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
+LimitOf = tuple[float | None, str | None, str]
+"""A limit, its origin, and the device."""
+
+
+@lru_cache(maxsize=64)
+def _limits_of(path: str, ways: tuple[LimitOf, ...]) -> str:
     groups: defaultdict[tuple[float | None, str | None], list[str]] = defaultdict(list)
-    for way in ways:
-        groups[way.limit_bytes_per_second, way.origin].append(way.device)
+    for limit, origin, device in ways:
+        groups[limit, origin].append(device)
     rest = groups.pop((None, None), [])
     known = sorted(groups.items(), key=lambda item: -len(item[1]))
     if not known:
