@@ -18,6 +18,8 @@ def main() -> None:
         if compiled and sys.executable and not sys.flags.optimize:
             with suppress(OSError):
                 os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
+        with suppress(OSError):  # its name in `ps` and `systemctl status`, else that of Python
+            Path("/proc/self/comm").write_text("dgx-telemetry")
         gc.disable()  # imports leave no garbage, and looking for it takes 10 % of the startup time
     # On import, aiohttp creates client TLS contexts that load every CA certificate of the machine.
     # That wastes 2 MB of memory in a server that never makes a request. The children of `up` and

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from time import time
 
+from agent import __version__
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
 from agent.cli.table import (
@@ -51,6 +52,7 @@ from agent.report.questions import (
     from_prometheus,
     lost_before,
     now_and_price,
+    of_other_versions,
     price_of,
 )
 from exporters.settings import HttpConfig
@@ -155,7 +157,10 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
             else (failed_scrapes(url, since), covered(url, since), lost_before(url, since, by))
         )
         begin = now - seconds_of(since)
-        return Report(by, begin, now, share_of_time, "Prometheus", price, rows, failed, before)
+        others = () if job or not rows else of_other_versions(url)
+        return Report(
+            by, begin, now, share_of_time, "Prometheus", price, rows, failed, before, others
+        )
     agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
     source = "one agent's hourly sums"
@@ -267,6 +272,9 @@ def _notes(report: Report) -> Iterator[str]:
     yield cost_line(report.rows, report.price)
     if report.failed >= MANY_FAILED:
         yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
+    if report.others:
+        more = f" and {len(report.others) - 1} more nodes do" if report.others[1:] else " does"
+        yield f"{report.others[0]}{more} not run {__version__}, and may lack tensor throughput"
 
 
 def _name(row: GpuTime) -> str:

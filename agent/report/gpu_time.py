@@ -46,10 +46,12 @@ MANY_PRICES = (
 
 
 class Price(NamedTuple):
-    """Price of a GPU-hour: 0 if unknown, None if nodes differ. The currency may be empty."""
+    """Price of a GPU-hour: 0 if unknown, None if nodes differ. The currency may be empty. `nodes`
+    tells how many nodes report it, if not all do."""
 
     gpu_hour: float | None = 0.0
     currency: str = ""
+    nodes: str = ""
 
     def text(self, cost: float | None) -> str:
         """Return the formatted cost, such as `12.00 EUR`, or a dash if it is unknown."""
@@ -120,6 +122,7 @@ class Report(NamedTuple):
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
     before: float | None = None
+    others: Sequence[str] = ()  # nodes with another version of the agent
 
 
 def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
@@ -128,8 +131,8 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
         return MANY_PRICES if price.gpu_hour is None else NO_PRICE
     total = sum(row.cost(price.gpu_hour) or 0.0 for row in rows)
     lost = sum(row.lost for row in rows) * price.gpu_hour / HOUR
-    each = price.text(price.gpu_hour)
-    return f"Cost {price.text(total)} ({each} per GPU-hour), of which lost {price.text(lost)}."
+    each = f"{price.text(price.gpu_hour)} per GPU-hour{price.nodes}"
+    return f"Cost {price.text(total)} ({each}), of which lost {price.text(lost)}."
 
 
 def summary(report: Report) -> Iterator[str]:

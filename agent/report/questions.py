@@ -15,6 +15,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple, cast
 
+from agent import __version__
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
 from agent.faults.promql import UP
@@ -47,6 +48,7 @@ from agent.report.gpu_time import (
 ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
+BUILD_INFO = "dgx_agent_build_info"
 JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
@@ -141,8 +143,20 @@ def price_of(prometheus: str, since: str) -> Price:
         prices = {float(labels["price"]) for labels, _ in found} or {0.0}
     except (KeyError, ValueError) as error:
         raise NoAnswer(f"{place(prometheus)} answers with no price: {error!r}") from error
-    same = len(prices) == 1 and len(currencies) < 2
-    return Price(prices.pop() if same else None, "".join(currencies) if same else "")
+    if not (len(prices) == 1 and len(currencies) < 2):
+        return Price(None)
+    of_all = _query(prometheus, f"count(last_over_time({UP}[{since}]))") if found else []
+    nodes, all_nodes = (sum(count for _, count in one) for one in (found, of_all))
+    some = f", as {nodes:g} of {all_nodes:g} nodes report" if 0 < nodes < all_nodes else ""
+    return Price(prices.pop(), "".join(currencies), some)
+
+
+def of_other_versions(prometheus: str) -> list[str]:
+    """Return the nodes with another version of the agent than this. Raise NoAnswer if Prometheus
+    does not respond."""
+    found = _query(prometheus, f'{BUILD_INFO}{{version!="{__version__}"}}')
+    nodes = ((labels.get("instance"), labels.get("version")) for labels, _ in found)
+    return sorted(f"{node} ({version})" for node, version in nodes if version)
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:

@@ -22,7 +22,7 @@ KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
 """Systemd drop-in file that gives the service access to /dev/kmsg."""
 
 MAKE_ENVIRONMENT = "make-environment"
-FILES = (*UNITS, KERNEL_LOG, "config.toml", MAKE_ENVIRONMENT)
+FILES = (*UNITS, KERNEL_LOG, "config.toml", "keep-state", MAKE_ENVIRONMENT)
 
 
 def shipped(name: str) -> Path:

@@ -65,10 +65,14 @@ def test_the_price_of_a_fleet_is_that_of_all_its_nodes(prices: list[str], expect
         found = [{"price": price} for price in prices]
         if "group" in query:
             found = [{"currency": "EUR"}] if prices else []
-        return {"data": {"result": [{"metric": labels, "value": [1, "4"]} for labels in found]}}
+        count = "6" if "up{" in query and "1d" in query else "4"
+        return {"data": {"result": [{"metric": labels, "value": [1, count]} for labels in found]}}
 
     with server(answer) as (address, _):
         assert price_of(f"http://{address}", "7d") == expected
+        part = price_of(f"http://{address}", "1d")
+    assert part[:2] == expected[:2]
+    assert ("per GPU-hour, as 4 of 6 nodes report)" in cost_line([], part)) == bool(expected[1])
     assert cost_line([], Price(None)).startswith("No cost: nodes have different prices")
 
 

@@ -87,6 +87,9 @@ def prometheus(path: str, query: str) -> Any:
         return {"data": {"result": [{"metric": {}, "value": [1.0, "0.25"]}]}}
     if "max_over_time" in query:
         return {"data": {"result": [{"metric": {}, "value": [1.0, "0.95"]}]}}
+    if "build_info" in query:
+        older = {"instance": "n1", "version": "0.2.0"}
+        return {"data": {"result": [{"metric": older, "value": [1.0, "1"]}]}}
     found = SECONDS if "state_seconds" in query else [({"instance": "n2"}, 7.2e6)]
     result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
     return {"data": {"result": result}}
@@ -176,6 +179,7 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
     assert "12 % of all (25 % in the same span before): starved by disk 0.50." in " ".join(
         table.split()
     )
+    assert "n1 (0.2.0) does not run" in table, "an older agent is named"
     assert re.search(r"n1 +1\.50 +1\.50 +67 % +- +0\.50 +33 %", table)
     assert all("[24h]" in query for query, _ in asked[:2])
     assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
