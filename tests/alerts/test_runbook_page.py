@@ -15,7 +15,7 @@ from agent.model import InDefault
 from alerts.build import alert_rule, alerts_of, files, groups
 from alerts.runbook import runbook_page
 from tests.support.alert_replay import run_promtool
-from tests.support.boards import boards
+from tests.support.boards import boards, everything
 
 WITH_GRAFANA = RuleParameters(AlertThresholds(grafana="http://localhost:3000/"))
 
@@ -88,7 +88,7 @@ def test_links_are_whole_addresses() -> None:
 
 
 def test_a_link_that_no_agent_serves_leads_to_a_board_with_the_page() -> None:
-    panels = [p for p in boards()["dgx-agent"]["panels"] if p["type"] == "text"]
+    panels = [p for p in everything(boards()["dgx-agent"]) if p["type"] == "text"]
     shown = {panel["title"]: panel["options"]["content"] for panel in panels}
     for rule in alerts_of(groups(Settings())):
         url = alert_rule(rule, WITH_GRAFANA)["annotations"]["runbook_url"]
