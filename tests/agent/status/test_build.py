@@ -1,8 +1,11 @@
 """The status of simulated machines: the same for all who ask, and sound in its parts."""
 
+import re
+
 import msgspec
 import pytest
 
+from agent.model import Cause, State
 from agent.status.model import Level
 from tests.support.machine_controls import lose
 from tests.support.statuses import shown
@@ -38,3 +41,21 @@ def test_work_beside_a_critical_finding_is_neither_good_nor_the_fault() -> None:
     assert (work.text, work.level) == ("2 GPUs busy", None)
     assert [gpu.level for gpu in status.gpus] == [Level.CRITICAL, Level.GOOD]
     assert status.level is Level.CRITICAL
+
+
+def test_a_small_slowdown_is_said_beside_the_work_with_its_reason() -> None:
+    machine = shown("dgx-h100:training", gpus=2).run(30)
+    machine.bench.machine.set_scenario("throttled")
+    groups = [machine.run(1).status.groups for _ in range(8)]
+    said = [why.text for (group,) in groups if group.state is State.BUSY for why in group.why]
+    assert said
+    assert all(
+        re.match(r"GPU 0 slowed down by heat \d+ % of the time now: thermal ", t) for t in said
+    )
+
+
+def test_the_gpu_that_others_wait_for_shows_its_own_loss() -> None:
+    status = shown("dgx-h100:late-rank").run(60).status
+    waiting, late = status.groups
+    assert (waiting.cause, late.cause) == (Cause.PEER, Cause.HOST_THREAD)
+    assert late.gpus == (1,)
