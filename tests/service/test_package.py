@@ -9,9 +9,11 @@ import pytest
 
 from tests.service.service import CONFIGURATION, DROP_IN, PYTHON, STATE, UNIT, Service, lasting, now
 from tests.stack.running import eventually
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.systemd
 
+MANUAL = (ROOT / "deploy/README.md").read_text()
 MOST_EXPOSED = 1.5
 WATCHDOG = 6
 """Seconds, where the shipped unit has 30."""
@@ -96,6 +98,22 @@ def test_a_client_with_a_public_address_gets_no_answer(service: Service) -> None
     finally:
         service.container.write(CONFIGURATION, good + "\n")
         service.run("ip address del 203.0.113.5/32 dev lo; ip address del 10.9.9.9/32 dev lo")
+        service.change()
+
+
+def test_its_status_names_it_and_is_short(service: Service) -> None:
+    said = service.run(f"systemctl status --no-pager --lines 0 {UNIT}")
+    assert re.search(r"Main PID: \d+ \(dgx-telemetry\)", said), said
+    assert "ExecStartPre=/opt/dgx-telemetry/bin/keep-state (code=exited, status=0/SUCCESS)" in said
+    assert len(said.splitlines()) <= 12
+
+
+def test_it_plays_a_simulated_machine_as_the_manual_says(service: Service) -> None:
+    (line,) = re.findall(r"`(ExecStart=/opt.*? --simulate .*?)`", MANUAL)
+    service.change("ExecStart=", line)
+    try:
+        eventually(lambda: "DGX H100" in service.fetch("/api/v1/snapshot"), "a DGX that is played")
+    finally:
         service.change()
 
 

@@ -73,7 +73,8 @@ def check(service: Service, place: str) -> None:
 
 def test_each_way(service: Service) -> None:
     check(service, PRIVATE)
-    service.run(UPGRADE)
+    said = service.run(UPGRADE)
+    assert f"address 127.0.0.1:9935, settings {CONFIGURATION}; " in said
     check(service, PLACE)
     service.run(GO_BACK)
     check(service, PRIVATE)

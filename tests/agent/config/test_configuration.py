@@ -2,6 +2,8 @@
 whose error names the innermost wrong value."""
 
 import re
+import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -254,6 +256,23 @@ def test_version_0_2_0_takes_the_shipped_file() -> None:
     shipped = tomllib.loads(EXAMPLE.read_text())
     assert shipped.keys() <= {*OF_0_2_0}
     assert not any(shipped.values())
+
+
+def test_the_command_of_the_manual_leaves_what_version_0_2_0_knows(file: Path) -> None:
+    manual = (DEPLOY / "README.md").read_text()
+    (line,) = re.findall(r"^sudo (sed .*) /etc/dgx-telemetry/config\.toml$", manual, re.MULTILINE)
+    text = re.sub(
+        r"^\[alerts\.Dgx.*?\n\n",
+        "",
+        uncommented(EXAMPLE.read_text()),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    file.write_text(text)
+    subprocess.run([*shlex.split(line), file], check=True)
+    left = tomllib.loads(file.read_text())
+    assert {name for name, value in left.items() if isinstance(value, dict)} == {*OF_0_2_0}
+    newer = ("gpus", "driver.release_file", "cost.currency", "sources.disable", "metrics.keep")
+    assert {*flat(tomllib.loads(text))} - {*flat(left)} == {*newer, "alerts.exposed_share"}
 
 
 LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
