@@ -26,7 +26,7 @@ from tests.stack.daemons import FREE, answers, started
 from tests.stack.receivers import Inbox, mailbox, webhook
 from tests.stack.running import eventually
 from tests.support.alert_input import SYSTEMS, Case, group
-from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.alert_replay import rules_of, run_promtool, turns
 from tests.support.patience import PATIENCE
 
 Texts = Mapping[str, str]
@@ -76,14 +76,10 @@ def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
     for (alert, every), same in sorted(alike.items()):
         rules = rules_of({alert}, texts=True)
         (folder / "rules.yaml").write_text(rules)
-        groups = json.loads(rules)["groups"]
         content = {
             "rule_files": ["rules.yaml"],
             "evaluation_interval": f"{every}s",
-            # what is recorded seldom would be too old for an alert that comes before it
-            "group_eval_order": [
-                one["name"] for one in sorted(groups, key=lambda g: "alert" in g["rules"][0])
-            ],
+            "group_eval_order": turns(rules),
             "tests": [group(case._replace(fires=()), SELDOM) for case in same],
         }
         title, labels = "", dict[str, str]()

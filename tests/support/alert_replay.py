@@ -184,6 +184,13 @@ def rule_groups() -> list[dict[str, Any]]:
     ]
 
 
+def turns(rules: str) -> list[str]:
+    """The names of these groups, those that record first: promtool takes them in a random order,
+    and what is recorded later is late or too old for an alert."""
+    groups = json.loads(rules)["groups"]
+    return [one["name"] for one in sorted(groups, key=lambda g: "alert" in g["rules"][0])]
+
+
 def rules_of(alerts: Iterable[str], *, texts: bool) -> str:
     """The rules of these alerts, with or without their texts, and the recording rules that they
     read: promtool evaluates all of a file, a hundred times in a day of samples."""
