@@ -215,7 +215,8 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     different amounts; ranks of the same collective cannot.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
-    return mine >= LINKS_AT_REST and theirs >= LINKS_AT_REST and alike(mine, theirs)
+    less, more = (mine, theirs) if mine < theirs else (theirs, mine)
+    return less >= LINKS_AT_REST and more - less <= EQUAL * more
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
