@@ -124,7 +124,7 @@ def path_statuses(
             if silent and key.gpu
             else _limited(way, bandwidth, samples.now)
         )
-        up = has_link(key, samples) if key.path in PORTS else None
+        up = has_link(key, samples)
         found.append(
             PathStatus(
                 path=key.path,
