@@ -20,10 +20,10 @@ from tests.support.repository import ROOT
 HERE = Path(__file__).parent
 
 
-def built(into: Path, kind: str, release: str = "1") -> None:
+def built(into: Path, kind: str, **changed: str) -> None:
     """Build the .deb and the .rpm of this tree, or one of them, into a folder."""
     command = [str(ROOT / "deploy/package"), kind]
-    environment = {**os.environ, "DGX_RELEASE": release}
+    environment = {**os.environ, **changed}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     for name in re.findall(r"^dist/\S+$", said.stdout, re.MULTILINE):
         shutil.move(ROOT / name, into / f"dgx-telemetry{Path(name).suffix}")

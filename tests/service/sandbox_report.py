@@ -24,7 +24,7 @@ from agent.simulator import build, parse
 from agent.sources import host, workload
 from agent.sources.workload import JobConfig
 
-READINGS = 8
+READINGS = 4
 """Readings of the threads of GPU 0, one a second, until its inactive time is divided by them."""
 
 SIMULATED = "dgx-h100:starved-network"

@@ -16,9 +16,11 @@ FIRST, SECOND = "/mnt/dgx-telemetry.rpm", "/mnt/second/dgx-telemetry.rpm"
 
 @pytest.fixture(scope="module")
 def second(service: Service, shared: Path) -> Path:
-    """The package of the next release of the same tree."""
+    """The package of the next release of the same tree, made of the wheels of the first: each has
+    the same digest in deploy/requirements."""
     (shared / "second").mkdir()
-    built(shared / "second", "rpm", "2")
+    wheels = str(shared / "unpacked/usr/lib/dgx-telemetry/wheels")
+    built(shared / "second", "rpm", DGX_RELEASE="2", PIP_NO_INDEX="1", PIP_FIND_LINKS=wheels)
     return shared / "second/dgx-telemetry.rpm"
 
 
