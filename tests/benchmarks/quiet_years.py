@@ -33,11 +33,10 @@ from agent.simulator import models
 from alerts.build import rules
 from tests.benchmarks.quiet_node import EVERY, START, QuietNode, Timeline, lines
 from tests.support.alert_input import notation
-from tests.support.alert_replay import UNASKED, run_promtool
+from tests.support.alert_replay import RECORD, UNASKED, run_promtool
 from tests.support.prometheus import free_port, wait_for
 
 YEAR, DAY = 365.25 * 86_400, 86_400
-RECORDS = ("dgx-lost-hours", "dgx-fleet-records")
 PAGES = ("critical", "warning")
 Fired = tuple[str, str, str]  # instance, alert, its other labels
 
@@ -84,23 +83,21 @@ def load(address: str, node: QuietNode) -> int:
 
 
 def parts(files: Mapping[str, str]) -> Iterator[str]:
-    """Rules without texts (a replay has no `query` for them): each record, then all alerts."""
+    """Rules without texts (a replay has no `query` for them): files of which each reads the records
+    of those before it alone."""
     every = [group for text in files.values() for group in yaml.safe_load(text)["groups"]]
-    every.sort(key=lambda group: group["name"] not in RECORDS)
-    for group in every:
-        for rule in group["rules"]:
+    left = [(group["name"], rule) for group in every for rule in group["rules"]]
+    while left:
+        unknown = {rule["record"] for _, rule in left if "record" in rule}
+        ready: dict[str, list[object]] = {}
+        for name, rule in left:
             rule.pop("annotations", None)
-    bare = [(group["name"], group["rules"]) for group in every]
-    for name, found in bare:
-        yield from (_file(name, [rule]) for rule in found if "record" in rule)
-    for name, found in bare:
-        if alerts := [rule for rule in found if "alert" in rule]:
-            yield _file(name, alerts)
-
-
-def _file(name: str, rules_of_group: Sequence[object]) -> str:
-    group = {"name": name, "interval": f"{EVERY}s", "rules": rules_of_group}
-    return json.dumps({"groups": [group]})
+            if not unknown & set(RECORD.findall(rule["expr"])) - {rule.get("record")}:
+                ready.setdefault(name, []).append(rule)
+        assert ready, f"a circle of {unknown}"
+        left = [(name, rule) for name, rule in left if rule not in ready.get(name, ())]
+        named = ({"name": n, "interval": f"{EVERY}s", "rules": found} for n, found in ready.items())
+        yield json.dumps({"groups": list(named)})
 
 
 def evaluate(address: str, files: Mapping[str, str], folder: Path, end: float) -> None:
