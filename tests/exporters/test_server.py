@@ -22,6 +22,12 @@ PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+@pytest.fixture(autouse=True)
+def _frozen() -> None:
+    """As in an agent that runs: what was there before is not looked through for garbage."""
+    gc.freeze()
+
+
 @pytest.mark.parametrize(
     ("address", "client"),
     [
