@@ -22,6 +22,8 @@ FILES = ROOT / "deploy/fleet"
 EVERY = "1s"
 SCALE = 1 / 30
 """Factor on the rules' and Alertmanager's times: an agent is down after 4 s."""
+JUDGED = {"dgx-agent.yaml", "dgx-racks.yaml"}
+"""Files whose rules say that a node is silent, or that many are."""
 PEER_TIMEOUT = 2.0
 """Seconds after which the second Alertmanager says what it has not heard of from the first."""
 
@@ -109,6 +111,8 @@ class Monitors:
         (folder / "rules").mkdir()
         (folder / "targets").mkdir()
         for name, text in rules(Settings(), SCALE).items():
+            if name not in JUDGED:  # that every file loads is what they are here for
+                text = text.replace("interval: 500ms", "interval: 5s")
             (folder / "rules" / name).write_text(text)
         shown = Receivers(webhook_url=f"http://127.0.0.1:{inbox}/alerts")
         self.path("am.yaml").write_text(alertmanager(Settings(shown), SCALE)["alertmanager.yaml"])
