@@ -49,7 +49,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
     if OWN in thresholds.runbook and (fault.place in ("", "rack") or fault.alert == DOWN):
         # no agent can serve this page: link to the agent dashboard
-        book = f"{grafana}/d/dgx-agent" if grafana else ""
+        book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
@@ -61,7 +61,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     texts = {
         "summary": f"{where}{fault.rule.summary}",
         "description": f"{described(fault)}{words}",
-        **({"runbook_url": f"{book}#{fault.alert.lower()}"} if book else {}),
+        "runbook_url": f"{book}#{fault.alert.lower()}",
         **board,
     }
     texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}

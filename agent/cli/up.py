@@ -200,9 +200,9 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
 
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
-    settings = plan.settings
-    if "grafana" in plan.installed and not settings[AlertThresholds].grafana:
-        ours = f"http://{LOOPBACK}:{ports.grafana}"
+    settings, usual_alerts = plan.settings, AlertThresholds()
+    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # default: link to our Grafana
+        ours = f"http://{LOOPBACK}:{ports.grafana}" if "grafana" in plan.installed else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # a simulated machine must notify nobody

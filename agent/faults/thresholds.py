@@ -107,7 +107,7 @@ class AlertThresholds(Section, frozen=True):
     # template.
     runbook: RunbookPlace = "http://{{$labels.instance}}/runbook.html"
     # Grafana URL for links from alerts to GPU and node dashboards. Grafana's default.
-    grafana: Url = ""
+    grafana: Url = "http://localhost:3000"
 
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")

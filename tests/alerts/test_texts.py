@@ -95,6 +95,6 @@ def test_each_text_arrives_on_every_way(texts: dict[str, list[Fired]], tmp_path:
         assert len(annotations["summary"]) <= 100
         assert message.title.startswith(f"[firing] {labels['alertname']} ({labels['severity']})")
         assert message.text.startswith(annotations["description"])
-        assert annotations.get("runbook_url", "") in message.text
+        assert annotations["runbook_url"] in message.text
         assert len(message.text) <= 600
         assert message.mail.split() == message.text.split()
