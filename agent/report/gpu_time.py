@@ -228,6 +228,7 @@ def document(report: Report) -> Document:
         "currency": report.price.currency or None,
         "failed_scrapes_share": report.failed,
         "lost_share_before": report.before,
+        "nodes_of_other_versions": [*report.others],
         "summary": list(summary(report)),
         "rows": [row_document(row, report.price.gpu_hour) for row in report.rows],
     }

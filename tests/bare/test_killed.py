@@ -191,7 +191,7 @@ class Packaged:
             self.write_script(name, f"debian/{name}")
         self.write_script("usr/lib/dgx-telemetry/make-environment", "make-environment")
         write(root / "usr/bin/python3.13", PACKAGED_PYTHON)
-        for name in ("dgx-telemetry-kernel-log.conf", "config.toml"):
+        for name in ("dgx-telemetry-kernel-log.conf", "config.toml", "keep-state"):
             write(root / "usr/lib/dgx-telemetry" / name, "")
         for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):
             write(root / "bin" / name, "#!/bin/sh\n")
