@@ -23,7 +23,7 @@ pytestmark = pytest.mark.prometheus
 
 SHORT = ("dgx-station-v100", "dgx-h100")
 SYSTEMS = ("dgx-1-p100", "dgx-1-v100", *SHORT)
-HUNG = "dgx-h100:driver-hang"
+HUNG = "gtx-1080:driver-hang"
 """Simulated minutes wait for no one: only a live agent can have a call that hangs."""
 
 WARM = 25.0
