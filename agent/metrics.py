@@ -29,9 +29,12 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     `possible` and `fastest` are numbers, or names from `RANGES` and `FASTEST`. `which` lists label
     values: the default set includes every series that has any of the listed values.
 
-    A GPU value that a single NVML call returns needs no code: `call` is the getter name without the
-    prefix `nvmlDeviceGet`, or a field ID; `per` is the number of NVML units per metric unit; and
-    `every` is the name of an interval.
+    A GPU value that a single NVML call returns needs no code: `call` is a field ID, or the getter
+    name without the prefix `nvmlDeviceGet`, with its arguments and the member or the index in the
+    structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
+    `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values, separated by
+    spaces, declares a series each. `per` is the number of NVML units per metric unit, and `every`
+    is the name of an interval.
     """
 
     meaning: str
@@ -44,7 +47,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     shown: InDefault = InDefault.ALL
     parts: Labels = ()
     which: Labels = ()
-    call: str | int = ""
+    call: str | int | dict[str, str] = ""
     per: float = 1.0
     every: str = ""
 

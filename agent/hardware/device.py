@@ -59,8 +59,15 @@ class NvmlDevice:
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
-    def number(self, call: str, *args: Any) -> float:
-        return number(self.get(call, *args), f"nvmlDeviceGet{call}")
+    def number(self, call: str, *args: Any, part: str = "") -> float:
+        """Return the answer, or its `part`: the index or member of a structure, or the `len` of a
+        list."""
+        answer = self.get(call, *args)
+        if part == "len":
+            answer = len(answer)
+        elif part:
+            answer = answer[int(part)] if part.isdecimal() else getattr(answer, part)
+        return number(answer, f"nvmlDeviceGet{call}")
 
     def ask(self, function: str, *args: Any, **options: Any) -> Any:
         try:

@@ -137,14 +137,16 @@ Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
 
 class GpuRow(NamedTuple):
     """A GPU value: its metric with further labels, and the NVML query: a call name (`PowerUsage`)
-    with arguments, a field ID with its scope, or a function of the device. The NVML value is
-    multiplied by `times` and divided by `per` to get the metric's unit."""
+    with arguments, a field ID with its scope, or a function of the device. `part` selects a value
+    of the structure that the call returns. The NVML value is multiplied by `times` and divided by
+    `per` to get the metric's unit."""
 
     metric: Metric
     question: Question
     labels: Labels = ()
     times: float = 1.0
     per: float = 1.0
+    part: str = ""
 
 
 class GpuRows:
@@ -181,7 +183,8 @@ class GpuRows:
         asked = row.question
         try:
             if isinstance(asked, str | tuple):
-                return self._device.number(*((asked,) if isinstance(asked, str) else asked))
+                question = (asked,) if isinstance(asked, str) else asked
+                return self._device.number(*question, part=row.part)
             return asked(self._device)  # type: ignore[operator] # no field id
         except MISSHAPEN as error:
             return misshapen(row.metric.origin, error)

@@ -139,6 +139,7 @@ class CallRow(Struct, frozen=True):
     since: Driver = ()
     gives: Any = None
     takes: tuple[tuple[int, ...], ...] = ()
+    root: bool = False
 
 
 class FieldRow(Struct, frozen=True):
@@ -177,13 +178,14 @@ class Call(NamedTuple):
     """A library function. `answer` computes its return value from the library, the GPU (if the
     function takes a GPU), and the remaining arguments, whose valid values are in `takes`. `of` is
     the keyword of the GPUs that support it, and `since` is the first driver version whose library
-    has it."""
+    has it. In MIG mode, only root gets the answers of `root` functions."""
 
     answer: Callable[..., Any]
     of: str = ""
     since: Driver = ()
     of_gpu: bool = True
     takes: tuple[tuple[int, ...], ...] = ()
+    root: bool = False
 
 
 def refuse(code: int) -> NoReturn:

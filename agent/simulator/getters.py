@@ -1,6 +1,7 @@
 """State of a simulated GPU: the NVML getters, each of which has a row in nvml.toml."""
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -94,8 +95,7 @@ def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
 def _clock(kind: int, sm: int, memory: int) -> int:
     """Return the clock of the given kind (graphics, SM, memory, or video). The video clock runs at
     four fifths of the SM clock."""
-    clocks = (sm, sm, memory, sm * 4 // 5)
-    return clocks[kind] if 0 <= kind < len(clocks) else refuse(driver.INVALID_ARGUMENT)
+    return (sm, sm, memory, sm * 4 // 5)[kind]
 
 
 def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
@@ -199,7 +199,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "Serial": lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
     "PciInfo": lambda _, g: pci_info(g.bus),
     "PersistenceMode": lambda n, _: int(n.machine.system.dgx),
-    "MigMode": lambda _, g: 2 * [int(g.mig)],
     **dict.fromkeys(
         ("EnforcedPowerLimit", "PowerManagementDefaultLimit"),
         lambda _, g: round(g.model.power_limit * 1000),
@@ -229,7 +228,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "TotalEccErrors": _ecc,
     "RemappedRows": _remapped,
     "RetiredPages": lambda _, g, cause: list(range(g.health.pages if cause else 0)),
-    "RetiredPagesPendingStatus": lambda _, g: int(g.health.pages_pending),
     "NvLinkState": _link_state,
     "NvLinkRemotePciInfo": _far_end,
     "NvLinkRemoteDeviceType": lambda n, g, link: (
@@ -240,12 +238,23 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 """Functions with code; other functions in nvml.toml return a GPU attribute or a constant."""
 
 
-def _given(gives: Any) -> Callable[..., Any]:
-    return lambda _, gpu: attrgetter(gives)(gpu) if isinstance(gives, str) else gives
+def _given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:
+    if isinstance(gives, list):
+        return [_given(one, nvml, gpu) for one in gives]
+    if isinstance(gives, dict):
+        named = {name: _given(one, nvml, gpu) for name, one in gives.items()}
+        return pynvml.nvmlFriendlyObject(named)
+    found = attrgetter(gives)(gpu) if isinstance(gives, str) else gives
+    return int(found) if isinstance(found, bool) else found
 
 
 CALLS = {
-    name: Call(ANSWERS.get(name) or _given(row.gives), row.of, row.since, takes=row.takes)
+    name: Call(
+        ANSWERS[name] if row.gives is None else partial(_given, row.gives),
+        *(row.of, row.since),
+        takes=row.takes,
+        root=row.root,
+    )
     for name, row in NVML.calls.items()
 }
 

@@ -28,8 +28,6 @@ GLANCE = 0.05  # s, interval for checking an event set during a wait
 FROZEN_WAIT = 0.01  # s, maximum wait in wall-clock time with a simulated clock
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
-OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_v2")
-"""Suffixes of functions that, in MIG mode, return data of the whole GPU only to root."""
 
 
 class EventSet:
@@ -212,7 +210,7 @@ class SimulatedNvml:
         if gpu.slow:
             self._wait(gpu)
         asked = self.asked(gpu)
-        if asked.mig and function.endswith(OF_ROOT):
+        if asked.mig and call.root:
             refuse(driver.NO_PERMISSION)
         if not driver.OF[call.of](asked):
             refuse(driver.NOT_SUPPORTED)

@@ -1,5 +1,6 @@
 """Context that sources use to build the reads of a GPU or of the host."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +16,7 @@ from agent.metrics import Declarations
 from agent.model import Absent, GpuIdentity, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuProcesses, GpuState
-from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput, fixed
+from agent.polling.reads import GpuRow, GpuRows, Question, Read, ReadOutput, fixed
 
 T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
@@ -23,6 +24,16 @@ EACH_TICK = fixed(intervals.TICK)
 MOST_DEVICES = 256
 """Maximum number of disks, NICs, ports, arrays, and sensors that the agent reports per kind; 2,000
 disks resulted in a scrape of 3.5 MB."""
+
+
+def _question(call: str | int) -> tuple[Question, str]:
+    """Return the NVML query of a declaration, and the part of the answer that it selects."""
+    if isinstance(call, int):
+        return FieldId(call), ""
+    form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
+    assert form is not None, f"call = {call!r}, expected a getter as in TotalEccErrors(0, 1)"
+    name, arguments, part = form.groups("")
+    return (name, *map(int, re.findall(r"\d+", arguments))), part
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
@@ -135,9 +146,11 @@ class GpuContext:
         """Yield the reads of all metrics whose declarations name an NVML call."""
         by_interval: dict[str, list[GpuRow]] = {}
         for metric, table in declarations.asked:
-            asked = FieldId(table.call) if isinstance(table.call, int) else table.call
-            row = GpuRow(metric, asked, per=table.per)
-            by_interval.setdefault(table.every, []).append(row)
+            calls = table.call if isinstance(table.call, dict) else {"": table.call}
+            for labels, call in calls.items():
+                asked, part = _question(call)
+                row = GpuRow(metric, asked, tuple(labels.split()), per=table.per, part=part)
+                by_interval.setdefault(table.every, []).append(row)
         for every, rows in by_interval.items():
             yield self.rows(source, every, getattr(intervals, every.upper()), *rows)
 

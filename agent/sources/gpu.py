@@ -2,10 +2,7 @@
 driver requests."""
 
 from collections.abc import Iterator
-from functools import partial
 
-from agent.hardware.device import NvmlDevice
-from agent.hardware.nvml import number
 from agent.metrics import declared_beside
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -18,13 +15,8 @@ MEMORY_UTILIZATION = _METRICS["dgx_gpu_memory_utilization_ratio"]
 RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
 DECODER = _METRICS["dgx_gpu_decoder_utilization_ratio"]
 ENCODER = _METRICS["dgx_gpu_encoder_utilization_ratio"]
-ENGINES = {DECODER: "Decoder", ENCODER: "Encoder"}
-"""Video engines, which work independently of the multiprocessors, and their NVML names."""
-
-
-def _engine(device: NvmlDevice, engine: str) -> float:
-    percent, _period = device.get(f"{engine}Utilization")
-    return number(percent, f"nvmlDeviceGet{engine}Utilization") / 100
+ENGINES = {DECODER: "DecoderUtilization", ENCODER: "EncoderUtilization"}
+"""Video engines, which work independently of the multiprocessors, and their getters."""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -48,5 +40,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read("gpu", "info", (INFO,), info, intervals.LINKS)
     yield gpu_context.read("gpu", "utilization", both, utilization, intervals.TICK)
     yield from gpu_context.declared("gpu", _METRICS)
-    engines = (GpuRow(metric, partial(_engine, engine=call)) for metric, call in ENGINES.items())
+    engines = (GpuRow(m, call, per=100, part="0") for m, call in ENGINES.items())
     yield gpu_context.rows("media", "engines", intervals.MEDIA, *engines)

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pynvml
@@ -34,17 +35,13 @@ from tests.support.simulated_machine import (
 
 OF_ARGUMENTS = {"GpuFabricInfo", "PlatformInfo", "MemoryInfo_v2", "ProcessUtilization"}
 DEVICE_CALLS: dict[str, tuple[tuple[Any, ...], ...]] = {
-    **dict.fromkeys(getters.CALLS.keys() - OF_ARGUMENTS, ((),)),
+    **{
+        name: tuple(product(*([*valid, max(valid) + 1] for valid in call.takes)))
+        for name, call in getters.CALLS.items()
+        if name not in OF_ARGUMENTS
+    },
     "Samples": tuple((kind, 0) for kind in range(10)),
     "MemoryInfo": ((), (pynvml.nvmlMemory_v2,), (7,)),
-    "FanSpeed_v2": ((0,), (1,)),
-    "Temperature": ((0,), (1,)),
-    "TemperatureThreshold": tuple((number,) for number in range(9)),
-    "ClockInfo": tuple((kind,) for kind in range(5)),
-    "MaxClockInfo": tuple((kind,) for kind in range(5)),
-    "PcieThroughput": ((0,), (1,), (2,)),
-    "TotalEccErrors": ((0, 0), (1, 1), (2, 0)),
-    "RetiredPages": ((0,), (1,), (2,)),
     "FieldValues": (([(i, s) for i in range(330) for s in (0, 2, 20, ALL_LINKS)],),),
     "NvLinkState": tuple((link,) for link in (0, 5, 17, 18)),
     "NvLinkRemotePciInfo": tuple((link,) for link in (0, 2, 17, 18)),
