@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from time import time
@@ -187,18 +187,31 @@ def _nothing(arguments: argparse.Namespace) -> str:
     return f"this agent has watched no job yet: wait for one{named}"
 
 
-def _columns(price: Price) -> Mapping[str, Callable[[GpuTime], str]]:
+LEGEND = {
+    "at work": "of the hours given",
+    "of peak": "of the tensor peak, while at work",
+    "held": "without work, part of lost",
+    "exposed": "communication that no work hides, not part of lost",
+    "idle": "without process or request, not part of lost",
+    "kWh": "of the GPUs",
+    UNKNOWN: "not measured",
+}
+"""Meaning of columns and of a dash, for those that a table has."""
+
+
+def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
     """Return a function for each table column after the name, by column title."""
+    price, hours = report.price, report.hours
     each = (price.gpu_hour or 0.0) / HOUR
     money = {f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}"}
     return {
-        "GPU-h": lambda row: amount(row.total / HOUR),
-        "given": lambda row: amount(row.goodput.given / HOUR),
+        "GPU-h": lambda row: hours(row.total),
+        "given": lambda row: hours(row.goodput.given),
         "at work": lambda row: share(row.goodput.at_work),
         "of peak": lambda row: share(row.goodput.of_peak),
-        "lost": lambda row: amount(row.lost / HOUR),
+        "lost": lambda row: hours(row.lost),
         "of all": lambda row: share(row.lost / row.total),
-        "held": lambda row: amount(row.of(State.HELD) / HOUR),
+        "held": lambda row: hours(row.of(State.HELD)),
         **(money if price.gpu_hour else {}),
         "exposed": lambda row: share(row.of(State.COMMUNICATING) / row.total),
         "idle": lambda row: share(row.of(State.IDLE) / row.total),
@@ -218,7 +231,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     for sentence in [*summary(report)][:TOP]:
         yield from prose(sentence, width, indent="", hanging="  ")
     yield ""
-    rows, columns = report.rows[:MOST_ROWS], dict(_columns(report.price))
+    rows, columns = report.rows[:MOST_ROWS], dict(_columns(report))
     names = max(len(cell) for cell in (*map(_name, rows), report.by))
     for title in DISPENSABLE:
         cells = (len(max(t, *(f(row) for row in rows), key=len)) for t, f in columns.items())
@@ -229,12 +242,13 @@ def overview(report: Report, width: int) -> Iterator[str]:
     texts = [(_name(row), *(cell(row) for cell in columns.values())) for row in rows]
     numbers = [*columns][:-1]
     yield from table((report.by, *columns), texts, numbers, width=width, whole=[report.by])
-    yield from (line for note in _notes(report) for line in prose(note, width, indent=""))
+    notes = _notes(report, {*columns, *(cell for row in texts for cell in row)})
+    yield from (line for note in notes for line in prose(note, width, indent=""))
 
 
 def as_html(report: Report) -> str:
     """Return the report as a self-contained HTML page that prints on a single sheet."""
-    columns = _columns(report.price)
+    columns = _columns(report)
     cells = [
         (_name(row), *(cell(row) for cell in columns.values())) for row in report.rows[:MOST_ROWS]
     ]
@@ -247,7 +261,9 @@ def as_html(report: Report) -> str:
         title=escape(_title(report)),
         sentences="\n".join(f"<li>{escape(one)}</li>" for one in [*summary(report)][:TOP]),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
-        sums="<br>".join(map(escape, _notes(report))),
+        sums="<br>".join(
+            map(escape, _notes(report, {*columns, *(c for row in cells for c in row)}))
+        ),
     )
 
 
@@ -261,17 +277,21 @@ def _title(report: Report) -> str:
     return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: Report, shown: Collection[str]) -> Iterator[str]:
+    """Yield the rest of the summary, the legend of the titles and cells `shown`, and sums."""
     yield from [*summary(report)][TOP:]
-    yield "at work: of the hours given; of peak: while at work; lost includes held; kWh of GPUs"
+    if legend := "; ".join(f"{word}: {text}" for word, text in LEGEND.items() if word in shown):
+        yield f"{legend}."
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
     kwh = known_sum(row.joules for row in report.rows)
     if kwh is not None:
         yield f"Energy of the GPUs: {amount(kwh / KWH)} kWh."
     yield cost_line(report.rows, report.price)
-    if report.failed >= MANY_FAILED:
-        yield f"{share(report.failed)} of the scrapes failed: no row contains that time"
+    unknown = 0.0 if report.covered is None else 1 - report.covered
+    if max(unknown, report.failed) >= MANY_FAILED:
+        why = f" ({share(report.failed)} of the scrapes failed)" if report.failed else ""
+        yield f"Not known: {share(unknown)} of the GPUs' time; no row contains it{why}."
     if report.others:
         more = f" and {len(report.others) - 1} more nodes do" if report.others[1:] else " does"
         yield f"{report.others[0]}{more} not run {__version__}, and may lack tensor throughput"

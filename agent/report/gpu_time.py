@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
-from agent.jobs.job import Goodput, amount, percent
+from agent.jobs.job import Goodput, percent
 from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
@@ -124,6 +124,19 @@ class Report(NamedTuple):
     before: float | None = None
     others: Sequence[str] = ()  # nodes with another version of the agent
 
+    def hours(self, seconds: float) -> str:
+        """Return GPU-hours, rounded alike in the whole report; more than 0 is never shown as 0."""
+        whole = sum(row.total for row in self.rows) >= 1000 * HOUR
+        places, least = (0, 1.0) if whole else (2, 0.01)
+        value = seconds / HOUR
+        return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
+
+    def priced(self, seconds: float, unit: str = " GPU-hours") -> str:
+        """Return GPU-hours with their cost, if the price is known."""
+        each = self.price.gpu_hour
+        cost = f" ({self.price.text(seconds / HOUR * each)})" if each else ""
+        return f"{self.hours(seconds)}{unit}{cost}"
+
 
 def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
     """Return a sentence with the total cost of the rows, the price, and the cost of lost time."""
@@ -140,46 +153,41 @@ def summary(report: Report) -> Iterator[str]:
     recommended action, and then hours held without work, and the row with the largest share."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
-    text = f"{amount(every.given / HOUR)} of {amount(all_of / HOUR)} GPU-hours were given to jobs"
+    text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"
     if every.at_work is not None:
-        text += f"; in {percent(every.at_work)} of these the GPUs worked"
+        text += f"; in {report.hours(every.worked)} of these ({percent(every.at_work)}) "
+        text += "the GPUs worked"
         text += "" if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak"
     rest = all_of - every.given
-    yield f"{text}; {_priced(rest, report.price)} had no job." if rest else f"{text}."
+    yield f"{text}; {report.priced(rest)} had no job." if rest else f"{text}."
     pairs: Counter[Pair] = Counter()
     for row in rows:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
     lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
     if lost:
         causes = pairs.most_common(MOST_CAUSES)
-        parts = [f"{words(pair)} {amount(part / HOUR)}" for pair, part in causes]
+        parts = [f"{words(pair)} {report.priced(part, '')}" for pair, part in causes]
         if rest := lost - sum(part for _, part in causes):
-            parts.append(f"other causes {amount(rest / HOUR)}")
+            parts.append(f"{len(pairs) - len(causes)} smaller causes {report.priced(rest, '')}")
         share = f"{percent(lost / all_of)} of all"
         if report.before is not None:
             share += f" ({percent(report.before)} in the same span before)"
-        yield f"Lost: {_priced(lost, report.price)}, {share}: {', '.join(parts)}."
+        yield f"Lost: {report.priced(lost)}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."
     if rows and (worst := rows[0].worst):
-        hours = _priced(rows[0].seconds[worst], report.price)
-        where = f"{report.by} {rows[0].name}, {words(worst)} for {hours}"
+        hours = report.priced(rows[0].seconds[worst])
+        where = f"{report.by} {rows[0].name}, which lost most: {words(worst)} for {hours}"
         yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
     if held:
         most_held = max(rows, key=lambda row: row.of(State.HELD))
-        hours = amount(most_held.of(State.HELD) / HOUR)
-        first = f"longest by {report.by} {most_held.name}: {hours}, to reclaim first"
-        yield f"Of the lost, held without work: {_priced(held, report.price)}; {first}."
+        most = f"most by {report.by} {most_held.name}: {report.hours(most_held.of(State.HELD))}"
+        yield f"Next to reclaim: {report.priced(held)} of the lost, held without work; {most}."
     much = [row for row in rows if row.total >= LEAST_SHARE * all_of]
     by_share = max(much, key=lambda row: row.lost / row.total, default=None)
     if by_share and by_share.lost and by_share is not rows[0]:
-        hours = f"{amount(by_share.lost / HOUR)} of its {amount(by_share.total / HOUR)} GPU-hours"
+        hours = f"{report.hours(by_share.lost)} of its {report.hours(by_share.total)} GPU-hours"
         yield f"Largest share: {report.by} {by_share.name} lost {hours}."
-
-
-def _priced(seconds: float, price: Price) -> str:
-    hours = f"{amount(seconds / HOUR)} GPU-hours"
-    return f"{hours} ({price.text(seconds / HOUR * price.gpu_hour)})" if price.gpu_hour else hours
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

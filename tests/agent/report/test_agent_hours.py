@@ -47,7 +47,10 @@ def test_the_period_its_coverage_and_the_price_are_named(
         f"{begin} to {until}, 100 % of the GPUs' time counted, from one agent's hourly sums 3.00 of"
         in short
     )
-    assert "3.00 of 3.00 GPU-hours were given to jobs; in 50 % of these the GPUs worked." in short
+    assert (
+        "3.00 of 3.00 GPU-hours were given to jobs; in 1.50 of these (50 %) the GPUs worked."
+        in short
+    )
     cost = "Cost 9.00 EUR (3.00 EUR per GPU-hour), of which lost 4.50 EUR."
     none = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
     assert (cost if there else none) in short

@@ -10,21 +10,21 @@ def test_a_report_begins_with_what_matters() -> None:
     report = REPORT._replace(by="node", rows=ordered((*ROWS[:2], held)))
     given, lost, first, kept = summary(report)
     assert given == (
-        "5.00 of 6.00 GPU-hours were given to jobs; in 50 % of these the GPUs worked; "
+        "5.00 of 6.00 GPU-hours were given to jobs; in 2.50 of these (50 %) the GPUs worked; "
         "1.00 GPU-hours (2.00 EUR) had no job."
     )
     assert lost == (
-        "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all: starved by disk 1.50, occupied by an idle "
-        "process 1.00."
+        "Lost: 2.50 GPU-hours (5.00 EUR), 42 % of all: starved by disk 1.50 (3.00 EUR), occupied "
+        "by an idle process 1.00 (2.00 EUR)."
     )
     assert kept == (
-        "Of the lost, held without work: 1.00 GPU-hours (2.00 EUR); longest by node n2: 1.00, "
-        "to reclaim first."
+        "Next to reclaim: 1.00 GPU-hours (2.00 EUR) of the lost, held without work; most by node "
+        "n2: 1.00."
     )
     hung = GpuTime("n3", {(State.HUNG, Cause.NONE): 1800.0})
     *_, most = summary(report._replace(rows=ordered((*report.rows, hung))))
     assert most == "Largest share: node n3 lost 0.50 of its 0.50 GPU-hours."
     assert first.startswith(
-        "First to look at: node =bad<b>, starved by disk for 1.50 GPU-hours (3.00 EUR). If "
+        "First to look at: node =bad<b>, which lost most: starved by disk for 1.50 GPU-hours "
     )
     assert list(summary(REPORT._replace(rows=ordered(ROWS[:1]))))[1:] == ["No time was lost."]
