@@ -135,6 +135,7 @@ def _grid(now: float, every: float) -> float:
 
 HEAT_LAG = 30.0  # s, first-order time constant
 FEVER_LAG = 5.0  # s, after cooling has failed
+HALTED_BELOW = 5.0  # degrees Celsius below the limit at which halting GPUs stay
 AMBIENT = 27.0  # degrees Celsius without power
 RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
@@ -255,6 +256,8 @@ class SimulatedGpu:
     def _goal(self) -> float:
         if self.work.overheated:
             return self.model.thresholds.slowdown + 1.2
+        if self.work.slowed:
+            return self.model.thresholds.slowdown - HALTED_BELOW
         return AMBIENT + RISE * self.work.mean("power")
 
     @property
