@@ -26,6 +26,7 @@ from agent.diagnosis.inactive_share import (
 )
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
+from agent.sources import temperature
 
 IDLE: Pair = (State.IDLE, Cause.NONE)
 REQUESTS: Pair = (State.IDLE, Cause.REQUESTS)
@@ -317,8 +318,10 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
             continue
         if kind is FactKind.POWER_CAP and not e.limit_lowered:
             continue  # a cap at the board's full power is normal
-        clock = ratio("sm_clock", e.clock, e.clock_reference)
-        yield (State.THROTTLED, cause), own * lost, (Fact(kind, (ratio("time", time), clock)),)
+        figures = [ratio("time", time), ratio("sm_clock", e.clock, e.clock_reference)]
+        if kind is FactKind.THERMAL_SLOWDOWN:
+            figures += temperature.cool_core(e.context.samples, e.labels)
+        yield (State.THROTTLED, cause), own * lost, (Fact(kind, tuple(figures)),)
         return
 
 

@@ -142,7 +142,9 @@ class JobRecord:
         """Return the wall time for a time on the agent's clock."""
         return self._wall - (self._at - moment)
 
-    def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
+    def receipt(
+        self, now: float, price: float, currency: str = "", ended: float | None = None
+    ) -> Receipt:
         """Return the division of the job's GPU-hours so far."""
         by_gpu = {use.gpu: of(use.sums, "seconds") for use in self.uses.values()}
         total: Totals = {}
@@ -171,6 +173,7 @@ class JobRecord:
             joules_by=joules,
             tensor=total.get(("tensor", None)),
             cost=hours * price if price else None,
+            currency=currency,
             savings=tuple(
                 one._replace(advice=self.advice.get(one.pair)) for one in savings(by_gpu)
             ),

@@ -91,7 +91,7 @@ class JobWatch:
             record.advice = most_fitting(account.advice for account in there)
             record.take(snapshot, samples, known, totals)
         self._judge(snapshot, accounts, workload.stopped(samples))
-        price, lost = self.configuration.current[CostConfig].gpu_hour, self.inventory().lost
+        price, lost = self.configuration.current[CostConfig], self.inventory().lost
         self._current = WatchedJobs(
             tuple(
                 self._job(record, snapshot, price, lost, pulses.of_gpus) for record in self._records
@@ -168,8 +168,9 @@ class JobWatch:
             if not all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
                 following.append(record)
             elif snapshot.at - record.began >= BIN:  # a driver test is not a job
-                price = self.configuration.current[CostConfig].gpu_hour
-                self._ended.appendleft(record.receipt(snapshot.at, price, ended=snapshot.wall))
+                cost = self.configuration.current[CostConfig]
+                price = cost.gpu_hour, cost.currency
+                self._ended.appendleft(record.receipt(snapshot.at, *price, ended=snapshot.wall))
         self._records = sorted(following, key=lambda record: record.group.gpus)
         names = _names(samples)
         for record in self._records:
@@ -219,11 +220,12 @@ class JobWatch:
         self,
         record: JobRecord,
         snapshot: Snapshot,
-        price: float,
+        price: CostConfig,
         lost: Container[str],
         pulses: Mapping[str, GpuPulse],
     ) -> Job:
-        receipt, step = record.receipt(snapshot.at, price), record.pulse.step
+        receipt = record.receipt(snapshot.at, price.gpu_hour, price.currency)
+        step = record.pulse.step
         return Job(
             receipt=receipt,
             grouped_by=record.group.grouped_by,

@@ -145,6 +145,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
     device: str = ""  # label that names the device
     names: tuple[str, ...] = ()  # labels that the sentence uses by index; part of the ID
     do: str = ""  # first step
+    can_wait: bool = False  # nothing is lost meanwhile, so faults of its severity come first
     state: State | None = None  # GPU state that the fault describes
     group: str = ""  # rule group; empty: group of the file
     finding: FindingPart | None = None

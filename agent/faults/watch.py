@@ -218,7 +218,8 @@ class FaultWatch:
         yield from self._past
         for one in self._standing.values():
             if not _early(one):
-                yield replace(one.event, until=None if at - one.last <= BRIDGED else one.last)
+                bridged = 0.0 if one.event.finding else BRIDGED
+                yield replace(one.event, until=None if at - one.last <= bridged else one.last)
 
 
 def id_of(finding: Finding) -> str:
@@ -236,22 +237,25 @@ def _lasting(finding: Finding | None) -> object:
 
 
 def _early(one: _Standing) -> bool:
-    finding = one.event.finding
-    return finding is not None and finding.kind in READS and one.last - one.began < BRIDGED
+    finding, lasted = one.event.finding, one.last - one.began
+    if finding and finding.kind == "job_slower":  # slower steps may be a pause
+        return lasted < seconds(by_kind()[finding.kind].hold)
+    return finding is not None and finding.kind in READS and lasted < BRIDGED
 
 
 ORDER = list(Severity)[::-1]
 
 
-def _rank(one: ActiveFault) -> tuple[bool, int, bool, int, str]:
+def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
     """Return the sort key of a fault: continuing faults come first, then the most severe faults,
-    then faults that put results in doubt."""
+    then faults that put results in doubt, and last, faults that can wait."""
     finding = one.finding
     kinds = list(by_kind())
     return (
         one.over,
         ORDER.index(one.severity),
         not one.in_doubt,
+        one.fault.can_wait,
         kinds.index(finding.kind),
         f"{finding.gpu.index if finding.gpu else 0:04} {one.id}",
     )

@@ -155,6 +155,7 @@ class Receipt:
     tensor: float | None = None
     undivided: float = 0.0
     held: float = 0.0
+    currency: str = ""
 
     @property
     def goodput(self) -> Goodput:

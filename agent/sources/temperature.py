@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import unless_final
 from agent.metrics import declared_beside
-from agent.model import FINAL, PERMANENT, Absent, Reason, checked
+from agent.model import FINAL, PERMANENT, Absent, Figure, Labels, Reason, checked
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
+from agent.series import SampleStore
 from agent.sources.context import GpuContext
 
 _METRICS = declared_beside(__file__)
@@ -25,6 +26,17 @@ OPERATING = "operating"
 SLOWDOWN = "slowdown"
 THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
 """`nvmlTemperatureThresholds_t` by `limit` label."""
+
+
+COOL = 10.0
+"""Degrees Celsius below its limit from which the core is not the part that is too hot."""
+
+
+def cool_core(samples: SampleStore, labels: Labels) -> list[Figure]:
+    """Return the temperature of a core that is far below its limit, else nothing."""
+    core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
+    cool = core is not None and limit is not None and core <= limit - COOL
+    return [Figure("core", core, limit, "celsius")] if cool and core is not None else []
 
 
 def core_temperature(device: NvmlDevice) -> float:

@@ -30,10 +30,10 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
     """Return the number of absent metrics and the reasons, most frequent first."""
     if not found:
         return None
-    metrics = len({one.metric for one in found})
-    often = Counter(one.reason for one in found).most_common()
+    first = {one.metric: one.reason for one in reversed(found)}  # one reason each, to add up
+    often = Counter(first.values()).most_common()
     reasons = ", ".join(f"{ABSENT[reason]} ({count})" for reason, count in often)
-    return f"{metrics} {'metrics' if metrics > 1 else 'metric'} not known: {reasons}"
+    return f"{len(first)} {'metrics' if len(first) > 1 else 'metric'} not known: {reasons}"
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:

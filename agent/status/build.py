@@ -16,7 +16,7 @@ from agent.ranges import gpus_named
 from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
-from agent.status.findings import by_gpu, finding_statuses, grave, not_good
+from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
 from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judged
 from agent.status.groups import group_status, grouped
 from agent.status.headline import headline
@@ -109,12 +109,12 @@ class StatusBoard:
         full = any(path.level for path in paths if path.path != "hbm")
         seen = self._seen(snapshot, silent=silent, full=full)
         clauses = headline(seen)
-        jobs, (_, absences, sources, rates) = source.jobs(), self._looked()
+        ailing = ailing_paths(seen.findings)
+        jobs, (_, absences, sources, rates) = source.jobs(), self._looked(ailing)
         receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
-        bandwidth, system = source.diagnosis.bandwidth, source.system()
-        graph, links = nvlink_graph(samples, system, self._ends, bandwidth, paths)
+        made_of = samples, source.system(), self._ends, source.diagnosis.bandwidth, paths
+        graph, links = nvlink_graph(*made_of, faults=source.faults.active)
         arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
-        ailing = {device for one in seen.findings for device in one.devices if not one.over}
         return Status(
             at=moment(snapshot.wall),
             tick=snapshot.tick,
@@ -154,7 +154,7 @@ class StatusBoard:
         of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
-    def _looked(self) -> Looked:
+    def _looked(self, ailing: Ailing) -> Looked:
         """Return the parts computed from the last fault check, cached because each computation
         reads a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
@@ -162,7 +162,7 @@ class StatusBoard:
             absences = absence_statuses(seen.absences(seen.at))
             inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
             ways, lost = self._ways.of(source.samples), inventory.lost
-            rates = link_rates(ways, inventory.gpus, lost, specs, source.samples)
+            rates = link_rates(ways, inventory.gpus, lost, specs, source.samples, ailing=ailing)
             self._last_look = Looked(seen, absences, source_statuses(seen), rates)
         return self._last_look
 

@@ -35,9 +35,11 @@ def finding_statuses(
 ) -> tuple[FindingStatus, ...]:
     """Return the active faults, most severe first. `places` names places that a fault does not
     know, with their GPUs, by its kind; `step` returns the first step for a fault."""
+    down = {_port(one) for one in watch.active if one.finding.kind == "port_down"}
     words = {
         one.id: (
-            _brief(one.finding, bandwidth, snapshot.at),
+            _brief(one.finding, bandwidth, snapshot.at)
+            + (", down now" if one.finding.kind == "port_flapping" and _port(one) in down else ""),
             wait(LATE_READ_SECONDS) if one.late else step(one),
         )
         for one in watch.active
@@ -48,8 +50,27 @@ def finding_statuses(
         alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
     hiders = {one.id: (same[0].id, one.fault.alert) for same in alike.values() for one in same}
     first = watch.first or 0.0
-    found = (_status(same, words, snapshot, first, hiders) for same in alike.values())
+    found = (
+        _status(
+            *(same, words, snapshot, first, hiders),
+            under=[one for one in watch.active if _under(one, same)],
+        )
+        for same in alike.values()
+    )
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
+
+
+def _port(one: ActiveFault) -> tuple[str, ...]:
+    return one.finding.device, *one.finding.names[:1]
+
+
+def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
+    """Return whether a fault of a host's port or disk is hidden by another fault of it, which is
+    then as old."""
+    return not one.finding.gpu and any(
+        one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
+        for other in same
+    )
 
 
 def _placed(finding: FindingStatus, place: str, gpus: Sequence[int]) -> FindingStatus:
@@ -66,6 +87,8 @@ def _status(
     snapshot: Snapshot,
     first_look: float,
     hiders: Mapping[str, tuple[str, str]],
+    *,
+    under: Sequence[ActiveFault],
 ) -> FindingStatus:
     first = alike[0]
     finding = first.finding
@@ -74,7 +97,7 @@ def _status(
     hidden, hider = hiders.get(first.hidden_by or "", (None, ""))
     port = finding.names[:1] if first.fault.place == "port" else ()
     device = ":".join((finding.device, *port))
-    begun = [first_look if one.since is None else one.since for one in alike]
+    begun = [first_look if one.since is None else one.since for one in (*alike, *under)]
     where = f"{gpus_named(gpus)}: " if gpus else ""
     return FindingStatus(
         id=first.id,
@@ -84,13 +107,14 @@ def _status(
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
         since=began(snapshot, snapshot.at - min(begun)),
-        or_before=any(one.since is None for one in alike),
+        or_before=any(one.since is None for one in (*alike, *under)),
         do=None if hidden else do or None,
         alert=_alert(first, hider),
         runbook=first.fault.alert.lower() or None,
         hidden_by=hidden,
         over=first.over,
         in_doubt=first.in_doubt,
+        can_wait=first.fault.can_wait,
     )
 
 
@@ -142,3 +166,29 @@ def by_gpu(
     return {
         gpu.uuid: tuple(one for one in findings if f"gpu{gpu.index}" in one.devices) for gpu in gpus
     }
+
+
+Ailing = Mapping[tuple[str, str], Level]
+"""Level of the worst finding by kind of path and device; the kind is empty for a device of the
+host, because most findings of a GPU do not concern a path."""
+
+OF_PATH = {
+    "fabric_health": "nvlink",
+    "fabric_state": "nvlink",
+    "link_errors": "nvlink",
+    "links_down": "nvlink",
+    "pcie_generation": "pcie",
+    "pcie_lanes": "pcie",
+    "pcie_replays": "pcie",
+    "pcie_slot": "pcie",
+}
+"""Kinds of findings of a GPU that concern one of its paths."""
+
+
+def ailing_paths(findings: Sequence[FindingStatus]) -> Ailing:
+    """Return the devices and the paths of GPUs with a finding that is not over."""
+    found: dict[tuple[str, str], Level] = {}
+    for one in findings:
+        for device in () if one.over else one.devices:
+            found.setdefault((OF_PATH.get(one.kind, ""), device), one.level)
+    return found

@@ -10,7 +10,7 @@ from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
 from agent.faults.watch import ActiveFault
-from agent.jobs.job import Job, percent
+from agent.jobs.job import PEER, Job, percent
 from agent.model import (
     LOST_STATES,
     Cause,
@@ -82,6 +82,7 @@ class Judged(NamedTuple):
     beside: Loss | None = None
     window: int = 0  # length of the window in seconds; 0 for the last 10 s
     do: str = ""
+    of_awaited: str = ""  # first step against the own loss of the GPU that it waits for
 
     @property
     def number(self) -> int:
@@ -95,6 +96,11 @@ class Judged(NamedTuple):
     def waits_for(self) -> int | None:
         late = self.verdict.waits_for if self.verdict else None
         return late.index if late else None
+
+    @property
+    def loss(self) -> Pair | None:
+        """The pair that the first step is against."""
+        return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
         """Return the seconds since this state began, also if it is not the current one."""
@@ -152,7 +158,12 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
             found.append(lacks)
         else:
             found.append(_judged(one, verdict, job, history, snapshot.at))
-    return found
+    steps = {gpu.number: gpu.do for gpu in found if gpu.waits_for is None}
+    of_peers = [
+        gpu._replace(of_awaited=steps.get(gpu.waits_for or 0, "") * (gpu.waits_for is not None))
+        for gpu in found
+    ]
+    return [gpu._replace(do=first_step(gpu, gpu.loss)) if gpu.loss else gpu for gpu in of_peers]
 
 
 def _judged(
@@ -181,15 +192,15 @@ def _judged(
         beside=beside,
         window=known,
     )
-    return found._replace(
-        do=first_step(found, found.shown(beside.pair if beside else None) or pair)
-    )
+    return found._replace(do=first_step(found, found.loss or pair))
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
     """Return the first step against a loss of this GPU, used wherever the loss is displayed."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
+    if loss == PEER and gpu.of_awaited:
+        return gpu.of_awaited
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 

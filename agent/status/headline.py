@@ -34,7 +34,16 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     clauses = [*_broken(facts), *_work(facts)]
-    return tuple(sorted(clauses, key=lambda one: GRAVEST_FIRST.index(one.level)))
+    waits = {one.id for one in facts.findings if one.can_wait}
+    return tuple(
+        sorted(
+            clauses,
+            key=lambda one: (
+                GRAVEST_FIRST.index(one.level),
+                bool(waits.intersection(one.findings)),
+            ),
+        )
+    )
 
 
 def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:

@@ -25,6 +25,8 @@ MUCH = 0.25
 MOST_SHARES = 3
 LEAST = 0.01
 """Minimum time share of a state that is named."""
+MOST = 0.9
+"""Saved share of a job's time above which too little work was seen for an estimate."""
 
 
 def title(receipt: Receipt) -> str:
@@ -45,7 +47,7 @@ def sentence(job: Job) -> str:
         parts.append(_hang_text(job.hang))
     if slower := job.slower:
         share, lasted = percent(slower.ratio), duration(slower.seconds)
-        parts.append(f"{share} slower than in its first hour, for {lasted} now")
+        parts.append(f"{share} slower than at its start, for {lasted} now")
     if not job.hang:
         parts.append(_pace(job))
         if job.never_waits:
@@ -119,20 +121,21 @@ def cost_text(receipt: Receipt) -> str:
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
-    lost = f"of which lost {each * time_in(receipt.seconds, *LOST_STATES):.2f}"
+    sums = receipt.cost, each * time_in(receipt.seconds, *LOST_STATES), 3600 * each * receipt.held
+    cost, lost, hourly = (f"{one:.2f} {receipt.currency}".rstrip() for one in sums)
     if receipt.ended is not None:
-        return f"cost {receipt.cost:.2f}, {lost}"
-    hourly = 3600 * each * receipt.held
-    return f"cost {receipt.cost:.2f} so far, {lost}; its GPUs cost {hourly:.2f} per hour"
+        return f"cost {cost}, of which lost {lost}"
+    return f"cost {cost} so far, of which lost {lost}; its GPUs cost {hourly} per hour"
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     """Return the time saved by removing the costliest known cause, or a remark on the hang if the
-    job is `hung`; empty if the saving is small."""
+    job is `hung`; empty if the saving is small, or so large that the job has hardly worked yet."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
-    if not (first := next(known, None)) or first.saved < LEAST * max(receipt.watched, 1.0):
+    first, watched = next(known, None), max(receipt.watched, 1.0)
+    if not first or not LEAST * watched <= first.saved <= MOST * watched:
         return ""
     less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"

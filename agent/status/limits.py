@@ -8,6 +8,7 @@ from agent.model import GpuIdentity
 from agent.ranges import device_ranges
 from agent.series import SampleStore
 from agent.sources import pcie
+from agent.status.findings import Ailing
 from agent.status.model import PathStatus
 from agent.status.paths import INWARD, PORTS, Way, has_link, port_labels, speed
 from agent.status.words import rate
@@ -41,28 +42,28 @@ def link_rates(
     lost: Collection[str],
     specs: Mapping[PathKey, float],
     samples: SampleStore,
+    *,
+    ailing: Ailing,
 ) -> dict[str, str]:
-    """Return the negotiated rates of ports and PCIe links by path, for example `8 x 400 Gb/s, all
+    """Return the negotiated rates of ports and PCIe links by path, for example `8 x 400 Gb/s, each
     at full rate`. Ports are compared with the spec sheet, and PCIe links with the limit of the GPU
     and slot; without a known limit, the text says `negotiated`."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    off: Counter[str] = Counter()
-    for key in (way.key for way in ways if way.key.path in PORTS):
-        if key.direction not in INWARD:
-            continue
+    keys = (way.key for way in ways)
+    ports = [key for key in keys if key.path in PORTS and key.direction in INWARD]
+    off = Counter((key.path, _off(key, samples, ailing)) for key in ports)
+    for key in ports:
         now, sheet = samples.value(PORTS[key.path][1], *port_labels(key)), specs.get(key)
-        up = has_link(key, samples) is not False
-        off[key.path] += not up
         words = rate(now, None, key.path) if now else "rate not read"
-        found[key.path][words] += up
+        found[key.path][words] += has_link(key, samples) is not False
         if now and sheet:
             full = now >= FULL_RATE * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
     # The PCIe generation drops while the GPU is idle, so only the width indicates a fault.
     for gpu in gpus:
         if gpu.uuid in lost:
-            off["pcie"] += 1
+            off["pcie", "lost"] += 1
             continue
         lanes, newest, widest = (
             samples.value(metric, *gpu.key.labels)
@@ -73,21 +74,28 @@ def link_rates(
         found["pcie"][words] += 1
         if lanes and widest:
             most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
-    return {
-        path: ", ".join(_rates(path, rates, most[path], off[path])) for path, rates in found.items()
-    }
+    texts = {path: [*_rates(path, rates, most[path])] for path, rates in found.items()}
+    for (path, why), number in off.items():
+        texts[path] += [f"{number} {why}"] * bool(why)
+    return {path: ", ".join(words) for path, words in texts.items()}
 
 
-def _rates(path: str, rates: Counter[str], most: Mapping[str, str], off: int) -> Iterator[str]:
+def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
+    """Return the remark on a port that is down or has a fault; empty for any other."""
+    up = has_link(key, samples) is not False
+    if ("", key.device) in ailing:
+        return "with a fault" if up else "down"
+    return "" if up else "not in use"
+
+
+def _rates(path: str, rates: Counter[str], most: Mapping[str, str]) -> Iterator[str]:
     there = +rates
     for words, number in there.items():
         of = most.get(words, "")
         less = of and of != words
         yield f"{number} x {words} (of {of})" if less else f"{number} x {words}"
-    full, gone = ("full rate", "without link") if path in PORTS else ("full width", "lost")
+    full = "full rate" if path in PORTS else "full width"
     if there and all(most.get(words) == words for words in there):
-        yield f"all at {full}" if there.total() > 1 else f"at {full}"
+        yield f"each at {full}" if there.total() > 1 else f"at {full}"
     elif there.keys() - most.keys() - {"rate not read", "width not read"}:
         yield "negotiated"
-    if off:
-        yield f"{off} {gone}"

@@ -1,10 +1,11 @@
 """NVLink graph with an edge for each link, or for all links from a GPU to the switches."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.faults.watch import ActiveFault
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Labels
@@ -80,8 +81,15 @@ def nvlink_graph(
     ends: FarEnds,
     bandwidth: PathAccounts,
     paths: Sequence[PathStatus],
+    *,
+    faults: Iterable[ActiveFault],
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the NVLink graph and its edges."""
+    """Return the NVLink graph and its edges; `faults` tells the links that make errors."""
+    errs = {
+        (one.finding.gpu.index, int(one.finding.device))
+        for one in faults
+        if one.finding.kind == "link_errors" and one.finding.gpu and not one.over
+    }
     drawn = spec.nvlink_graph if spec else None
     switched = bool(drawn and not drawn.pairs)
     links = ends.links(samples, _ratios(bandwidth, samples.now), all_of=switched)
@@ -92,8 +100,8 @@ def nvlink_graph(
     full = bandwidth.threshold("nvlink")
     to_switch = [link for link in links if link.peer is None]
     edges = [
-        *_spokes(to_switch, totals, full),
-        *_meshes([link for link in links if link.peer is not None], totals, full),
+        *_spokes(to_switch, totals, full, errs),
+        *_meshes([link for link in links if link.peer is not None], totals, full, errs),
     ]
     kind = "switch" if to_switch else "direct" if links else "none"
     kind = KINDS[drawn.kind] if drawn else kind
@@ -134,7 +142,7 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 
 
 def _spokes(
-    links: Iterable[Link], totals: Mapping[int, float], full: float
+    links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
     """Yield an edge for all links between each GPU and the switches."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
@@ -144,7 +152,8 @@ def _spokes(
         down = [link.number for link in its if link.up is False]
         known = [link.ratio for link in its if link.ratio is not None]
         ratio = totals.get(number, max(known, default=None))
-        load = load_of(len(down) < len(its), ratio, full)
+        erring = [link.number for link in its if link.up and (number, link.number) in errs]
+        load = LinkLoad.ERRING if erring else load_of(len(down) < len(its), ratio, full)
         yield LinkStatus(
             gpu=number,
             peer=None,
@@ -155,7 +164,7 @@ def _spokes(
             down=tuple(down),
             ratio=ratio,
             load=LinkLoad.LESS if 0 < len(down) < len(its) else load,
-            text=_note(number, down),
+            text="; ".join(filter(None, (_note(number, down), _erring(number, erring)))) or None,
         )
 
 
@@ -168,8 +177,14 @@ def _note(gpu: int, down: Sequence[int], peer: int | None = None) -> str | None:
     return text if peer is None else f"{text} (to GPU {peer})"
 
 
+def _erring(gpu: int, links: Sequence[int]) -> str | None:
+    several = "links {} make" if len(links) > 1 else "link {} makes"
+    numbers = ", ".join(map(str, links))
+    return f"GPU {gpu}, {several.format(numbers)} errors" if links else None
+
+
 def _meshes(
-    links: Iterable[Link], totals: Mapping[int, float], full: float
+    links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
     """Yield the links between pairs of GPUs. Because both ends report a link, the links are counted
     at the end that reports more, and the higher utilization is shown. Without per-link counters, an
@@ -187,6 +202,7 @@ def _meshes(
         for lane, link in enumerate(near):
             both = [link, *far[lane : lane + 1]]
             down = [end for end in both if end.up is False]
+            bad = [end for end in both if end.up and (end.gpu, end.number) in errs]
             known = [end.ratio for end in both if end.ratio is not None]
             ratio = max(known, default=guess)
             yield LinkStatus(
@@ -198,6 +214,12 @@ def _meshes(
                 links=1,
                 down=tuple(end.number for end in down if end.gpu == a),
                 ratio=ratio,
-                load=load_of(not down, ratio, full),
-                text="; ".join(_note(e.gpu, [e.number], e.peer) or "" for e in down) or None,
+                load=LinkLoad.ERRING if bad and not down else load_of(not down, ratio, full),
+                text="; ".join(
+                    [
+                        *(_note(e.gpu, [e.number], e.peer) or "" for e in down),
+                        *(_erring(e.gpu, [e.number]) or "" for e in bad),
+                    ]
+                )
+                or None,
             )

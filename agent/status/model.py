@@ -98,6 +98,7 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
     hidden_by: str | None = None
     over: bool = False  # no longer present, except in its event counter
     in_doubt: bool = False  # job results from its GPUs may be wrong
+    can_wait: bool = False  # nothing is lost meanwhile
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):
@@ -214,8 +215,9 @@ class PathKind(Struct, frozen=True, kw_only=True):
     directions: tuple[str, ...]
     devices: tuple[str, ...]
     threshold_ratio: float | None = None
+    faults: dict[str, Level] = {}  # devices with a fault of this path
     highest: str  # `highest 71 %`, `not known`
-    rates: str | None = None  # `8 x 400 Gb/s, all at full rate`
+    rates: str | None = None  # `8 x 400 Gb/s, each at full rate`
     limits: str  # `limit 450 GB/s (spec sheet)`
     moves: bool  # displayed expanded: few devices, with traffic or a finding
     level: Level | None = None
@@ -228,6 +230,7 @@ class LinkLoad(StrEnum):
     LOW = "low"
     MID = "mid"
     FULL = "full"
+    ERRING = "erring"  # makes errors
     LESS = "less"  # some links of the edge are down
     DOWN = "down"
     UNKNOWN = "unknown"

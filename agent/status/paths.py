@@ -1,7 +1,7 @@
 """Traffic of every data path compared with its limit, for GPUs and host devices."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -16,6 +16,7 @@ from agent.model import Labels, Metric
 from agent.ranges import device_ranges, natural
 from agent.series import SampleStore
 from agent.sources import disk, infiniband, network
+from agent.status.findings import Ailing
 from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
@@ -55,7 +56,8 @@ QUIET = 0.01
 DIGITS = 4
 """Decimal places of a ratio, for a precision of 0.01 %."""
 
-DEAD, DOWN, NO_LINK, UNREAD = "dead", "down", "no link", "traffic not read"
+DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
+NO_LINK = "no link, not in use"
 AILING = "at rest, with a fault"
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 STILL = (DEAD, DOWN, NO_LINK, AILING, UNREAD, AT_REST)
@@ -202,11 +204,10 @@ Device = tuple[PathStatus, ...]
 
 
 def path_rows(
-    paths: Sequence[PathStatus], arrays: Mapping[str, str], ailing: Collection[str]
+    paths: Sequence[PathStatus], arrays: Mapping[str, str], ailing: Ailing
 ) -> tuple[PathRow, ...]:
     """Return rows for devices with traffic, fullest first, and then for all others; similar devices
-    share a row. `arrays` gives the array that a disk belongs to, and `ailing` are devices with a
-    finding."""
+    share a row. `arrays` gives the array that a disk belongs to."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -226,12 +227,15 @@ def path_rows(
     return tuple(rows)
 
 
-def _ails(ways: Device, ailing: Collection[str]) -> bool:
-    """Return whether a device of the host has a finding; those of GPUs rarely concern a path."""
-    return ways[0].gpu is None and ways[0].device in ailing
+def _fault(way: PathStatus, ailing: Ailing) -> Level | None:
+    return ailing.get(("" if way.gpu is None else way.path, way.device))
 
 
-def _remark(ways: Device, ailing: Collection[str]) -> str:
+def _ails(ways: Device, ailing: Ailing) -> bool:
+    return _fault(ways[0], ailing) is not None
+
+
+def _remark(ways: Device, ailing: Ailing) -> str:
     if any(way.up is False for way in ways):
         return DEAD if ways[0].path == "disk" else DOWN if _ails(ways, ailing) else NO_LINK
     if _ails(ways, ailing):
@@ -255,7 +259,7 @@ def _fullest(ways: Device) -> tuple[object, ...]:
     return not full, -round(nearest, 1), -power, ways[0].path, natural(ways[0].device)
 
 
-def _likeness(ways: Device, ailing: Collection[str]) -> list[object]:
+def _likeness(ways: Device, ailing: Ailing) -> list[object]:
     """Return a key that is equal for devices that share a row, with utilization in steps of 5 %, or
     traffic in powers of 2."""
     return [
@@ -270,7 +274,7 @@ def _likeness(ways: Device, ailing: Collection[str]) -> list[object]:
     ]
 
 
-def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Collection[str]) -> PathRow:
+def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> PathRow:
     first = alike[0]
     full = [way for way in first if way.level]
     array = arrays.get(first[0].device)
@@ -306,9 +310,9 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def path_kinds(
-    paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Collection[str]
+    paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Ailing
 ) -> tuple[PathKind, ...]:
-    """Return a summary of each kind of path; `ailing` are devices with a finding."""
+    """Return a summary of each kind of path."""
     found = []
     for path, group in groupby(paths, key=lambda one: one.path):
         ways = [*group]
@@ -320,6 +324,7 @@ def path_kinds(
         at_work = max(ratios, default=0.0) >= AT_WORK or full
         devices = tuple(dict.fromkeys(way.device for way in ways))
         directions = {way.direction for way in ways}
+        faults = {way.device: level for way in ways if (level := _fault(way, ailing))}
         found.append(
             PathKind(
                 path=path,
@@ -330,8 +335,8 @@ def path_kinds(
                 highest=f"highest {most}{busy}" if most else "not known",
                 rates=rates.get(path),
                 limits=_limits(path, ways),
-                moves=len(devices) <= MANY
-                and (at_work or any(device in ailing for device in devices)),
+                moves=len(devices) <= MANY and (at_work or bool(faults)),
+                faults=faults,
                 level=Level.WARNING if full else None,
             )
         )

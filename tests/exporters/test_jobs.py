@@ -70,6 +70,10 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
         hours_text(replace(runs, seconds={BUSY: 36e3})) == "GPU-hours: 10.00; lost none; busy 100 %"
     )
     assert cost_text(replace(runs, ended=1.0)) == "cost 8.00, of which lost 2.00"
+    assert (
+        cost_text(replace(runs, ended=1.0, currency="EUR"))
+        == "cost 8.00 EUR, of which lost 2.00 EUR"
+    )
     assert cost_text(replace(runs, cost=None)) == ""
     assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith(
         "; its GPUs cost 16.00 per hour"
@@ -78,6 +82,8 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)
         assert saving_text(replace(runs, savings=(saving,))) == f"{less}work{then}"
+    nearly_all = Saving(disk, 1800.0, 1790.0, cpu, None)
+    assert saving_text(replace(runs, savings=(nearly_all,))) == "", "too little work was seen"
     hung, held = (State.HUNG, Cause.NONE), (State.HELD, Cause.NONE)
     for pair, rest in ((hung, disk), (disk, held), (disk, hung)):
         found = replace(runs, savings=(Saving(pair, 1800.0, 450.0, rest, slowest),))

@@ -46,6 +46,11 @@ export function timeOfDay(moment) {
   return new Date(moment).toLocaleTimeString([], { hourCycle: "h23" });
 }
 
+/** The same with the date and the zone. */
+export function dateAndTime(moment) {
+  return new Date(moment).toLocaleString([], { dateStyle: "medium", timeStyle: "long", hourCycle: "h23" });
+}
+
 /** The hour and minute of a moment (ISO 8601, or ms); with the day where it is not that of `now`. */
 export function clock(moment, now) {
   const time = new Date(moment);

@@ -5,7 +5,7 @@ import { compare } from "./compare.js";
 import { followDay } from "./day.js";
 import { showEvents } from "./events.js";
 import { Evidence } from "./evidence.js";
-import { gpuHours, span, timeOfDay } from "./figures.js";
+import { dateAndTime, gpuHours, span, timeOfDay } from "./figures.js";
 import { showAbsences, showFindings, showHeadline } from "./findings.js";
 import { showGpus } from "./gpus.js";
 import { showGraph } from "./graph.js";
@@ -72,7 +72,7 @@ function showHeader({ machine, headline, groups, sound, level, at: moment }) {
   write(at("sound"), sound);
   put(at("headline"), "data-level", level ?? "unknown");
   put(at("updated"), "datetime", moment);
-  say(at("updated"), timeOfDay(moment));
+  say(at("updated"), dateAndTime(moment));
   say(at("version"), `dgx-telemetry ${machine.version}`);
   document.title = `${machine.host}: ${words}`;
   speak(words, JSON.stringify([

@@ -6,9 +6,8 @@ import { percent } from "./figures.js";
 const opened = new WeakSet(); // panels that were opened here: they stay as a reader leaves them
 
 /** A table for each kind of path: a row for each device, a column for each direction. */
-export function showPaths(parent, { path_kinds: kinds, paths, findings }) {
+export function showPaths(parent, { path_kinds: kinds, paths }) {
   const cells = new Map(paths.map((flow) => [`${flow.path} ${flow.device} ${flow.direction}`, flow]));
-  const levels = new Map(findings.toReversed().flatMap(({ devices, level }) => devices.map((device) => [device, level])));
   keep(parent, kinds, ({ path }) => path, makeTable, (panel, kind) => {
     const [summary, caption, table] = panel.children;
     const [peak, rates] = summary.children;
@@ -24,7 +23,7 @@ export function showPaths(parent, { path_kinds: kinds, paths, findings }) {
       const gpu = flows.find(Boolean)?.gpu ?? null;
       say(row.firstChild, gpu === null ? device : `GPU ${gpu}`);
       put(row, "data-device", device);
-      put(row, "data-level", gpu === null ? levels.get(device) : null);
+      put(row, "data-level", kind.faults[device]);
       keep(row, flows.map((flow, place) => ({ flow, direction: kind.directions[place] })), ({ direction }) => direction,
         ({ direction }) => element("td", { "data-direction": direction }, makeFlow()),
         (cell, { flow }) => showFlow(cell.firstChild, flow));

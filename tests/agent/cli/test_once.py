@@ -112,8 +112,8 @@ def test_a_fault_says_since_when_and_that_its_alert_would_fire() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dgx-h100:training", "infiniband 8 x 400 Gb/s, all at full rate"),
-        ("dgx-h100:training", "pcie 8 x generation 5 x16, all at full width"),
+        ("dgx-h100:training", "infiniband 8 x 400 Gb/s, each at full rate"),
+        ("dgx-h100:training", "pcie 8 x generation 5 x16, each at full width"),
         ("dgx-h100:port-degraded", "infiniband 1 x 200 Gb/s (of 400 Gb/s), 7 x 400 Gb/s"),
     ],
 )
@@ -149,8 +149,10 @@ def test_what_has_failed_does_not_rest() -> None:
     look = machine_of("dgx-a100:training+disk-dead+infiniband-down+disk-hot").run(130).look
     shown = " ".join(" ".join(page(look, 150)).split())
     assert "disk nvme0n1 of array md0 has failed: its controller is gone" in shown
-    assert "dead: disk nvme0n1 down: infiniband mlx5_0:1 no link: network ens6f1 " in shown
-    assert "7 x 200 Gb/s, all at full rate, 1 without link" in shown
+    assert (
+        "dead: disk nvme0n1 down: infiniband mlx5_0:1 no link, not in use: network ens6f1 " in shown
+    )
+    assert "7 x 200 Gb/s, each at full rate, 1 down" in shown
 
 
 def test_a_slowdown_has_its_reason_and_begins_when_it_did() -> None:
@@ -230,7 +232,7 @@ def test_severity_and_reasons_stand_in_words() -> None:
     assert abs(sum(map(int, re.findall(r"(\d+) %", parts[1]))) - 100) <= 2
     assert "Simulated, not this host's GPUs: NVIDIA DGX H100, " in shown
     assert " of md1 " in shown, "the disks of an array do not count besides it"
-    assert re.search(r"no link: network ens6f1 at rest [^:]*: ", shown)
+    assert re.search(r"no link, not in use: network ens6f1 at rest [^:]*: ", shown)
     assert set(ABSENT) > {*Reason}, "each reason has words, the same in every view"
     begun = {words.split()[0] for words in ABSENT.values()}
     assert not begun & {"of", "for", "without", "answered"}, "each follows `no value: `"

@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 
+from agent.diagnosis.advice import ADVICE
 from agent.model import Cause, State
 from agent.status.model import Level
 from tests.support.machine_controls import lose
@@ -54,8 +55,31 @@ def test_a_small_slowdown_is_said_beside_the_work_with_its_reason() -> None:
     )
 
 
+def test_a_loss_now_comes_before_a_fault_that_can_wait() -> None:
+    status = shown("dgx-a100:throttled+raid-degraded").run(40).status
+    array, heat = sorted(status.headline, key=lambda one: len(one.gpus))
+    assert status.headline == (heat, array)
+    assert heat.gpus == (*range(8),)
+    assert heat.level is array.level is Level.WARNING
+    assert next(one for one in status.findings if one.id in array.findings).can_wait
+
+
+def test_a_lost_disk_comes_before_pages_that_can_wait() -> None:
+    status = shown("dgx-1-v100:pages-near+disk-dead", gpus=2).run(70).status
+    assert [one.kind for one in status.findings][:2] == ["disk_controller", "pages_near"]
+
+
+def test_a_path_shows_the_fault_of_its_link() -> None:
+    status = shown("dgx-h100:nvlink-errors", gpus=2).run(130).status
+    assert {edge.gpu: edge.load for edge in status.links} == {0: "erring", 1: "low"}
+    assert [edge.text for edge in status.links] == ["GPU 0, link 1 makes errors", None]
+    faults = {kind.path: kind.faults for kind in status.path_kinds if kind.faults}
+    assert faults == {"nvlink": {"gpu0": Level.WARNING}}
+
+
 def test_the_gpu_that_others_wait_for_shows_its_own_loss() -> None:
     status = shown("dgx-h100:late-rank").run(60).status
     waiting, late = status.groups
     assert (waiting.cause, late.cause) == (Cause.PEER, Cause.HOST_THREAD)
+    assert {gpu.do for gpu in status.gpus} == {ADVICE[State.STARVED, Cause.HOST_THREAD]}
     assert late.gpus == (1,)
