@@ -49,14 +49,7 @@ def finding_statuses(
         told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
         alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
     hiders = {one.id: (same[0].id, one.fault.alert) for same in alike.values() for one in same}
-    first = watch.first or 0.0
-    found = (
-        _status(
-            *(same, words, snapshot, first, hiders),
-            under=[one for one in watch.active if _under(one, same)],
-        )
-        for same in alike.values()
-    )
+    found = (_status(same, words, snapshot, watch, hiders) for same in alike.values())
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
 
 
@@ -85,10 +78,8 @@ def _status(
     alike: Sequence[ActiveFault],
     words: Mapping[str, tuple[str, str]],
     snapshot: Snapshot,
-    first_look: float,
+    watch: FaultWatch,
     hiders: Mapping[str, tuple[str, str]],
-    *,
-    under: Sequence[ActiveFault],
 ) -> FindingStatus:
     first = alike[0]
     finding = first.finding
@@ -97,7 +88,8 @@ def _status(
     hidden, hider = hiders.get(first.hidden_by or "", (None, ""))
     port = finding.names[:1] if first.fault.place == "port" else ()
     device = ":".join((finding.device, *port))
-    begun = [first_look if one.since is None else one.since for one in (*alike, *under)]
+    sights = [one.since for one in (*alike, *(one for one in watch.active if _under(one, alike)))]
+    begun = [(watch.first or 0.0) if since is None else since for since in sights]
     where = f"{gpus_named(gpus)}: " if gpus else ""
     return FindingStatus(
         id=first.id,
@@ -107,7 +99,7 @@ def _status(
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
         since=began(snapshot, snapshot.at - min(begun)),
-        or_before=any(one.since is None for one in (*alike, *under)),
+        or_before=None in sights,
         do=None if hidden else do or None,
         alert=_alert(first, hider),
         runbook=first.fault.alert.lower() or None,

@@ -82,7 +82,6 @@ class Judged(NamedTuple):
     beside: Loss | None = None
     window: int = 0  # length of the window in seconds; 0 for the last 10 s
     do: str = ""
-    of_awaited: str = ""  # first step against the own loss of the GPU that it waits for
 
     @property
     def number(self) -> int:
@@ -158,12 +157,9 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
             found.append(lacks)
         else:
             found.append(_judged(one, verdict, job, history, snapshot.at))
-    steps = {gpu.number: gpu.do for gpu in found if gpu.waits_for is None}
-    of_peers = [
-        gpu._replace(of_awaited=steps.get(gpu.waits_for or 0, "") * (gpu.waits_for is not None))
-        for gpu in found
-    ]
-    return [gpu._replace(do=first_step(gpu, gpu.loss)) if gpu.loss else gpu for gpu in of_peers]
+    steps: dict[int | None, str] = {gpu.number: gpu.do for gpu in found}
+    late = {gpu.number: gpu.waits_for for gpu in found if gpu.loss == PEER}
+    return [gpu._replace(do=steps.get(late.get(gpu.number, gpu.number)) or gpu.do) for gpu in found]
 
 
 def _judged(
@@ -199,8 +195,6 @@ def first_step(gpu: Judged, loss: Pair) -> str:
     """Return the first step against a loss of this GPU, used wherever the loss is displayed."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
-    if loss == PEER and gpu.of_awaited:
-        return gpu.of_awaited
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
@@ -212,7 +206,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
         return action(finding)
     cause, shares = alert_labels(fault.fault, finding).get("cause"), gpu.verdict.shares
     pairs = [pair for pair in OF_PAIR if pair[0] is state and cause in (None, pair[1])]
-    return first_step(gpu, max(pairs, key=lambda pair: shares.get(pair, 0.0)))
+    pair = max(pairs, key=lambda pair: shares.get(pair, 0.0))
+    return gpu.do if pair == gpu.loss else first_step(gpu, pair)
 
 
 def window(

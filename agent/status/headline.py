@@ -35,15 +35,8 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     clauses = [*_broken(facts), *_work(facts)]
     waits = {one.id for one in facts.findings if one.can_wait}
-    return tuple(
-        sorted(
-            clauses,
-            key=lambda one: (
-                GRAVEST_FIRST.index(one.level),
-                bool(waits.intersection(one.findings)),
-            ),
-        )
-    )
+    clauses.sort(key=lambda one: bool(waits.intersection(one.findings)))
+    return tuple(sorted(clauses, key=lambda one: GRAVEST_FIRST.index(one.level)))
 
 
 def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:

@@ -74,7 +74,7 @@ def link_rates(
         found["pcie"][words] += 1
         if lanes and widest:
             most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
-    texts = {path: [*_rates(path, rates, most[path])] for path, rates in found.items()}
+    texts = {path: [*_rates(path, found[path], most[path])] for path, _ in (*off, *found.items())}
     for (path, why), number in off.items():
         texts[path] += [f"{number} {why}"] * bool(why)
     return {path: ", ".join(words) for path, words in texts.items()}

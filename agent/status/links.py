@@ -164,23 +164,20 @@ def _spokes(
             down=tuple(down),
             ratio=ratio,
             load=LinkLoad.LESS if 0 < len(down) < len(its) else load,
-            text="; ".join(filter(None, (_note(number, down), _erring(number, erring)))) or None,
+            text="; ".join(
+                filter(None, (_note(number, down), _note(number, erring, verb="had errors")))
+            )
+            or None,
         )
 
 
-def _note(gpu: int, down: Sequence[int], peer: int | None = None) -> str | None:
-    if not down:
+def _note(gpu: int, links: Sequence[int], peer: int | None = None, verb: str = "") -> str | None:
+    if not links:
         return None
-    numbers = ", ".join(map(str, down))
-    text = f"links {numbers} are down" if len(down) > 1 else f"link {numbers} is down"
-    text = f"GPU {gpu}, {text}"
+    several = "links {} {}" if len(links) > 1 else "link {} {}"
+    state = verb or ("are down" if len(links) > 1 else "is down")
+    text = f"GPU {gpu}, {several.format(', '.join(map(str, links)), state)}"
     return text if peer is None else f"{text} (to GPU {peer})"
-
-
-def _erring(gpu: int, links: Sequence[int]) -> str | None:
-    several = "links {} make" if len(links) > 1 else "link {} makes"
-    numbers = ", ".join(map(str, links))
-    return f"GPU {gpu}, {several.format(numbers)} errors" if links else None
 
 
 def _meshes(
@@ -203,6 +200,8 @@ def _meshes(
             both = [link, *far[lane : lane + 1]]
             down = [end for end in both if end.up is False]
             bad = [end for end in both if end.up and (end.gpu, end.number) in errs]
+            notes = [_note(e.gpu, [e.number], e.peer) for e in down]
+            notes += [_note(e.gpu, [e.number], e.peer, "had errors") for e in bad]
             known = [end.ratio for end in both if end.ratio is not None]
             ratio = max(known, default=guess)
             yield LinkStatus(
@@ -215,11 +214,5 @@ def _meshes(
                 down=tuple(end.number for end in down if end.gpu == a),
                 ratio=ratio,
                 load=LinkLoad.ERRING if bad and not down else load_of(not down, ratio, full),
-                text="; ".join(
-                    [
-                        *(_note(e.gpu, [e.number], e.peer) or "" for e in down),
-                        *(_erring(e.gpu, [e.number]) or "" for e in bad),
-                    ]
-                )
-                or None,
+                text="; ".join(filter(None, notes)) or None,
             )
