@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
 from agent.jobs.job import Goodput, percent
-from agent.model import LOST_STATES, Cause, Pair, State, time_in
+from agent.model import BUSY, LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
 
@@ -179,8 +179,9 @@ def summary(report: Report) -> Iterator[str]:
         hours = report.priced(rows[0].seconds[worst])
         where = f"{report.by} {rows[0].name}, which lost most: {words(worst)} for {hours}"
         yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
-    if held:
-        most_held = max(rows, key=lambda row: row.of(State.HELD))
+    most_held = max(rows, key=lambda row: row.of(State.HELD), default=None)
+    first_held = rows and rows[0] is most_held and (rows[0].worst or BUSY)[0] is State.HELD
+    if most_held and held and not first_held:
         most = f"most by {report.by} {most_held.name}: {report.hours(most_held.of(State.HELD))}"
         yield f"Next to reclaim: {report.priced(held)} of the lost, held without work; {most}."
     much = [row for row in rows if row.total >= LEAST_SHARE * all_of]
