@@ -135,7 +135,7 @@ def _grid(now: float, every: float) -> float:
 
 HEAT_LAG = 30.0  # s, first-order time constant
 FEVER_LAG = 5.0  # s, after cooling has failed
-HALTED_BELOW = 5.0  # degrees Celsius below the limit at which halting GPUs stay
+HALTED_BELOW = 8.0  # degrees Celsius below the limit at which halting GPUs stay
 AMBIENT = 27.0  # degrees Celsius without power
 RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200

@@ -64,7 +64,7 @@ EXACT = {
     "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15 min (limit 25%), most "
     "for the disk; nothing is broken: tell the job's owner. If it reads: read ahead",
     "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
-    "DgxGpuHot: at the limit": "its core has reached its temperature limit. The GPU slows",
+    "DgxGpuHot: at the limit": "core has reached its temperature limit. The GPU slows",
     "DgxGpuHot: of a job": "fans, inlet air, dust. Its job: 7.",
     "DgxLinkSaturated: network, just over": "network port eno1 (receive) was at its limit for 51% "
     "of the last 10 min (limit 50%); nothing is broken: tell the job's owner. If the job reads",
