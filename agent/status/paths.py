@@ -148,7 +148,7 @@ def path_statuses(
 
 
 def _text(path: str, moved: float | None, up: bool | None) -> str:
-    off = NO_LINK if path in PORTS else DEAD
+    off = "no link" if path in PORTS else DEAD
     return off if up is False else "not known" if moved is None else speed(moved, path)
 
 
