@@ -164,9 +164,9 @@ def _besides_work(second: ActiveSecond, full: float) -> float:
 
 
 def _working_sm(second: ActiveSecond) -> float:
-    """Return the ratio of SM activity to activity while the GPU computes; work that shares the SMs
-    with no transfer fills more of them."""
-    return (WORKING_SM + 1.0) / 2 if _transfers_alone(second) else WORKING_SM
+    """Return the ratio of SM activity to activity while the GPU computes, at most; work that shares
+    the SMs with no transfer may fill them."""
+    return 1.0 if _transfers_alone(second) else WORKING_SM
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:

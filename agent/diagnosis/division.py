@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from agent.diagnosis.active_share import (
     LEAST_WAIT,
     ActiveShares,
-    divide,
     in_lock_step,
     not_computing,
 )
@@ -181,7 +180,7 @@ def _active(e: Evidence) -> ActiveShares:
     """Return the parts of the active share; without GPM, they are based on power and traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
-    shares = _by_links(e)
+    shares = e.by_links
     if shares.waiting or shares.communicating or (e.peers and e.history.nvlink_seen):
         return shares
     without_work = not_computing(e.second) if communicates_elsewhere(e) is not None else 0.0
@@ -193,17 +192,10 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     levels, or at much lower power than a peer, the GPU does not work."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
-    shares = _by_links(e)
+    shares = e.by_links
     if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
         return shares
     return _by_power(e) or shares
-
-
-def _by_links(e: Evidence) -> ActiveShares:
-    """Divide the active share together with the other GPUs of the job if NVLink has ever carried
-    data; otherwise the GPUs may belong to different jobs of a sweep."""
-    joined = e.peers if e.history.nvlink_seen else []
-    return divide(e.second, {peer.gpu: peer.second for peer in joined})
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:

@@ -8,8 +8,9 @@ from agent.diagnosis.active_share import (
     LINKS_AT_REST,
     NOTHING,
     ActiveSecond,
+    ActiveShares,
+    divide,
     only_spins,
-    waiting_for_peer,
 )
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.model import GpuKey, Metric, SignalQuality
@@ -54,9 +55,10 @@ class ProcessEvidence:
         """Return the seconds per second that threads of a role spend in `doing`; 0 if unknown."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
-    def own(self, doing: str) -> float:
+    def own(self, doing: str, seconds: float = SPAN) -> float:
         """Same as `share`, for the threads that give the GPU its work."""
-        return self.share("launching", doing) + self.share("dispatching", doing)
+        roles = "launching", "dispatching"
+        return sum(self.share(role, doing, seconds=seconds) for role in roles)
 
     @cached_property
     def blocked(self) -> float:
@@ -231,12 +233,11 @@ class Evidence:
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
 
     @cached_property
-    def works(self) -> float:
-        """Share of time in which the GPU computes, or its launching threads run beyond that or wait
-        for files; collectives that spin for a peer do not count."""
-        waited = max((waiting_for_peer(self.second, one.second) for one in self.peers), default=0.0)
-        ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        return min(1.0, self.second.activity - waited + ran + self.host.blocked)
+    def by_links(self) -> ActiveShares:
+        """Division of the active share together with the other GPUs of the job if NVLink has ever
+        carried data; otherwise the GPUs may belong to different jobs of a sweep."""
+        joined = self.peers if self.history.nvlink_seen else []
+        return divide(self.second, {peer.gpu: peer.second for peer in joined})
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:

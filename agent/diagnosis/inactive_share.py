@@ -27,12 +27,10 @@ COPY_RATE = 0.87
 one fewer of 112 recorded GPUs is diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
-"""Bytes per second that a thread copies from or to pageable memory through its own buffer (7 to 12
-GB/s on an H100, batches of 1 to 256 MB)."""
+"""Bytes per second that a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
 
 FRESH_RATE = 1.2e9
-"""Bytes per second that a thread copies into fresh memory (1.3 GB/s on an H100). A thread that does
-so at this rate does nothing else in the kernel."""
+"""Bytes per second that a thread copies into fresh memory if it only does that in the kernel."""
 
 MOSTLY = 0.5
 """Majority threshold: the minimum share of the inactive time that copies must explain, and the
@@ -65,9 +63,9 @@ def divide_inactive(e: Evidence) -> Shares:
     waiting -= queued + blocked
     system = e.host.own("system")
     for_files = min(thread, blocked, max(0.0, system - _copied_back(e) / FRESH_RATE))
-    by_thread = 0.0 if copying else _by_thread(e, thread, system - for_files)
-    by_thread = min(by_thread, thread - for_files)
-    thread, copying = thread - for_files - by_thread, copying + by_thread
+    left = thread - for_files
+    by_thread = 0.0 if copying else min(left, _by_thread(e, thread, system - for_files))
+    thread, copying = left - by_thread, copying + by_thread
     blocked += for_files
     if _polls(e):
         found = {Cause.UNKNOWN: waiting + thread}
@@ -75,7 +73,7 @@ def divide_inactive(e: Evidence) -> Shares:
         found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
     left = found.pop(Cause.UNKNOWN, 0.0)
     if (peer := awaited(e)) is not None:
-        found[Cause.PEER] = min(left, peer.works - e.works)
+        found[Cause.PEER] = min(left, _works(peer) - _works(e))
         left -= found[Cause.PEER]
     found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = left
     disk = _disk(e)
@@ -165,8 +163,15 @@ def awaited(e: Evidence) -> Evidence | None:
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not _has_ranks(e) or (_polls(e) and not sleeps):
         return None
-    longest = max(e.peers, key=lambda peer: peer.works, default=e)
-    return None if longest.works <= e.works else longest
+    longest = max(e.peers, key=_works, default=e)
+    return None if _works(longest) <= _works(e) else longest
+
+
+def _works(e: Evidence) -> float:
+    """Return the share of time in which a GPU computes, or its launching threads run beyond that or
+    wait for files; collectives that spin for a peer do not count."""
+    ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
+    return min(1.0, e.second.activity - e.by_links.waiting + ran + _blocked(e))
 
 
 def no_requests(e: Evidence) -> Found:

@@ -158,10 +158,17 @@ class _Process:
         self.ended = ended
         return found
 
-    def choose_engine(self, active: list[tuple[float, int]], others: float) -> None:
+    def choose_engine(
+        self, active: list[tuple[float, int]], launched: float, elapsed: float
+    ) -> None:
         """Choose the longest-running thread as the engine if it ran much longer than all others;
-        `active` has threads with their seconds, longest first, `others` the launching seconds."""
-        next_most = max([others, *(ran for ran, _ in active[1:2])])
+        `active` has threads with their seconds, longest first, `launched` the launching seconds of
+        the `elapsed` ones. An engine beside which the launching threads run is none."""
+        ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
+        if ran and ENGINE * launched > ran:
+            self.launching.pop(self.engine, None)
+            self.engine = 0
+        next_most = max([launched, ACTIVE * elapsed, *(ran for ran, _ in active[1:2])])
         if active and active[0][0] > ENGINE * next_most:
             self.engine = active.pop(0)[1]
             self.launching.setdefault(self.engine, _Thread())
@@ -346,7 +353,7 @@ class ProcessTimes:
         if self._asks_for_lock(pid, process, one.elapsed):
             process.launching.pop(process.engine, None)
         else:
-            process.choose_engine(active, max(one.launched, ACTIVE * one.elapsed))
+            process.choose_engine(active, one.launched, one.elapsed)
         chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
         process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
         process.seconds, process.listing = one.seconds, None

@@ -24,10 +24,13 @@ RELABELLED = (
     "gpt-accumulating",
     *("poisson-server", "bursty-server", "generation-server"),
     *("b1_pageable_masks", "b2_pageable_batches", "b2_pageable_beside"),
+    *("b1_decode_gil", "h_thread_feeds", "lock_taken", "s_lock_holder"),
+    "scorer_two",
 )
 """Begins of names: what a main thread prepares itself was `cpu`, requests that a server waits for
-`unknown`, copies from pageable memory without a mark `host_thread`; hangs are seconds of other
-states until they are known."""
+`unknown`, copies from pageable memory without a mark and waits for the interpreter's lock
+`host_thread`; hangs are seconds of other states until they are known. The second rank of a server
+waits for the first one, which waits for requests: both labels are right."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
 

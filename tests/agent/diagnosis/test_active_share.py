@@ -217,7 +217,7 @@ def test_without_gpm_the_wire_tells_whether_transfers_overlap(
     assert found.waiting == 0.0
 
 
-@pytest.mark.parametrize(("wire", "share"), [(1.2, 0.50), (1.7, 0.36)], ids=("alone", "beside"))
+@pytest.mark.parametrize(("wire", "share"), [(1.2, 0.53), (1.7, 0.36)], ids=("alone", "beside"))
 def test_transfers_that_overlap_with_nothing_leave_the_sms_to_them(
     wire: float, share: float
 ) -> None:

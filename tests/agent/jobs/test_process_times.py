@@ -180,15 +180,16 @@ def test_one_thread_that_runs_in_place_of_the_main_one_launches(
     assert launching + found.working.running == pytest.approx(whole, abs=0.011)
 
 
-def test_who_holds_the_interpreters_lock_launches_nothing(alone: ProcessTree) -> None:
-    """It looks like an engine, until the main thread wakes every 5 ms to ask for the lock."""
+@pytest.mark.parametrize(("main", "woken"), [(0.0, 200), (0.4, 0)], ids=["asks for lock", "runs"])
+def test_no_engine_stays_beside_a_main_thread(alone: ProcessTree, main: float, woken: int) -> None:
     reader = Reader(alone)
     for second in range(44):
-        alone.thread(MAIN, MAIN, "S", 0.03 * second, woken=200 * max(0, second - 20))
-        alone.does(MAIN, "S", 1.02 * second)
+        ran = 0.03 * second + main * max(0, second - 20)
+        alone.thread(MAIN, MAIN, "S", ran, woken=woken * max(0, second - 20))
+        alone.does(MAIN, "S", ran + 0.99 * second)
         named(alone, 110, "python3", 0.99 * second)
         found = reader.found()
-    assert (found.launching or NONE).running == pytest.approx(0.03)
+    assert (found.launching or NONE).running == pytest.approx(0.03 + main)
     assert found.working.running == pytest.approx(0.99, abs=0.011)
 
 
