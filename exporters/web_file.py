@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -45,6 +45,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
     cert_file: File
     key_file: File
+    min_version: Literal["TLS12", "TLS13"] = "TLS12"
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,8 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
         given = [key for key in GUARDS if document and document.get(key) is not None]
         return config, frozenset(GUARDS if document == {} else given)
     except Mismatch as error:
-        raise ConfigError(f"{path}: {error}") from error
+        advice = "; else use a proxy" if "unknown field" in str(error) else ""
+        raise ConfigError(f"{path}: {error}{advice}") from error
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}: is not YAML in UTF-8: {error.problem}{where}") from error
@@ -84,12 +86,12 @@ def check_keys(root: Any) -> None:
             raise Mismatch("", f"a key stands twice below line {node.start_mark.line + 1}")
 
 
-def context_of(certificate: str, key: str) -> "SSLContext":
+def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLContext":
     """Return a TLS server context loaded from regular files; raises ConfigError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion[least.replace("TLS1", "TLSv1_")]
     try:
         # Without a password callback, OpenSSL would prompt for a password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
@@ -152,7 +154,7 @@ def load(path: str) -> Web:
         return Web(path, files, users, said=said)
     pair = [str(Path(path).parent / file) for file in (tls.cert_file, tls.key_file)]
     files |= {file: content(file) for file in pair}
-    return Web(path, files, users, context_of(*pair), said, end_of(pair[0]))
+    return Web(path, files, users, context_of(*pair, least=tls.min_version), said, end_of(pair[0]))
 
 
 def check_guards(web: Web, before: Web) -> None:

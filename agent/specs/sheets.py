@@ -233,7 +233,7 @@ class SpecConfig(Section, frozen=True):
     """Name of the system and number of its GPUs; by default the agent detects both."""
 
     table = ""
-    retired = ("specs",)
+    retired = ("specs", "cluster")
     system: str = ""
     gpus: Annotated[int, Meta(ge=0, le=1024, description="a whole number from 0 to 1024")] = 0
 

@@ -52,6 +52,13 @@ def test_every_key_is_read(file: Path, folder: Path) -> None:
     assert [*web.files] == [str(folder / name) for name in ("web.yml", "server.crt", "server.key")]
 
 
+@pytest.mark.parametrize(("least", "name"), [("TLS12", "TLSv1_2"), ("TLS13", "TLSv1_3")])
+def test_the_least_version_of_tls_is_that_of_the_file(file: Path, least: str, name: str) -> None:
+    context = WebFile(str(written(file, tls(f"min_version: {least}")))).context
+    assert context is not None
+    assert context.minimum_version.name == name
+
+
 @pytest.mark.promtool
 def test_promtool_agrees_with_what_is_accepted(file: Path) -> None:
     check = ["promtool", "check", "web-config", str(written(file, EVERYTHING))]
@@ -78,6 +85,11 @@ WRONG = {
         tls("cert_fiel: a"),
         "tls_server_config: object contains unknown field `cert_fiel`",
     ),
+    "client certificates": (
+        tls("client_auth_type: RequireAndVerifyClientCert"),
+        "`client_auth_type` (a table of cert_file, key_file, min_version); else use a proxy",
+    ),
+    "old TLS": (tls("min_version: TLS11"), "min_version: invalid enum value 'TLS11' (one of TLS12"),
     "no mapping": ("- a", "expected `object`, got `array` (a table of"),
     "not YAML": ("a: [", "is not YAML in UTF-8: "),
     "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),

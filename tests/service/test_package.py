@@ -349,6 +349,19 @@ def test_an_upgrade_restarts_and_keeps_settings(service: Service) -> None:
     assert "apt remove dgx-telemetry" in said
 
 
+def test_an_upgrade_whose_agent_does_not_start_fails_in_one_sentence(service: Service) -> None:
+    good = service.run(f"cat {CONFIGURATION}")
+    service.container.write(CONFIGURATION, "typo = 1\n")
+    status, said = service.container.status("dpkg -i /mnt/dgx-telemetry.deb")
+    assert status != 0
+    (line,) = (line for line in said.splitlines() if "did not start" in line)
+    assert "typo is not a known key" in line
+    assert "deb-systemd-invoke" not in said
+    service.container.write(CONFIGURATION, good + "\n")
+    service.run("dpkg --configure dgx-telemetry")
+    assert service.show("ActiveState") == "active"
+
+
 def test_removed_it_stops_and_purged_it_leaves_nothing(
     service: Service, untouched: set[str]
 ) -> None:
@@ -359,6 +372,10 @@ def test_removed_it_stops_and_purged_it_leaves_nothing(
     left = lasting(service.container.files() - untouched)
     stays = {file for file in left if not file.startswith(("/etc/systemd/system/", *STATE))}
     assert stays == {CONFIGURATION}
+    key = "/etc/dgx-telemetry/server.key"
+    service.container.write(key, "mine\n")
     service.run("dpkg -P dgx-telemetry")
+    assert lasting(service.container.files() ^ untouched) == {key}
+    service.run("dpkg -i /mnt/dgx-telemetry.deb && rm " + key + " && dpkg -P dgx-telemetry")
     assert lasting(service.container.files() ^ untouched) == set()
     assert service.container.status("test -e /etc/dgx-telemetry")[0] != 0

@@ -73,6 +73,7 @@ def test_every_key_has_a_variable() -> None:
     [
         *(("job", "nccl", value) for value in ("true", '"hang"', "[]")),
         *(("diagnosis", "thread_least", "2.0"), ("", "specs", '"/etc/sheets"')),
+        ("", "cluster", '[{name = "a", sheet = "dgx-1-124", bytes_per_second = 1.0}]'),
     ],
 )
 def test_a_key_of_an_earlier_version_is_taken_with_a_warning(
